@@ -1,0 +1,14 @@
+//! Sluicegate: a reverse-proxy API gateway with a built-in rate limiter.
+//!
+//! The crate is the program's own; `ARCHITECTURE.md` says how its modules build on each other.
+
+pub mod admin;
+pub mod clock;
+pub mod config;
+pub mod identity;
+pub mod limit;
+pub mod policy;
+pub mod proxy;
+pub mod record;
+pub mod tls;
+pub mod upstream;

@@ -1,0 +1,22 @@
+//! One thing a request is charged for: a key, a quota, a cost.
+
+use super::Quota;
+
+/// What one window of one policy asks of the limiter for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// The window's key: policy, window and dimension values, hashed.
+    pub key: u128,
+    /// How much is allowed.
+    pub quota: Quota,
+    /// Units this request costs.
+    pub cost: u64,
+    /// Index of the policy in its table.
+    pub policy: u16,
+    /// Index of the window in its policy.
+    pub window: u16,
+    /// Counted and reported, never refused.
+    pub shadow: bool,
+    /// Counted even when refused.
+    pub count_denied: bool,
+}

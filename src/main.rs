@@ -1,0 +1,2 @@
+//! The `sluicegate` binary.
+fn main() {}

@@ -1,0 +1,160 @@
+//! What a configuration says of routes and policies, before it is compiled: plain values that any source
+//! (a file today, a store later) can fill. Names are still names here; `compile` resolves them.
+
+use std::num::NonZeroU64;
+
+use crate::limit::Quota;
+
+/// One route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Unique name; made from the path where the user gave none.
+    pub name: String,
+    /// Hosts, lower case: `api.example.com` or `*.example.com`. Empty: any host.
+    pub hosts: Vec<String>,
+    /// Path pattern: `/v1/orders/{id}`, `/files/{*rest}` (the rest may be empty).
+    pub path: String,
+    /// Methods, upper case. Empty: any.
+    pub methods: Vec<http::Method>,
+    /// Headers a request must carry.
+    pub headers: Vec<HeaderMatch>,
+    /// Names of the policies that apply, in the order written.
+    pub limits: Vec<String>,
+    /// What happens to an admitted request.
+    pub action: Action,
+    /// Header changes on the way to the upstream.
+    pub request_headers: HeaderChanges,
+    /// Header changes on the way to the client.
+    pub response_headers: HeaderChanges,
+    /// Longest request body, bytes. `None`: no limit.
+    pub body_bytes_max: Option<u64>,
+    /// Whether `Connection: upgrade` (WebSocket) may pass.
+    pub upgrade: bool,
+}
+
+/// One header a route asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderMatch {
+    /// Which header.
+    pub name: http::HeaderName,
+    /// The exact value; `None`: it only has to be there.
+    pub value: Option<String>,
+}
+
+/// What happens to an admitted request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Goes to an upstream.
+    Forward {
+        /// The upstream's name.
+        upstream: String,
+        /// New path, with the route's parameters in braces. `None`: as it came.
+        rewrite: Option<String>,
+    },
+    /// Is answered here.
+    Respond(Respond),
+    /// Is answered here with what came: the built-in echo upstream.
+    Echo,
+    /// Is sent to the same URL over https.
+    RedirectHttps,
+}
+
+/// A fixed answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Respond {
+    /// Its status.
+    pub status: http::StatusCode,
+    /// Its headers.
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Its body.
+    pub body: bytes::Bytes,
+}
+
+/// Header changes of one direction; applied as remove, set, add.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeaderChanges {
+    /// Taken away, all values.
+    pub remove: Vec<http::HeaderName>,
+    /// Replaced, or added where absent. Values may hold `{...}`.
+    pub set: Vec<(http::HeaderName, String)>,
+    /// Added beside what is there. Values may hold `{...}`.
+    pub add: Vec<(http::HeaderName, String)>,
+}
+
+/// One policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Unique name; what `RateLimit-Policy` shows.
+    pub name: String,
+    /// Who is counted: the dimensions of the key, in the order written.
+    pub by: Vec<Dimension>,
+    /// The windows; every one must admit. Empty: no limit.
+    pub windows: Vec<Quota>,
+    /// What happens where a dimension is absent.
+    pub missing: Missing,
+    /// Which requests of its routes it counts. Empty: all.
+    pub matches: Matches,
+    /// Units a request costs.
+    pub cost: Cost,
+    /// Counted and reported, never rejected.
+    pub shadow: bool,
+    /// Refused requests are counted too.
+    pub count_denied: bool,
+}
+
+/// One part of a policy's key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dimension {
+    /// The authenticated caller.
+    Consumer,
+    /// The caller's organisation.
+    Tenant,
+    /// The client's address: an IPv6 address by its prefix, an IPv4-mapped one as IPv4.
+    Ip,
+    /// The route.
+    Route,
+    /// The request's method.
+    Method,
+    /// The (joined) value of a header.
+    Header(http::HeaderName),
+    /// The first value of a query parameter, percent-decoded.
+    Query(String),
+    /// A parameter of the route's path, percent-decoded.
+    Param(String),
+}
+
+/// What happens where a dimension of the key is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// The client's address takes its place.
+    #[default]
+    Ip,
+    /// The policy does not apply.
+    Skip,
+    /// The request is refused.
+    Reject,
+}
+
+/// Which requests of its routes a policy counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matches {
+    /// Any of these methods. Empty: any.
+    pub methods: Vec<http::Method>,
+    /// This path pattern. `None`: any.
+    pub path: Option<String>,
+}
+
+/// Units a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Where no rule fits.
+    pub default: NonZeroU64,
+    /// (method, or any; path pattern; cost): the most specific path wins, a named method before any.
+    pub rules: Vec<(Option<http::Method>, String, u64)>,
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Cost { default: NonZeroU64::MIN, rules: Vec::new() }
+    }
+}

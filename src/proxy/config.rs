@@ -1,0 +1,123 @@
+//! What the data plane is told by the configuration, parsed and resolved.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::tls;
+
+/// One listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub bind: SocketAddr,
+    /// HTTP/1.1 is served.
+    pub http1: bool,
+    /// HTTP/2 is served: by ALPN over TLS, by prior knowledge in the clear.
+    pub http2: bool,
+    /// Certificates; the first is the default. Empty: plain text.
+    pub certs: Vec<tls::Pair>,
+    /// Every request is answered by a redirect to https.
+    pub redirect_https: bool,
+    /// Connections at once.
+    pub connections_max: usize,
+    /// Connections at once from one client address (IPv6: its prefix).
+    pub connections_per_ip_max: usize,
+    /// Deadlines.
+    pub timeouts: Timeouts,
+    /// Sizes.
+    pub max: Sizes,
+}
+
+/// Deadlines of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// TLS handshake.
+    pub handshake: Duration,
+    /// From the first byte of a head to its last.
+    pub header: Duration,
+    /// A connection without a request.
+    pub idle: Duration,
+    /// A body, or a reader of ours, that makes no progress.
+    pub body_stall: Duration,
+}
+
+/// Sizes a client may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// A head, bytes.
+    pub header_bytes: usize,
+    /// Fields of a head.
+    pub headers: usize,
+    /// The request target, bytes.
+    pub uri_bytes: usize,
+    /// A request body, bytes; a route may say otherwise.
+    pub body_bytes: u64,
+    /// HTTP/2 streams at once.
+    pub streams: u32,
+}
+
+/// Whose word about a client's address is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIp {
+    /// Trusted hops.
+    pub trust: Vec<ipnet::IpNet>,
+    /// Which header they speak in.
+    pub header: ForwardedHeader,
+    /// Bits of an IPv6 address that make one caller.
+    pub ipv6_prefix: u8,
+}
+
+/// How a client's address is passed on, and read from trusted hops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`, `-Proto`, `-Host`.
+    #[default]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// Which rate-limit fields responses carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitHeaders {
+    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11).
+    Ietf,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    Legacy,
+    /// Both.
+    #[default]
+    Both,
+    /// Neither.
+    None,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            handshake: Duration::from_secs(5),
+            header: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            body_stall: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes {
+            header_bytes: 32 * 1024,
+            headers: 100,
+            uri_bytes: 8 * 1024,
+            body_bytes: 10 * 1024 * 1024,
+            streams: 100,
+        }
+    }
+}
+
+impl Default for ClientIp {
+    fn default() -> Self {
+        ClientIp { trust: Vec::new(), header: ForwardedHeader::default(), ipv6_prefix: 64 }
+    }
+}

@@ -1,0 +1,3 @@
+//! The data plane: from accept to the last byte.
+
+pub mod config;

@@ -1,0 +1,34 @@
+//! What is kept of a request once it is over: the access log. Bounded, and nothing waits for it.
+
+use std::path::PathBuf;
+
+/// Where the access log goes and what of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessConfig {
+    /// Where to.
+    pub to: Sink,
+    /// Shares by status: `2xx` or `429` -> parts per million kept. What is not named is kept whole.
+    pub sample: Vec<(StatusMatch, u32)>,
+}
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file, appended to; opened again on SIGHUP, so it can be rotated.
+    File(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+/// Statuses a sampling rule speaks of; the exact one goes before its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusMatch {
+    /// `429`.
+    Exact(u16),
+    /// `2xx`: the hundreds digit.
+    Class(u16),
+}

@@ -1,0 +1,143 @@
+//! What an upstream is told by the configuration, parsed and resolved.
+
+use std::time::Duration;
+
+/// One named upstream: a set of servers that answer alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Its name, or the URL where the route wrote one.
+    pub name: String,
+    /// At least one.
+    pub servers: Vec<Server>,
+    /// How one of them is picked.
+    pub balance: Balance,
+    /// What is spoken to them.
+    pub http: Version,
+    /// Bounds of the pool.
+    pub connections: Connections,
+    /// Deadlines.
+    pub timeouts: Timeouts,
+    /// When a request is sent a second time.
+    pub retry: Retry,
+    /// `Host` sent upstream: the client's, or the server's own authority.
+    pub host: HostHeader,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    /// Whether TLS is spoken.
+    pub tls: bool,
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The port; the scheme's own where the URL has none.
+    pub port: u16,
+    /// Its share against the others.
+    pub weight: u32,
+}
+
+/// How a server is picked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The less loaded of two drawn at random.
+    #[default]
+    P2c,
+    /// Each in turn, by weight.
+    RoundRobin,
+}
+
+/// What is spoken to an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.1.
+    #[default]
+    H1,
+    /// HTTP/2, by prior knowledge or ALPN.
+    H2,
+}
+
+/// `Host` (or `:authority`) sent upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostHeader {
+    /// As the client sent it.
+    #[default]
+    Client,
+    /// The server's own name and port.
+    Server,
+}
+
+/// Bounds of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Open at once, over all workers, per server.
+    pub max: usize,
+    /// Kept open without work, over all workers, per server.
+    pub idle: usize,
+    /// An idle one is closed after this.
+    pub idle_timeout: Duration,
+    /// Any is closed after about this: the age is drawn from ±10 %.
+    pub max_age: Duration,
+    /// How long a request waits for a free one when `max` are open.
+    pub wait: Duration,
+    /// How many requests may wait, per worker.
+    pub waiting: usize,
+    /// Requests at once on one HTTP/2 connection.
+    pub streams: usize,
+}
+
+/// Deadlines of one exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// TCP and TLS handshake.
+    pub connect: Duration,
+    /// From the request's head to the answer's head.
+    pub response: Duration,
+    /// Between two pieces of the answer's body.
+    pub stall: Duration,
+    /// The whole exchange. `None`: none (streams).
+    pub total: Option<Duration>,
+}
+
+/// When a request is sent a second time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Second tries a request may have: 0 or 1.
+    pub times: u32,
+    /// The connection could not be made.
+    pub on_connect: bool,
+    /// It broke before a byte of an answer came.
+    pub on_reset: bool,
+    /// Retries at most, as a share of the requests of the last ten seconds, percent.
+    pub budget_percent: u32,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Connections {
+            max: 1024,
+            idle: 256,
+            idle_timeout: Duration::from_secs(4),
+            max_age: Duration::from_secs(600),
+            wait: Duration::from_secs(1),
+            waiting: 1024,
+            streams: 100,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_secs(1),
+            response: Duration::from_secs(15),
+            stall: Duration::from_secs(30),
+            total: None,
+        }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { times: 1, on_connect: true, on_reset: true, budget_percent: 20 }
+    }
+}

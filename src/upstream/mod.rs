@@ -1,0 +1,5 @@
+//! Upstream servers: their addresses, their connections, which of them is next.
+
+pub mod config;
+
+pub use config::Config;
