@@ -67,6 +67,10 @@ mod tests {
         }
     }
 
+    fn is_leap(year: u64) -> bool {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    }
+
     #[test]
     fn every_day_follows_the_one_before() {
         let mut before = civil(0);
@@ -74,7 +78,7 @@ mod tests {
             let (year, month, of_month) = civil(day);
             let length = match before.1 {
                 4 | 6 | 9 | 11 => 30,
-                2 if before.0 % 4 == 0 && (before.0 % 100 != 0 || before.0 % 400 == 0) => 29,
+                2 if is_leap(before.0) => 29,
                 2 => 28,
                 _ => 31,
             };
