@@ -1,0 +1,210 @@
+"""The proxies and their upstream: which configuration each runs on and how it is started.
+
+All of them get one thread, the same certificate, a limit per client address, kept connections to the
+same upstream. Nothing here measures.
+"""
+
+import http.client
+import random
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import programs
+from process import Process
+from programs import WORK, Program
+
+CONF = Path(__file__).resolve().parent / "conf"
+PROXY_CORE = 0
+LOAD_CORE = 1
+NEVER_REFUSES = 1_000_000_000
+BODY_BYTES = 128
+CONNECTIONS_MAX = 12_000  # the idle connections of `idle` and room beside them
+
+
+@dataclass
+class Edge:
+    """A running proxy and where it listens."""
+
+    name: str
+    version: str
+    process: Process
+    plain: int
+    tls: int | None
+    access_log: Path | None
+
+
+@dataclass
+class Kind:
+    """A kind of proxy: how its program is had and how its configuration is filled in."""
+
+    name: str
+    find: object
+    start: object
+    speaks_tls: bool = True
+    program: Program | None = field(default=None)
+
+
+def kinds(gateway_binary: Path | None) -> list[Kind]:
+    """Every proxy there is, in the order of the tables."""
+    return [
+        Kind("gateway", lambda: programs.gateway(gateway_binary), _gateway),
+        Kind("haproxy", programs.haproxy, _haproxy),
+        Kind("nginx", programs.nginx, _nginx),
+        Kind("haproxy-next", programs.haproxy_next, _haproxy),
+        Kind("nginx-next", programs.nginx_next, _nginx),
+        Kind("envoy", programs.envoy, _envoy),
+        Kind("relay", programs.relay, _relay, speaks_tls=False),
+    ]
+
+
+def start(kind: Kind, upstream: int, logs: str, limit: int = NEVER_REFUSES, paths: int = 0) -> Edge:
+    """Starts it on ports of its own and waits for its first answer.
+
+    `logs` is "shipped", "on" or "off"; `limit` is requests a second and client address; `paths` is how
+    many routes beside the one for everything the configuration has.
+    """
+    edge = launch(kind, upstream, logs, limit, paths)
+    edge.process.wait_until(lambda: _is_listening(edge.plain))
+    return edge
+
+
+def launch(kind: Kind, upstream: int, logs: str, limit: int = NEVER_REFUSES, paths: int = 0) -> Edge:
+    """Starts it without waiting."""
+    values = {
+        "DIR": WORK / "run",
+        "NAME": kind.name,
+        "CONNECTIONS": CONNECTIONS_MAX,
+        "PLAIN": free_port(),
+        "TLS": free_port(),
+        "ADMIN": free_port(),
+        "UPSTREAM": upstream,
+        "LIMIT": limit,
+        "CERT": WORK / "run/cert.pem",
+        "KEY": WORK / "run/key.pem",
+        "CERT_AND_KEY": WORK / "run/cert-and-key.pem",
+    }
+    access_log = WORK / "run" / f"{kind.name}.access.log"
+    argv, is_logging = kind.start(kind, values, access_log, logs, paths)
+    process = Process(argv, PROXY_CORE, WORK / "run" / f"{kind.name}.log")
+    tls = values["TLS"] if kind.speaks_tls else None
+    return Edge(kind.name, kind.program.version, process, values["PLAIN"], tls, access_log if is_logging else None)
+
+
+def start_upstream() -> tuple[Process, int]:
+    """nginx answering 128 bytes from memory, on the core of the load; its port."""
+    port = free_port()
+    values = {
+        "DIR": WORK / "run",
+        "CONNECTIONS": CONNECTIONS_MAX,
+        "PORT": port,
+        "BODY": "x" * BODY_BYTES,
+    }
+    argv = [*programs.nginx().argv, "-c", str(_fill("upstream.conf", "upstream.conf", values))]
+    process = Process(argv, LOAD_CORE, WORK / "run/upstream.log")
+    return process.wait_until(lambda: _is_listening(port)), port
+
+
+def make_certificate() -> None:
+    """A self-signed P-256 certificate for localhost, the same for every proxy."""
+    run = WORK / "run"
+    run.mkdir(parents=True, exist_ok=True)
+    cert, key = run / "cert.pem", run / "key.pem"
+    if not (run / "cert-and-key.pem").exists():
+        request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+        files = ["-nodes", "-days", "30", "-keyout", str(key), "-out", str(cert)]
+        subprocess.run([*request, *names, *files], check=True, capture_output=True)
+        (run / "cert-and-key.pem").write_text(cert.read_text() + key.read_text())
+
+
+def prove_limit(kind: Kind, upstream: int) -> None:
+    """Shows that the limit of this configuration is on and counts client addresses apart."""
+    edge = start(kind, upstream, "off", limit=3)
+    with edge.process:
+        first = [_status(edge.plain, "127.0.0.1") for _ in range(20)]
+        other = _status(edge.plain, "127.0.0.2")
+    if first[0] != 200 or 429 not in first or other != 200:
+        raise RuntimeError(f"{kind.name} does not limit by client address: {first}, then another: {other}")
+
+
+def free_port() -> int:
+    """A port nobody listens on, outside the range that outgoing connections are given."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def _gateway(kind: Kind, values: dict, access_log: Path, logs: str, paths: int) -> tuple[list[str], bool]:
+    routes = [f"/r{n}/{{*rest}}" for n in range(paths)] + ["/{*rest}"]
+    values["ROUTES"] = "\n".join(_text("gateway.route.toml", values | {"PATH": path}) for path in routes)
+    values["ACCESS"] = '{ to = "off" }' if logs == "off" else f'{{ to = "{access_log}" }}'
+    config = _fill("gateway.toml", f"{kind.name}.toml", values)
+    return [*kind.program.argv, "run", "--config", str(config)], logs != "off"
+
+
+def _nginx(kind: Kind, values: dict, access_log: Path, logs: str, paths: int) -> tuple[list[str], bool]:
+    locations = [f"/r{n}/" for n in range(paths)] + ["/"]
+    values["LOCATIONS"] = "".join(_text("nginx.location.conf", values | {"PATH": path}) for path in locations)
+    values["ACCESS"] = "off" if logs == "off" else access_log
+    config = _fill("nginx.conf", f"{kind.name}.conf", values)
+    return [*kind.program.argv, "-c", str(config)], logs != "off"
+
+
+def _haproxy(kind: Kind, values: dict, access_log: Path, logs: str, _paths: int) -> tuple[list[str], bool]:
+    # Its only way into a file is a descriptor it was given: its standard output, which `sh` redirects.
+    values["LOG_TARGET"] = "    log stdout format raw local0" if logs == "on" else ""
+    values["LOG_FORMAT"] = "    log global\n    option httplog" if logs == "on" else ""
+    argv = [*kind.program.argv, "-db", "-f", str(_fill("haproxy.cfg", f"{kind.name}.cfg", values))]
+    if logs == "on":
+        return ["sh", "-c", 'exec "$@" >>"$0"', str(access_log), *argv], True
+    return argv, False
+
+
+def _envoy(kind: Kind, values: dict, access_log: Path, logs: str, _paths: int) -> tuple[list[str], bool]:
+    log_type = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog"
+    typed = f'{{ "@type": {log_type}, path: {access_log} }}'
+    values["ACCESS"] = f"          access_log: [{{ name: file, typed_config: {typed} }}]" if logs == "on" else ""
+    config = _fill("envoy.yaml", f"{kind.name}.yaml", values)
+    switches = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "error"]
+    return [*kind.program.argv, "-c", str(config), *switches], logs == "on"
+
+
+def _relay(kind: Kind, values: dict, _access_log: Path, _logs: str, _paths: int) -> tuple[list[str], bool]:
+    listen, upstream = (f"127.0.0.1:{values[port]}" for port in ("PLAIN", "UPSTREAM"))
+    return [*kind.program.argv, listen, upstream], False
+
+
+def _text(template: str, values: dict) -> str:
+    text = (CONF / template).read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def _fill(template: str, name: str, values: dict) -> Path:
+    path = WORK / "run" / name
+    path.write_text(_text(template, values))
+    return path
+
+
+def _is_listening(port: int) -> bool:
+    try:
+        return _status(port, "127.0.0.1") == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _status(port: int, source: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2, source_address=(source, 0))
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status
+    finally:
+        connection.close()
