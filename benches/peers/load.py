@@ -16,8 +16,8 @@ from pathlib import Path
 
 import programs
 from process import core_busy_seconds
-from proxies import CONF, LOAD_CORE, PROXY_CORE, Edge
 from programs import WORK
+from proxies import CONF, LOAD_CORE, PROXY_CORE, Edge
 
 LEAD_SECONDS = 1  # from the first connection to the window: connections are made, caches are warm
 TAIL_SECONDS = 1  # after the window the load goes on, so that its end is outside too

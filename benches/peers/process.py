@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 READY_WITHIN_SECONDS = 20
 STOP_WITHIN_SECONDS = 5
@@ -57,7 +58,7 @@ class Process:
                 start_new_session=True,
             )
 
-    def __enter__(self) -> "Process":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:

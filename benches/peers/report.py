@@ -34,7 +34,7 @@ def tables(cases: list, rounds: list[dict], versions: dict[str, str]) -> str:
 
 def disturbed(rounds: list[dict]) -> float:
     """The largest share of the proxy's core that others had during any sample."""
-    return max(sample["foreign"] for round in rounds for case in round.values() for sample in case.values())
+    return max(sample["foreign"] for each in rounds for case in each.values() for sample in case.values())
 
 
 def _case(case, rounds: list[dict], versions: dict[str, str]) -> str:
@@ -46,7 +46,7 @@ def _case(case, rounds: list[dict], versions: dict[str, str]) -> str:
     ]
     names = list(rounds[0][case.name])
     for name in names:
-        samples = [round[case.name][name] for round in rounds]
+        samples = [each[case.name][name] for each in rounds]
         cpu, rate = (_spread(samples, key) for key in ("cpu_us", "requests_per_second"))
         middle = {key: median(sample[key] for sample in samples) for key in samples[0]}
         lines.append(
@@ -64,7 +64,7 @@ def _ratios(case, rounds: list[dict], versions: dict[str, str], peers: list[str]
     """The gateway's CPU for each request over each peer's, taken within a round, then the median."""
     lines = ["| gateway / peer | CPU ratio | goal | |", "|---|---|---|---|"]
     for peer in peers:
-        ratios = [round[case.name][GATEWAY]["cpu_us"] / round[case.name][peer]["cpu_us"] for round in rounds]
+        ratios = [each[case.name][GATEWAY]["cpu_us"] / each[case.name][peer]["cpu_us"] for each in rounds]
         goal = GOALS.get(peer, {}).get(case.name)
         aim = "" if goal is None else f"≤ {goal:.2f}"
         verdict = "" if goal is None else ("met" if median(ratios) <= goal else "missed")
