@@ -24,6 +24,7 @@ TAIL_SECONDS = 1  # after the window the load goes on, so that its end is outsid
 WRK_CONNECTIONS = 64
 H2_CONNECTIONS = 8
 H2_STREAMS = 16
+TLS_CIPHER = "TLS_AES_128_GCM_SHA256"
 REQUEST_LOG = WORK / "run/h2load.requests"
 
 
@@ -149,14 +150,15 @@ def _wrk_latency(output: str) -> tuple[float, float]:
 
 
 def _h2load(edge: Edge, seconds: int) -> list[str]:
-    load = ["-t1", f"-c{H2_CONNECTIONS}", f"-m{H2_STREAMS}", f"-D{seconds}"]
+    load = ["-t1", f"-c{H2_CONNECTIONS}", f"-m{H2_STREAMS}", f"-D{seconds}", f"--tls13-ciphers={TLS_CIPHER}"]
     return ["h2load", *load, f"--log-file={REQUEST_LOG}", f"https://127.0.0.1:{edge.tls}/"]
 
 
 def _h2load_latency(output: str, begin: float, end: float) -> tuple[float, float]:
     """Median and 99th percentile in microseconds, of the requests begun within the window."""
-    if "Application protocol: h2" not in output:
-        raise RuntimeError(f"HTTP/2 was not agreed on:\n{output}")
+    for agreed in ("Application protocol: h2\n", "TLS Protocol: TLSv1.3\n", f"Cipher: {TLS_CIPHER}\n"):
+        if agreed not in output:
+            raise RuntimeError(f"it was not agreed on {agreed.strip()!r}:\n{output}")
     durations = []
     for line in Path(REQUEST_LOG).read_text().splitlines():
         started_us, status, duration_us = line.split("\t")[:3]
