@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::limit::State;
 
-/// A limiter key: two halves, never both 0, which says empty.
+/// A limiter key: two halves, the lower one never 0, which says empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) high: u64,
@@ -31,8 +31,8 @@ impl Key {
     pub(super) const OVERFLOW: Key = Key { high: 0, low: 1 };
 
     pub(super) fn new(key: u128) -> Key {
-        // The lowest bit gives way to "not empty": 127 bits still tell keys apart.
-        Key { high: (key >> 64) as u64, low: key as u64 | 1 }
+        // A lower half of 0 would say empty; one key in 2^64 shares another's bucket for it.
+        Key { high: (key >> 64) as u64, low: (key as u64).max(1) }
     }
 }
 

@@ -19,7 +19,7 @@ pub mod template;
 pub mod tree;
 
 pub use compile::Options;
-pub use counting::{MissingDimension, Policy};
+pub use counting::{MissingDimension, Policy, Window};
 pub use error::Error;
 pub use request::{Facts, Found, Params, Values};
 pub use route::{Action, Route};
