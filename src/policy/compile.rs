@@ -29,6 +29,12 @@ pub struct Options<'o> {
     pub upstreams: &'o [String],
 }
 
+/// Routes a table may have.
+pub const ROUTES_MAX: usize = 1_000_000;
+
+/// Policies a table may have: what [`Charge::policy`](crate::limit::Charge::policy) holds.
+pub const POLICIES_MAX: usize = u16::MAX as usize;
+
 /// Dimensions a key may have.
 pub const DIMENSIONS_MAX: usize = 16;
 
@@ -46,6 +52,10 @@ impl Table {
         options: &Options<'_>,
     ) -> Result<Table, Vec<Error>> {
         let mut errors = Errors::default();
+        check_counts(routes, policies, &mut errors);
+        if !errors.found.is_empty() {
+            return Err(errors.found);
+        }
         let compiled_policies = compile_policies(policies, options, &mut errors);
         let mut compiled_routes = compile_routes(routes, policies, options, &mut errors);
         check_params(routes, policies, &compiled_routes, &mut errors);
@@ -92,11 +102,6 @@ fn compile_policies(
     options: &Options<'_>,
     errors: &mut Errors,
 ) -> Vec<Option<Policy>> {
-    let max = usize::from(u16::MAX);
-    if policies.len() > max {
-        errors.policy(max, PolicyField::Name, Problem::TooMany { what: "policies", max });
-        return Vec::new();
-    }
     check_names(policies.iter().map(|policy| &*policy.name), |index, problem| {
         errors.policy(index, PolicyField::Name, problem);
     });
@@ -243,11 +248,6 @@ fn compile_routes(
     options: &Options<'_>,
     errors: &mut Errors,
 ) -> Vec<Option<Route>> {
-    let max = u32::MAX as usize;
-    if routes.len() > max {
-        errors.route(max, RouteField::Name, Problem::TooMany { what: "routes", max });
-        return Vec::new();
-    }
     check_names(routes.iter().map(|route| &*route.name), |index, problem| {
         errors.route(index, RouteField::Name, problem);
     });
@@ -424,6 +424,17 @@ fn compile_changes(
 
 // ── all of them together ──
 
+/// Indices must fit. Where they do not, nothing else can be said.
+fn check_counts(routes: &[definition::Route], policies: &[definition::Policy], errors: &mut Errors) {
+    if policies.len() > POLICIES_MAX {
+        let problem = Problem::TooMany { what: "policies", max: POLICIES_MAX };
+        errors.policy(POLICIES_MAX, PolicyField::Name, problem);
+    }
+    if routes.len() > ROUTES_MAX {
+        errors.route(ROUTES_MAX, RouteField::Name, Problem::TooMany { what: "routes", max: ROUTES_MAX });
+    }
+}
+
 fn check_names<'d>(names: impl Iterator<Item = &'d str>, mut wrong: impl FnMut(usize, Problem)) {
     let mut taken = HashMap::new();
     for (index, name) in names.enumerate() {
@@ -465,7 +476,7 @@ fn check_params(
 fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
     let (mut hosts, mut tree) = (Hosts::default(), Tree::default());
     for route in routes.iter().flatten() {
-        let number = u32::try_from(route.index).expect("routes are counted before they are compiled");
+        let number = u32::try_from(route.index).expect("at most ROUTES_MAX routes, checked first");
         let any = route.hosts.is_empty().then_some(None);
         for host in route.hosts.iter().map(Some).chain(any) {
             let root = hosts.root(host, || tree.plant());

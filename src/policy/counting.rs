@@ -96,7 +96,7 @@ impl Policy {
         if cost == 0 {
             return Ok(());
         }
-        let values = match self.keys.encode(found, facts) {
+        let values = match self.keys.encode(&found.route.name, found.params, facts) {
             Ok(values) => values,
             Err(Absent::Reject { dimension }) if !self.shadow => {
                 return Err(MissingDimension { policy: self.index, dimension: &self.by[dimension] });

@@ -18,6 +18,9 @@ pub mod table;
 pub mod template;
 pub mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use compile::Options;
 pub use counting::{MissingDimension, Policy, Window};
 pub use error::Error;
