@@ -23,6 +23,13 @@ impl Config {
             mask::MASK.clone_into(token);
         }
         for route in &mut masked.routes {
+            for header in &mut route.headers {
+                if let Some(value) =
+                    header.value.as_mut().filter(|_| mask::is_secret_name(header.name.as_str()))
+                {
+                    mask::MASK.clone_into(value);
+                }
+            }
             for changes in [&mut route.request_headers, &mut route.response_headers] {
                 for (name, value) in changes.set.iter_mut().chain(&mut changes.add) {
                     if mask::is_secret_name(name.as_str()) {
