@@ -1,11 +1,40 @@
 //! gateway.toml: read, checked as a whole, turned into each module's own configuration.
+//!
+//! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
+//! name: a configuration can be checked on another machine than the one it is for.
 
-use std::path::PathBuf;
+mod effective;
+mod expand;
+mod limit_text;
+mod listener;
+mod mask;
+mod method;
+mod policy;
+mod reader;
+mod report;
+mod route;
+mod running;
+mod source;
+#[cfg(test)]
+mod tests;
+mod units;
+mod upstream;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use toml::de::DeTable;
 
 use crate::policy::definition;
 use crate::proxy::config::{ClientIp, LimitHeaders, Listener};
-use crate::{admin, record, upstream};
+use crate::{admin, record};
+
+use expand::Variables;
+use reader::{Context, Table};
+use report::{Finding, Place, Places, Source};
+
+pub use report::{Definition, Errors, Report};
 
 /// A whole configuration in which nothing can be wrong any more.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +48,7 @@ pub struct Config {
     /// Whose word about a client's address is taken.
     pub client_ip: ClientIp,
     /// Upstreams, those that routes wrote as URLs included.
-    pub upstreams: Vec<upstream::Config>,
+    pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
     pub limits_memory: usize,
     /// Rate-limit fields on responses.
@@ -38,6 +67,15 @@ pub struct Config {
     pub access_log: record::AccessConfig,
 }
 
+/// A configuration, and what was noticed on the way to it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Warnings; and where to add what comes up later, see [`Report::reject`].
+    pub report: Report,
+}
+
 /// How the gateway stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shutdown {
@@ -45,4 +83,90 @@ pub struct Shutdown {
     pub ready_delay: Duration,
     /// How long requests in flight may take after that.
     pub drain: Duration,
+}
+
+/// Reads a configuration from a file and those it includes; `${...}` are variables of the process.
+pub fn load(path: &Path) -> Result<Loaded, Errors> {
+    load_with(path, &|name| std::env::var(name).ok())
+}
+
+fn load_with(path: &Path, variables: Variables<'_>) -> Result<Loaded, Errors> {
+    let (sources, findings) = source::gather(path, variables);
+    read(sources, findings, variables)
+}
+
+fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) -> Result<Loaded, Errors> {
+    let (definitions, findings) = parse(&sources, findings, variables);
+    let report = Report::new(sources, findings);
+    match definitions {
+        Some((config, places)) if !report.has_errors() => {
+            Ok(Loaded { config, report: report.with_places(places) })
+        }
+        _ => Err(report.into_errors()),
+    }
+}
+
+/// Parses the files and reads their definitions; `findings` are those of the files that could not be read.
+fn parse(
+    sources: &[Source],
+    findings: Vec<Finding>,
+    variables: Variables<'_>,
+) -> (Option<(Config, Places)>, Vec<Finding>) {
+    let ctx = Context { sources, variables, findings: RefCell::new(findings) };
+    let mut parsed = Vec::with_capacity(sources.len());
+    for (file, source) in sources.iter().enumerate() {
+        match DeTable::parse(&source.text) {
+            Ok(document) => parsed.push(document),
+            Err(error) => {
+                let span = error.span().unwrap_or_default();
+                let place = Place { file, start: span.start, end: span.end };
+                ctx.wrong(place, format!("this is not TOML: {}", error.message()), "");
+            }
+        }
+    }
+    // A file that cannot be read may hold the names that others use: what they miss is not worth reporting.
+    let is_whole = ctx.findings.borrow().is_empty();
+    let definitions = is_whole.then(|| {
+        let documents = parsed.iter().enumerate();
+        define(&ctx, documents.map(|(file, document)| ctx.document(file, document)).collect())
+    });
+    (definitions, ctx.findings.into_inner())
+}
+
+/// Reads every section of every file.
+fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
+    let mut places = Places::default();
+    let (log_level, access_log) = running::read_log(&documents);
+    let (limits_memory, limit_headers) = running::read_limits(&documents);
+    let mut config = Config {
+        files: ctx.sources.iter().map(|source| source.path.clone()).collect(),
+        workers: running::read_workers(&documents),
+        listeners: Vec::new(),
+        client_ip: listener::read_client_ip(&documents),
+        upstreams: Vec::new(),
+        limits_memory,
+        limit_headers,
+        policies: Vec::new(),
+        routes: Vec::new(),
+        admin: None,
+        shutdown: running::read_shutdown(&documents),
+        log_level,
+        access_log,
+    };
+    (config.listeners, places.listeners) = listener::read_all(&documents);
+    (config.admin, places.admin) = running::read_admin(&documents);
+    (config.upstreams, places.upstreams) = upstream::read_all(&documents);
+    (config.policies, places.policies) = policy::read_all(&documents);
+    // Last: routes name upstreams and policies, and add those they write in place.
+    route::read_all(&documents, &mut config, &mut places);
+    for (file, document) in documents.into_iter().enumerate() {
+        match document.value("include") {
+            Some(include) if file > 0 => {
+                include.wrong_key("an included file includes nothing", "name the files in the main file");
+            }
+            _ => {}
+        }
+        document.finish(&["auth", "tier", "redis", "store", "peers", "trace"]);
+    }
+    (config, places)
 }

@@ -1,0 +1,159 @@
+//! `${VAR}`, `${VAR:-default}` and `${file:/path}` in a string value, replaced; `$${` is a plain `${`.
+//!
+//! It sees values that are parsed already, so that what it puts in can never be read as TOML, and what it puts
+//! in is not looked at again.
+
+use std::io::Read;
+use std::path::Path;
+
+/// Looks up an environment variable.
+pub(super) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
+
+/// A value with its references replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Expanded {
+    /// The value.
+    pub(super) text: String,
+    /// Whether any of it came from outside the file: it may be a secret then.
+    pub(super) has_reference: bool,
+}
+
+/// Why a reference could not be replaced, and what to write instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unresolved {
+    pub(super) message: String,
+    pub(super) hint: String,
+}
+
+/// Replaces every reference in `text`; paths start from `directory`.
+pub(super) fn expand(text: &str, directory: &Path, variables: Variables<'_>) -> Result<Expanded, Unresolved> {
+    let mut expanded = Expanded { text: String::with_capacity(text.len()), has_reference: false };
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if rest[..at].ends_with('$') {
+            expanded.text.push_str(&rest[..at]);
+            expanded.text.push('{');
+            rest = &rest[at + 2..];
+            continue;
+        }
+        expanded.text.push_str(&rest[..at]);
+        let inner = &rest[at + 2..];
+        let Some(end) = inner.find('}') else {
+            return Err(unresolved(
+                "`${` is never closed",
+                "close it with `}`, or write `$${` for a plain `${`",
+            ));
+        };
+        expanded.text.push_str(&resolve(&inner[..end], directory, variables)?);
+        expanded.has_reference = true;
+        rest = &inner[end + 1..];
+    }
+    expanded.text.push_str(rest);
+    Ok(expanded)
+}
+
+fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Result<String, Unresolved> {
+    if let Some(path) = reference.strip_prefix("file:") {
+        return read(&directory.join(path));
+    }
+    let (name, default) = match reference.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (reference, None),
+    };
+    let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) || !name.chars().all(is_name)
+    {
+        return Err(unresolved(
+            "`${...}` must name a variable or a file",
+            "write `${NAME}`, `${NAME:-default}` or `${file:/path}`; `$${` is a plain `${`",
+        ));
+    }
+    // As in a shell: an empty variable counts as none where there is a default.
+    match (variables(name), default) {
+        (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
+        (Some(value), _) => Ok(value),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(Unresolved {
+            message: format!("the environment variable `{name}` is not set"),
+            hint: format!("set it, or write `${{{name}:-default}}`"),
+        }),
+    }
+}
+
+/// A file's text without the line break at its end, which editors and `echo` leave there.
+fn read(path: &Path) -> Result<String, Unresolved> {
+    let shown = path.display();
+    let wrong = |reason: String| Unresolved {
+        message: format!("cannot read {shown}: {reason}"),
+        hint: "make the file readable, or name another".to_owned(),
+    };
+    let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    // A pipe or a terminal would make a reload wait for its writer.
+    if !metadata.is_file() {
+        return Err(wrong("not a regular file".to_owned()));
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
+    file.take(VALUE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > VALUE_BYTES_MAX {
+        return Err(wrong(format!("it is longer than {VALUE_BYTES_MAX} bytes")));
+    }
+    let trimmed = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+    Ok(trimmed.unwrap_or(&text).to_owned())
+}
+
+fn unresolved(message: &str, hint: &str) -> Unresolved {
+    Unresolved { message: message.to_owned(), hint: hint.to_owned() }
+}
+
+/// Longest file behind a `${file:...}`, bytes.
+const VALUE_BYTES_MAX: u64 = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(text: &str) -> Result<String, String> {
+        let variables = |name: &str| match name {
+            "PORT" => Some("8080".to_owned()),
+            "EMPTY" => Some(String::new()),
+            "NESTED" => Some("${PORT}".to_owned()),
+            _ => None,
+        };
+        let directory = Path::new("/nonexistent");
+        expand(text, directory, &variables).map(|it| it.text).map_err(|it| it.message)
+    }
+
+    #[test]
+    fn references_are_replaced_once() {
+        for (text, value) in [
+            ("127.0.0.1:${PORT}", "127.0.0.1:8080"),
+            ("${PORT}${PORT}", "80808080"),
+            ("${OTHER:-a:-b}", "a:-b"),
+            ("${OTHER:-}", ""),
+            ("${EMPTY:-x}", "x"),
+            ("${EMPTY}", ""),
+            ("${NESTED}", "${PORT}"),
+            ("$${PORT}", "${PORT}"),
+            ("$$${PORT}", "$${PORT}"),
+            ("$PORT {PORT} $", "$PORT {PORT} $"),
+        ] {
+            assert_eq!(expanded(text).as_deref(), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_says_why() {
+        for (text, message) in [
+            ("${OTHER}", "the environment variable `OTHER` is not set"),
+            ("${PORT", "`${` is never closed"),
+            ("${}", "`${...}` must name a variable or a file"),
+            ("${1A}", "`${...}` must name a variable or a file"),
+            ("${a-b}", "`${...}` must name a variable or a file"),
+            ("${file:x}", "cannot read /nonexistent/x: No such file or directory (os error 2)"),
+            ("${file:/dev/null}", "cannot read /dev/null: not a regular file"),
+        ] {
+            assert_eq!(expanded(text), Err(message.to_owned()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `[listener.*]` and `[client-ip]`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts};
+use crate::tls;
+
+use super::reader::{self, Named, Table, Text, Value};
+use super::report::{Fields, Place};
+
+/// Reads every listener; without one there is plain HTTP on 127.0.0.1:8080.
+pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
+    let mut listeners = Vec::new();
+    let mut places = Vec::new();
+    let mut bound: Vec<(SocketAddr, Place, String)> = Vec::new();
+    for named in reader::named(documents, "listener") {
+        places.push(named.table.places());
+        let (listener, bind) = read(named);
+        if let Some(bind) = bind {
+            let taken = bound.iter().find(|(address, ..)| overlaps(*address, listener.bind));
+            if let Some((_, first, name)) = taken {
+                bind.wrong_beside(
+                    format!("{} is taken by the listener `{name}`", listener.bind),
+                    "choose another address or port",
+                    *first,
+                    "here",
+                );
+            }
+            bound.push((listener.bind, bind.place, listener.name.clone()));
+        }
+        listeners.push(listener);
+    }
+    // A listener that was written but cannot be read is no reason to talk of the default one.
+    if listeners.is_empty() {
+        listeners.push(default("default".to_owned()));
+        places.push(Fields::default());
+    }
+    (listeners, places)
+}
+
+/// Whether two listeners would take each other's connections. `[::]` takes IPv4 as well.
+pub(super) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
+    let takes_all = |ip: IpAddr| ip == IpAddr::from([0u16; 8]);
+    one.port() == other.port()
+        && one.port() != 0
+        && (one.ip() == other.ip()
+            || (takes_all(one.ip()) && other.ip().is_unspecified())
+            || (takes_all(other.ip()) && one.ip().is_unspecified()))
+}
+
+/// `address:port`, with port 0 for any free one.
+pub(super) fn address(text: &Text<'_>) -> Option<SocketAddr> {
+    if let Ok(address) = text.text.parse() {
+        return Some(address);
+    }
+    let hint = match text.text.rsplit_once(':') {
+        Some(("", port)) if port.parse::<u16>().is_ok() => format!("write `[::]:{port}` for every address"),
+        Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("write `127.0.0.1:{port}`"),
+        _ if text.text.parse::<u16>().is_ok() => format!("write `[::]:{}` for every address", text.text),
+        _ => "write an address and a port, as in `127.0.0.1:8080` or `[::]:443`".to_owned(),
+    };
+    text.wrong(format!("{} is not an address to listen on", text.shown()), hint);
+    None
+}
+
+/// Reads `[client-ip]`.
+pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
+    let mut client_ip = ClientIp::default();
+    let value = reader::single(documents, "client-ip");
+    let Some(table) = value.and_then(|value| value.table("[client-ip]")) else { return client_ip };
+    if let Some(value) = table.value("trust") {
+        client_ip.trust = value.texts().iter().filter_map(network).collect();
+    }
+    if let Some(value) = table.value("header") {
+        let choices =
+            [("x-forwarded-for", ForwardedHeader::XForwarded), ("forwarded", ForwardedHeader::Forwarded)];
+        client_ip.header = value.choice(&choices, &[]).unwrap_or_default();
+    }
+    if let Some(bits) = table.value("ipv6-prefix").and_then(|value| value.integer(1..=128)) {
+        client_ip.ipv6_prefix = u8::try_from(bits).unwrap_or(128);
+    }
+    table.finish(&[]);
+    client_ip
+}
+
+/// An address range; a single address is one.
+fn network(text: &Text<'_>) -> Option<ipnet::IpNet> {
+    if let Ok(address) = text.text.parse::<IpAddr>() {
+        return Some(address.into());
+    }
+    let Ok(network) = text.text.parse::<ipnet::IpNet>() else {
+        let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
+        text.wrong(format!("{} is not an address range", text.shown()), hint);
+        return None;
+    };
+    // Bits after the prefix mean that one of the two is a slip; whom to trust is not for guessing.
+    if network != network.trunc() {
+        text.wrong(
+            format!("{} has bits set after its prefix", text.shown()),
+            format!("write `{}`", network.trunc()),
+        );
+    }
+    Some(network)
+}
+
+/// Reads one listener, and gives back the text of its address where that can be read.
+fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
+    let table = named.table;
+    let mut listener = default(named.name);
+    let bind = match table.value("bind") {
+        Some(value) => value.text(),
+        None => {
+            table.wrong("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
+            None
+        }
+    };
+    let address = bind.as_ref().and_then(address);
+    listener.bind = address.unwrap_or(listener.bind);
+    if let Some(value) = table.value("http") {
+        (listener.http1, listener.http2) = versions(&value);
+    }
+    if let Some(value) = table.value("certs") {
+        listener.certs = certs(&value);
+    }
+    if let Some(value) = table.value("redirect") {
+        listener.redirect_https = value.choice(&[("https", true)], &[]).unwrap_or_default();
+        if listener.redirect_https && !listener.certs.is_empty() {
+            value.wrong("a listener with `certs` is https already", "leave `redirect` or `certs` out");
+        }
+    }
+    if let Some(max) = table.value("max-connections").and_then(|value| value.integer(1..=CONNECTIONS_MAX)) {
+        listener.connections_max = as_usize(max);
+        // Unless written, one address may hold all of them but never more.
+        listener.connections_per_ip_max = listener.connections_per_ip_max.min(as_usize(max));
+    }
+    if let Some(max) =
+        table.value("max-connections-per-ip").and_then(|value| value.integer(1..=CONNECTIONS_MAX))
+    {
+        listener.connections_per_ip_max = as_usize(max);
+    }
+    if let Some(timeouts) = table.table("timeouts") {
+        read_timeouts(timeouts, &mut listener.timeouts);
+    }
+    if let Some(max) = table.table("max") {
+        read_sizes(max, &mut listener.max);
+    }
+    table.finish(&["client-ca", "proxy-protocol"]);
+    (listener, bind.filter(|_| address.is_some()))
+}
+
+/// The versions of HTTP that are served: (1.1, 2).
+fn versions(value: &Value<'_>) -> (bool, bool) {
+    let (mut http1, mut http2) = (false, false);
+    let texts = value.texts();
+    for text in &texts {
+        match text.choice(&[("http/1.1", false), ("h2", true)], &[]) {
+            Some(true) => http2 = true,
+            Some(false) => http1 = true,
+            None => {}
+        }
+    }
+    if texts.is_empty() && value.is_array() {
+        value.wrong("a listener must speak some HTTP", "write `[\"h2\", \"http/1.1\"]`");
+    }
+    (http1, http2)
+}
+
+fn certs(value: &Value<'_>) -> Vec<tls::Pair> {
+    let pairs = value.array().unwrap_or_default();
+    if pairs.is_empty() && value.is_array() {
+        let hint = "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out for plain HTTP";
+        value.wrong("`certs` is empty", hint);
+    }
+    pairs.iter().filter_map(pair).collect()
+}
+
+fn pair(value: &Value<'_>) -> Option<tls::Pair> {
+    let table = value.table("a pair of `certs`")?;
+    let file = |key: &'static str| -> Option<PathBuf> {
+        let Some(value) = table.value(key) else {
+            table.wrong(format!("a pair of `certs` needs `{key}`"), "a PEM file, as in `certs/api.pem`");
+            return None;
+        };
+        value.text().map(|text| reader::path(&text))
+    };
+    let (cert, key) = (file("cert"), file("key"));
+    let self_signed = table.value("self-signed").and_then(|value| value.boolean()).unwrap_or_default();
+    table.finish(&[]);
+    Some(tls::Pair { cert: cert?, key: key?, self_signed })
+}
+
+fn read_timeouts(table: Table<'_>, timeouts: &mut Timeouts) {
+    for (key, timeout) in [
+        ("handshake", &mut timeouts.handshake),
+        ("header", &mut timeouts.header),
+        ("idle", &mut timeouts.idle),
+        ("body-stall", &mut timeouts.body_stall),
+    ] {
+        if let Some(duration) = table.value(key).and_then(|value| value.duration(TIMEOUT_MIN)) {
+            *timeout = duration;
+        }
+    }
+    table.finish(&[]);
+}
+
+fn read_sizes(table: Table<'_>, sizes: &mut Sizes) {
+    if let Some(bytes) = table.value("header-bytes").and_then(|value| value.size(1024..=HEADER_BYTES_MAX)) {
+        sizes.header_bytes = as_usize(bytes);
+    }
+    if let Some(fields) = table.value("headers").and_then(|value| value.integer(1..=HEADERS_MAX)) {
+        sizes.headers = as_usize(fields);
+    }
+    if let Some(bytes) = table.value("uri-bytes").and_then(|value| value.size(64..=URI_BYTES_MAX)) {
+        sizes.uri_bytes = as_usize(bytes);
+    }
+    if let Some(bytes) = table.value("body").and_then(|value| value.size(0..=BODY_BYTES_MAX)) {
+        sizes.body_bytes = bytes;
+    }
+    if let Some(streams) = table.value("streams").and_then(|value| value.integer(1..=STREAMS_MAX)) {
+        sizes.streams = u32::try_from(streams).unwrap_or(u32::MAX);
+    }
+    table.finish(&[]);
+}
+
+fn default(name: String) -> Listener {
+    Listener {
+        name,
+        bind: SocketAddr::from(([127, 0, 0, 1], 8080)),
+        http1: true,
+        http2: true,
+        certs: Vec::new(),
+        redirect_https: false,
+        connections_max: 50_000,
+        connections_per_ip_max: 50_000,
+        timeouts: Timeouts::default(),
+        max: Sizes::default(),
+    }
+}
+
+fn as_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A deadline shorter than this is a slip.
+pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+const CONNECTIONS_MAX: u64 = 10_000_000;
+const HEADER_BYTES_MAX: u64 = 1 << 20;
+const HEADERS_MAX: u64 = 1_000;
+/// The `http` crate's own bound of a target is just below 64 KiB.
+const URI_BYTES_MAX: u64 = 65_534;
+/// More than any disk; what stands for "no limit".
+pub(super) const BODY_BYTES_MAX: u64 = 1 << 50;
+const STREAMS_MAX: u64 = 100_000;

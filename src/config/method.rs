@@ -1,0 +1,45 @@
+//! Request methods as a configuration names them.
+
+use http::Method;
+
+use super::reader::{Text, did_you_mean};
+
+/// Reads a method, and reports what is none.
+pub(super) fn read(text: &Text<'_>) -> Option<Method> {
+    match parse(&text.text) {
+        Ok(method) => Some(method),
+        Err(hint) => {
+            text.wrong(format!("{} is not a method", text.shown()), hint);
+            None
+        }
+    }
+}
+
+/// Reads a method; the error says what to write instead. Any upper-case token is one, unless it is a letter
+/// away from a common method: that is a slip.
+pub(super) fn parse(text: &str) -> Result<Method, String> {
+    if COMMON.contains(&text) {
+        return Method::from_bytes(text.as_bytes()).map_err(|error| error.to_string());
+    }
+    let upper = text.to_ascii_uppercase();
+    if COMMON.contains(&upper.as_str()) {
+        return Err(format!("methods are upper case: write `{upper}`"));
+    }
+    let near = COMMON.iter().any(|method| is_one_slip_away(text, method));
+    if let Some(hint) = did_you_mean(text, &COMMON).filter(|_| near) {
+        return Err(hint);
+    }
+    let is_upper = !text.is_empty() && text.len() <= METHOD_BYTES_MAX && text == upper;
+    match Method::from_bytes(text.as_bytes()) {
+        Ok(method) if is_upper => Ok(method),
+        _ => Err("write it as in `GET`".to_owned()),
+    }
+}
+
+fn is_one_slip_away(text: &str, method: &str) -> bool {
+    text.len() <= METHOD_BYTES_MAX && strsim::damerau_levenshtein(text, method) == 1
+}
+
+const COMMON: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+const METHOD_BYTES_MAX: usize = 64;

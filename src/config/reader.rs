@@ -1,0 +1,509 @@
+//! Reads a parsed TOML document key by key and collects what is wrong instead of stopping at it.
+//!
+//! A table knows the keys it was asked for, so that its unknown keys need no second list: whoever reads a table
+//! asks for every key, then calls [`Table::finish`]. What cannot be read is reported here, once, and comes back
+//! as `None`: the caller goes on with a default, since a report with an error never becomes a configuration.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::expand::{self, Variables};
+use super::report::{Fields, Finding, Place, Source, quoted};
+use super::{mask, units};
+
+/// What every table and value of one load needs.
+pub(super) struct Context<'c> {
+    pub(super) sources: &'c [Source],
+    pub(super) variables: Variables<'c>,
+    pub(super) findings: RefCell<Vec<Finding>>,
+}
+
+/// A table, and which of its keys were asked for.
+pub(super) struct Table<'c> {
+    ctx: &'c Context<'c>,
+    /// As a message names it: `a route`, `[listener.edge]`.
+    what: String,
+    /// Its name or heading.
+    pub(super) place: Place,
+    entries: &'c DeTable<'c>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+/// A value and where it stands.
+#[derive(Clone)]
+pub(super) struct Value<'c> {
+    ctx: &'c Context<'c>,
+    /// Its key; of an array's element, the array's.
+    pub(super) key: String,
+    /// The key's place; of an array's element, the element's.
+    pub(super) key_place: Place,
+    pub(super) place: Place,
+    value: &'c DeValue<'c>,
+}
+
+/// A string with its references replaced.
+#[derive(Clone)]
+pub(super) struct Text<'c> {
+    ctx: &'c Context<'c>,
+    pub(super) text: String,
+    pub(super) place: Place,
+    /// Whether any of it came out of a `${...}`.
+    pub(super) has_reference: bool,
+    key: String,
+}
+
+/// A named table: `[listener.edge]`.
+pub(super) struct Named<'c> {
+    pub(super) name: String,
+    pub(super) value: Value<'c>,
+    pub(super) table: Table<'c>,
+}
+
+impl<'c> Context<'c> {
+    pub(super) fn report(&self, finding: Finding) {
+        self.findings.borrow_mut().push(finding);
+    }
+
+    /// Reports an error at a place, with what to write instead.
+    pub(super) fn wrong(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Finding::error(message).at(place, hint));
+    }
+
+    /// The whole of one file.
+    pub(super) fn document(&'c self, file: usize, document: &'c Spanned<DeTable<'c>>) -> Table<'c> {
+        let place = Place { file, start: 0, end: 0 };
+        Table::new(self, "the configuration".to_owned(), place, document.get_ref())
+    }
+}
+
+impl<'c> Table<'c> {
+    fn new(ctx: &'c Context<'c>, what: String, place: Place, entries: &'c DeTable<'c>) -> Table<'c> {
+        Table { ctx, what, place, entries, asked: RefCell::new(Vec::new()) }
+    }
+
+    /// The value of a key, where it was written.
+    pub(super) fn value(&self, key: &'static str) -> Option<Value<'c>> {
+        self.asked.borrow_mut().push(key);
+        let (key, value) = self.entries.get_key_value(key)?;
+        Some(self.entry(key, value))
+    }
+
+    /// A table under a key.
+    pub(super) fn table(&self, key: &'static str) -> Option<Table<'c>> {
+        self.value(key)?.table(&format!("`{key}`"))
+    }
+
+    /// All entries, for a table whose keys are the user's own.
+    pub(super) fn entries(&self) -> Vec<Value<'c>> {
+        let mut entries: Vec<_> = self.entries.iter().map(|(key, value)| self.entry(key, value)).collect();
+        // The map sorts by key; a user thinks in lines.
+        entries.sort_by_key(|entry| entry.key_place);
+        entries
+    }
+
+    /// Where the table's keys were written, for findings that come up later.
+    pub(super) fn places(&self) -> Fields {
+        let fields = self.entries().into_iter().map(|entry| (entry.key, entry.place)).collect();
+        Fields { whole: Some(self.place), fields }
+    }
+
+    /// Reports every key that nobody asked for: those of `later`, which the language has but this version does
+    /// not, and all others as unknown.
+    pub(super) fn finish(self, later: &[&str]) {
+        let known = self.asked.borrow();
+        for entry in self.entries() {
+            let key = entry.key.as_str();
+            if known.contains(&key) {
+                continue;
+            }
+            if later.contains(&key) {
+                let message = format!("`{key}` belongs to the language, but this version does not have it");
+                self.ctx.wrong(entry.key_place, message, "leave it out");
+                continue;
+            }
+            let hint = did_you_mean(key, &known).unwrap_or_else(|| format!("it takes {}", listed(&known)));
+            let message = format!("unknown key {} in {}", quoted(key), self.what);
+            self.ctx.wrong(entry.key_place, message, hint);
+        }
+    }
+
+    /// Reports an error about the table as a whole.
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.wrong(self.place, message, hint);
+    }
+
+    fn entry(&self, key: &Spanned<std::borrow::Cow<'c, str>>, value: &'c Spanned<DeValue<'c>>) -> Value<'c> {
+        Value {
+            ctx: self.ctx,
+            key: key.get_ref().clone().into_owned(),
+            key_place: place_in(self.place.file, key.span()),
+            place: place_in(self.place.file, value.span()),
+            value: value.get_ref(),
+        }
+    }
+}
+
+impl<'c> Value<'c> {
+    /// Reports an error at the value, with what to write instead.
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Reports an error at the key, with what to write instead.
+    pub(super) fn wrong_key(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.wrong(self.key_place, message, hint);
+    }
+
+    /// Reports an error at a place of the caller's choice, and points at another that matters.
+    pub(super) fn wrong_beside(
+        &self,
+        place: Place,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        beside: Place,
+    ) {
+        self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "here it is first"));
+    }
+
+    fn wrong_type(&self, expected: &str) {
+        let found = match self.value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a float",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "an array",
+            DeValue::Table(_) => "a table",
+        };
+        self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), "");
+    }
+
+    pub(super) fn is_string(&self) -> bool {
+        self.value.is_str()
+    }
+
+    pub(super) fn is_table(&self) -> bool {
+        self.value.is_table()
+    }
+
+    pub(super) fn is_array(&self) -> bool {
+        self.value.is_array()
+    }
+
+    /// `true` or `false`, without a complaint where it is something else.
+    pub(super) fn as_boolean(&self) -> Option<bool> {
+        self.value.as_bool()
+    }
+
+    /// A string with its references replaced.
+    pub(super) fn text(&self) -> Option<Text<'c>> {
+        match self.value {
+            DeValue::String(text) => self.expanded(text),
+            _ => {
+                self.wrong_type("a string");
+                None
+            }
+        }
+    }
+
+    fn expanded(&self, text: &str) -> Option<Text<'c>> {
+        let directory = &self.ctx.sources[self.place.file].directory;
+        match expand::expand(text, directory, self.ctx.variables) {
+            Ok(expanded) => Some(Text {
+                ctx: self.ctx,
+                text: expanded.text,
+                place: self.place,
+                has_reference: expanded.has_reference,
+                key: self.key.clone(),
+            }),
+            Err(unresolved) => {
+                self.wrong(unresolved.message, unresolved.hint);
+                None
+            }
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        let boolean = self.as_boolean();
+        if boolean.is_none() {
+            self.wrong_type("true or false");
+        }
+        boolean
+    }
+
+    /// A whole number in a range; a string is one where it came out of a `${...}`.
+    pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let number = match self.value {
+            DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
+            DeValue::String(text) if text.contains("${") => {
+                self.expanded(text)?.text.trim().parse::<i128>().ok()
+            }
+            _ => {
+                self.wrong_type("a whole number");
+                return None;
+            }
+        };
+        let within = number.and_then(|number| u64::try_from(number).ok()).filter(|it| range.contains(it));
+        if within.is_none() {
+            let hint = match *range.end() {
+                u64::MAX => format!("write {} or more", range.start()),
+                end => format!("write a whole number from {} to {end}", range.start()),
+            };
+            self.wrong(format!("{} is out of range", quoted(&self.key)), hint);
+        }
+        within
+    }
+
+    /// The elements of an array.
+    pub(super) fn array(&self) -> Option<Vec<Value<'c>>> {
+        let DeValue::Array(array) = self.value else {
+            self.wrong_type("an array");
+            return None;
+        };
+        let element = |element: &'c Spanned<DeValue<'c>>| {
+            let place = place_in(self.place.file, element.span());
+            Value { ctx: self.ctx, key: self.key.clone(), key_place: place, place, value: element.get_ref() }
+        };
+        Some(array.iter().map(element).collect())
+    }
+
+    /// One string or an array of them; what is neither is reported and left out.
+    pub(super) fn texts(&self) -> Vec<Text<'c>> {
+        if self.is_array() {
+            self.array().unwrap_or_default().iter().filter_map(Value::text).collect()
+        } else if self.is_string() {
+            self.text().into_iter().collect()
+        } else {
+            self.wrong_type("a string or an array of strings");
+            Vec::new()
+        }
+    }
+
+    /// A table; `what` is how messages name it.
+    pub(super) fn table(&self, what: &str) -> Option<Table<'c>> {
+        match self.value {
+            DeValue::Table(entries) => Some(Table::new(self.ctx, what.to_owned(), self.key_place, entries)),
+            _ => {
+                self.wrong_type("a table");
+                None
+            }
+        }
+    }
+
+    /// A duration of at least `min`.
+    pub(super) fn duration(&self, min: Duration) -> Option<Duration> {
+        if let DeValue::Integer(number) = self.value {
+            let message = format!("{} needs a unit", quoted(&self.key));
+            self.wrong(message, format!("write `\"{}s\"` or `\"{}ms\"`", number.as_str(), number.as_str()));
+            return None;
+        }
+        let text = self.text()?;
+        match units::duration(&text.text) {
+            Ok(duration) if duration >= min => Some(duration),
+            Ok(_) => {
+                let hint = format!("write `\"{}\"` or more", units::show_duration(min));
+                text.wrong(format!("{} is too short", quoted(&self.key)), hint);
+                None
+            }
+            Err(hint) => {
+                text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}"));
+                None
+            }
+        }
+    }
+
+    /// A size in bytes, in a range: a string with a unit or a whole number.
+    pub(super) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        if !self.is_string() {
+            return self.integer(range);
+        }
+        let text = self.text()?;
+        match units::size(&text.text) {
+            Ok(bytes) if range.contains(&bytes) => Some(bytes),
+            Ok(_) => {
+                let (min, max) = (units::show_size(*range.start()), units::show_size(*range.end()));
+                let message = format!("{} is out of range", quoted(&self.key));
+                text.wrong(message, format!("write a size from `\"{min}\"` to `\"{max}\"`"));
+                None
+            }
+            Err(hint) => {
+                text.wrong(format!("{} is not a size", text.shown()), format!("write {hint}"));
+                None
+            }
+        }
+    }
+
+    /// A share, parts per million.
+    pub(super) fn share_ppm(&self) -> Option<u32> {
+        let text = self.text()?;
+        units::share_ppm(&text.text)
+            .map_err(|hint| text.wrong(format!("{} is not a share", text.shown()), format!("write {hint}")))
+            .ok()
+    }
+
+    /// One of a few words; `later` are words of the language that this version does not have.
+    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+        self.text()?.choice(choices, later)
+    }
+}
+
+impl Text<'_> {
+    /// Reports an error at the value, with what to write instead.
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Reports an error at the value, and points at another place that matters.
+    pub(super) fn wrong_beside(
+        &self,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        beside: Place,
+        why: &str,
+    ) {
+        self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
+    }
+
+    /// Reports what works but should not stay so.
+    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.report(Finding::warning(message).at(self.place, hint));
+    }
+
+    /// The value as a message may quote it: not at all where it is, or may be, a secret.
+    pub(super) fn shown(&self) -> String {
+        if self.has_reference || mask::is_secret_name(&self.key) {
+            format!("the value of {}", quoted(&self.key))
+        } else {
+            quoted(&self.text)
+        }
+    }
+
+    /// Reports an error from one byte of the value on, where it stands in the file letter by letter.
+    pub(super) fn wrong_at(&self, at: usize, message: impl Into<String>, hint: impl Into<String>) {
+        let written = &self.ctx.sources[self.place.file].text[self.place.start..self.place.end];
+        let inner = written.get(1..written.len().saturating_sub(1));
+        let place = match inner {
+            Some(inner) if inner == self.text && at < inner.len() => {
+                Place { start: self.place.start + 1 + at, end: self.place.end - 1, ..self.place }
+            }
+            _ => self.place,
+        };
+        self.ctx.wrong(place, message, hint);
+    }
+
+    /// The same text, one of a few words.
+    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+        let word = self.text.as_str();
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
+            return Some(*choice);
+        }
+        // `hash` stands for `hash:<dimension>` too.
+        let is_later = |name: &&str| {
+            word.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        };
+        if later.iter().any(is_later) {
+            self.wrong(
+                format!("{} belongs to the language, but this version does not have it", self.shown()),
+                format!("write {}", listed(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
+            );
+            return None;
+        }
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));
+        self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);
+        None
+    }
+}
+
+/// The tables of one section over all files, in the order written; a name given twice is reported.
+pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<Named<'c>> {
+    let mut all: Vec<Named<'c>> = Vec::new();
+    for value in documents.iter().filter_map(|document| document.value(section)) {
+        let Some(names) = value.table(&format!("[{section}]")) else { continue };
+        for value in names.entries() {
+            if !is_name(&value.key) {
+                value.ctx.wrong(
+                    value.key_place,
+                    format!("{} cannot be a name", quoted(&value.key)),
+                    format!(
+                        "start with a letter, then at most {NAME_BYTES_MAX} printable ASCII characters \
+                         without `\"` and `\\`"
+                    ),
+                );
+                continue;
+            }
+            let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
+            if let Some(first) = all.iter().find(|other| other.name == value.key) {
+                value.ctx.report(
+                    Finding::error(format!("the {section} {} is given twice", quoted(&value.key)))
+                        .at(value.key_place, "rename or merge it")
+                        .beside(first.value.key_place, "here it is first"),
+                );
+                continue;
+            }
+            all.push(Named { name: value.key.clone(), value, table });
+        }
+    }
+    all
+}
+
+/// A key that may stand in one file only; the second one is reported.
+pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Value<'c>> {
+    let mut values = documents.iter().filter_map(|document| document.value(key));
+    let first = values.next()?;
+    for again in values {
+        again.ctx.report(
+            Finding::error(format!("`{key}` is given twice"))
+                .at(again.key_place, "keep one of the two")
+                .beside(first.key_place, "here it is first"),
+        );
+    }
+    Some(first)
+}
+
+/// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a
+/// quoted string (RFC 9651, section 3.3.3), so it must need no escapes; a leading digit is a shorthand's.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= NAME_BYTES_MAX
+        && !text.starts_with(|first: char| first.is_ascii_digit() || first == ' ')
+        && text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\')
+}
+
+/// "did you mean `x`?" where one of the known words is near.
+pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
+    let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
+    // A long word is compared with nothing: the cost is the product of the lengths.
+    let near = known.iter().filter(|_| word.len() <= NAME_BYTES_MAX).min_by_key(|name| distance(name))?;
+    let allowed = (near.len() / 3).max(1);
+    (distance(near) <= allowed).then(|| format!("did you mean `{near}`?"))
+}
+
+/// "`a`, `b` or `c`".
+pub(super) fn listed(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => format!("`{only}`"),
+        [first @ .., last] => {
+            let first: Vec<_> = first.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} or `{last}`", first.join(", "))
+        }
+    }
+}
+
+/// The absolute path behind one written in a file, which starts from that file's directory.
+pub(super) fn path(text: &Text<'_>) -> PathBuf {
+    text.ctx.sources[text.place.file].directory.join(&text.text)
+}
+
+fn place_in(file: usize, span: std::ops::Range<usize>) -> Place {
+    Place { file, start: span.start, end: span.end }
+}
+
+/// Longest name of a definition, bytes.
+pub(super) const NAME_BYTES_MAX: usize = 200;

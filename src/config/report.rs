@@ -1,0 +1,270 @@
+//! What is wrong with a configuration, and where: every finding of a load, shown with the line it is about.
+//!
+//! It only collects and shows. A secret on a shown line is masked; what a `${...}` stood for is never in here.
+
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+use super::mask;
+
+/// A configuration that cannot be used: at least one error, all of them, and the warnings beside them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Errors(Box<Report>);
+
+/// Everything found in the files of one load, in the order of the files and their lines.
+#[derive(Debug, Default)]
+pub struct Report {
+    sources: Vec<Source>,
+    findings: Vec<Finding>,
+    places: Places,
+}
+
+/// One configuration file.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// As the user named it, or as an `include` found it.
+    pub(super) path: PathBuf,
+    /// The absolute directory its relative paths start from.
+    pub(super) directory: PathBuf,
+    /// All of it.
+    pub(super) text: Arc<str>,
+}
+
+/// A piece of a file, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Which file: an index into the sources.
+    pub(super) file: usize,
+    /// The first byte.
+    pub(super) start: usize,
+    /// The byte after the last one.
+    pub(super) end: usize,
+}
+
+/// Which definition of a [`Config`](super::Config) a finding is about, by its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// `listeners[_]`.
+    Listener(usize),
+    /// `upstreams[_]`.
+    Upstream(usize),
+    /// `policies[_]`.
+    Policy(usize),
+    /// `routes[_]`.
+    Route(usize),
+    /// The admin listener.
+    Admin,
+}
+
+/// One thing that is wrong, or should not stay so.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Finding {
+    severity: Severity,
+    message: String,
+    /// Where, and what to write instead.
+    place: Option<(Place, String)>,
+    /// A second place that matters, and why.
+    beside: Option<(Place, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Severity {
+    Error,
+    Warning,
+}
+
+/// Where each definition and its fields were written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    pub(super) listeners: Vec<Fields>,
+    pub(super) upstreams: Vec<Fields>,
+    pub(super) policies: Vec<Fields>,
+    pub(super) routes: Vec<Fields>,
+    pub(super) admin: Fields,
+}
+
+/// Where one definition and its fields were written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    /// The definition's name or heading. `None`: it was not written but is a default.
+    pub(super) whole: Option<Place>,
+    /// Its keys, as the language spells them, with the places of their values.
+    pub(super) fields: Vec<(String, Place)>,
+}
+
+impl Errors {
+    /// How many errors there are, at least one; warnings are not counted.
+    pub fn count(&self) -> usize {
+        self.0.error_count()
+    }
+}
+
+impl Report {
+    pub(super) fn new(sources: Vec<Source>, findings: Vec<Finding>) -> Report {
+        let mut report = Report { sources, ..Report::default() };
+        report.add(findings);
+        report
+    }
+
+    /// Keeps the places of what was read, for [`Report::reject`].
+    pub(super) fn with_places(self, places: Places) -> Report {
+        Report { places, ..self }
+    }
+
+    /// Adds an error found only after reading: a port that is taken, two routes that tie.
+    ///
+    /// `field` is a key as the language spells it (`path`, `certs`); one that was not written points at the
+    /// whole definition. `hint` stands beside the value: what to write instead; it may be empty.
+    pub fn reject(&mut self, definition: Definition, field: &str, message: &str, hint: &str) {
+        let finding = Finding::error(message.to_owned());
+        let finding = match self.places.of(definition).and_then(|fields| fields.place(field)) {
+            Some(place) => finding.at(place, hint),
+            None => finding,
+        };
+        self.add(vec![finding]);
+    }
+
+    /// Whether anything was found at all.
+    pub fn is_empty(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// Whether there is an error among what was found.
+    pub fn has_errors(&self) -> bool {
+        self.error_count() > 0
+    }
+
+    /// The report as an error: after [`Report::reject`].
+    pub fn into_errors(self) -> Errors {
+        Errors(Box::new(self))
+    }
+
+    fn error_count(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    fn add(&mut self, findings: Vec<Finding>) {
+        self.findings.extend(findings);
+        // By place, so that a reader walks down the file; what has no place concerns the whole and goes first.
+        self.findings.sort_by_key(|finding| finding.place.as_ref().map(|(place, _)| *place));
+    }
+
+    fn show(&self, finding: &Finding) -> String {
+        let level = match finding.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = annotate_snippets::Group::with_title(level.primary_title(&*finding.message));
+        if let Some((place, label)) = &finding.place {
+            group = group.element(self.snippet(*place, label, AnnotationKind::Primary));
+        }
+        if let Some((place, label)) = &finding.beside {
+            group = group.element(self.snippet(*place, label, AnnotationKind::Context));
+        }
+        Renderer::plain().render(&[group])
+    }
+
+    /// The lines of one place; a place of many lines is cut, and so is the text around it: rendering cost is
+    /// then that of a few lines, whatever the size of the file.
+    fn snippet(
+        &self,
+        place: Place,
+        label: &str,
+        kind: AnnotationKind,
+    ) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
+        let source = &self.sources[place.file];
+        let text: &str = &source.text;
+        let start = text.floor_char_boundary(place.start);
+        let first = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let last = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let end = text.ceil_char_boundary(place.end).clamp(start, last);
+        let line_number = text.as_bytes()[..first].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = mask::line(text, first, last);
+        let mark = kind.span(start - first..end - first);
+        let mark = if label.is_empty() { mark } else { mark.label(label.to_owned()) };
+        Snippet::source(line).line_start(line_number).path(source.path.display().to_string()).annotation(mark)
+    }
+}
+
+impl fmt::Display for Report {
+    /// Every finding, an empty line between two; at most [`FINDINGS_SHOWN_MAX`].
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.findings.iter().take(FINDINGS_SHOWN_MAX).enumerate() {
+            if index > 0 {
+                formatter.write_str("\n\n")?;
+            }
+            formatter.write_str(&self.show(finding))?;
+        }
+        let hidden = self.findings.len().saturating_sub(FINDINGS_SHOWN_MAX);
+        if hidden > 0 { write!(formatter, "\n\n... and {hidden} more") } else { Ok(()) }
+    }
+}
+
+impl Finding {
+    pub(super) fn error(message: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Error, message: message.into(), place: None, beside: None }
+    }
+
+    pub(super) fn warning(message: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Warning, ..Finding::error(message) }
+    }
+
+    /// Where it is, and what to write there instead (may be empty).
+    pub(super) fn at(mut self, place: Place, hint: impl Into<String>) -> Finding {
+        self.place = Some((place, hint.into()));
+        self
+    }
+
+    /// A second place, and why it matters.
+    pub(super) fn beside(mut self, place: Place, why: impl Into<String>) -> Finding {
+        self.beside = Some((place, why.into()));
+        self
+    }
+}
+
+impl Places {
+    fn of(&self, definition: Definition) -> Option<&Fields> {
+        match definition {
+            Definition::Listener(index) => self.listeners.get(index),
+            Definition::Upstream(index) => self.upstreams.get(index),
+            Definition::Policy(index) => self.policies.get(index),
+            Definition::Route(index) => self.routes.get(index),
+            Definition::Admin => Some(&self.admin),
+        }
+    }
+}
+
+impl Fields {
+    /// The field's place, or the whole definition's where the field was not written.
+    pub(super) fn place(&self, field: &str) -> Option<Place> {
+        let named = self.fields.iter().find(|(name, _)| name == field);
+        named.map(|(_, place)| *place).or(self.whole)
+    }
+}
+
+/// A text as a message quotes it: in backticks, escaped, cut to a readable length.
+pub(super) fn quoted(text: &str) -> String {
+    let mut shown = String::from("`");
+    for (index, character) in text.chars().enumerate() {
+        if index == QUOTED_CHARS_MAX {
+            shown.push('…');
+            break;
+        }
+        match character {
+            '"' | '\'' => shown.push(character),
+            _ => write!(shown, "{}", character.escape_debug()).expect("writing to a string cannot fail"),
+        }
+    }
+    shown.push('`');
+    shown
+}
+
+/// More findings than this are counted, not shown.
+const FINDINGS_SHOWN_MAX: usize = 200;
+
+/// A quoted text is cut after this many characters.
+const QUOTED_CHARS_MAX: usize = 80;

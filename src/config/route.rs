@@ -1,0 +1,356 @@
+//! `[[route]]`: which requests, which limits, and where to.
+//!
+//! A header a route asks for is written `match = { header = { x-beta = "1", x-debug = true } }`: a string is
+//! the exact value, `true` says that the header has to be there. Whether two routes tie, and whether a path or
+//! a template makes sense, is decided where routes are compiled, not here.
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, Respond, Route};
+
+use super::listener::BODY_BYTES_MAX;
+use super::reader::{self, Table, Text, Value};
+use super::report::{Place, Places, quoted};
+use super::{Config, mask, method, policy, upstream};
+
+/// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
+/// they write as shorthands.
+pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut Places) {
+    let mut named: Vec<(String, Place)> = Vec::new();
+    for value in documents.iter().filter_map(|document| document.value("route")) {
+        if value.is_table() {
+            value.wrong_key("`route` is a list of tables", "write `[[route]]` with two brackets");
+            continue;
+        }
+        for value in value.array().unwrap_or_default() {
+            let Some(table) = value.table("a route") else { continue };
+            places.routes.push(table.places());
+            let place = table.places().place("name").unwrap_or(table.place);
+            let route = read(&value, table, config, places);
+            if let Some((_, first)) = named.iter().find(|(name, _)| *name == route.name) {
+                let message = format!("two routes are named {}", quoted(&route.name));
+                value.wrong_beside(place, message, "give each its own `name`", *first);
+            }
+            named.push((route.name.clone(), place));
+            config.routes.push(route);
+        }
+    }
+}
+
+fn read(value: &Value<'_>, table: Table<'_>, config: &mut Config, places: &mut Places) -> Route {
+    let hosts = table.value("host").map(|value| value.texts()).unwrap_or_default();
+    let methods = table.value("methods").map(|value| value.texts()).unwrap_or_default();
+    let mut route = Route {
+        name: String::new(),
+        hosts: hosts.iter().filter_map(host).collect(),
+        path: table.value("path").and_then(|value| path(&value)).unwrap_or_else(|| ANY_PATH.to_owned()),
+        methods: methods.iter().filter_map(method::read).collect(),
+        headers: table.table("match").map(matches).unwrap_or_default(),
+        limits: Vec::new(),
+        action: Action::Echo,
+        request_headers: table.value("headers").map(|value| changes(&value)).unwrap_or_default(),
+        response_headers: table.value("response-headers").map(|value| changes(&value)).unwrap_or_default(),
+        body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
+        upgrade: false,
+    };
+    route.name = match table.value("name") {
+        Some(value) => name(&value),
+        None => made_name(&route),
+    };
+    if let Some(value) = table.value("limit") {
+        route.limits = limits(&value, &route.name, config, places);
+    }
+    if let Some(action) = action(&table, config, places) {
+        route.action = action;
+    }
+    let upgrade = table.value("upgrade").and_then(|value| value.boolean());
+    route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
+    if hosts.is_empty() && table.value("host").is_some_and(|value| value.is_array()) {
+        value.wrong("`host` is empty", "leave it out for any host");
+    }
+    table.finish(&["auth"]);
+    route
+}
+
+/// What happens to an admitted request: one of `to`, `respond` and `redirect`.
+fn action(table: &Table<'_>, config: &mut Config, places: &mut Places) -> Option<Action> {
+    let rewrite = table.value("rewrite");
+    let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
+    let action = match (&to, &respond, &redirect) {
+        (Some(to), None, None) => forward(to, config, places),
+        (None, Some(respond), None) => fixed(respond).map(Action::Respond),
+        (None, None, Some(redirect)) => {
+            redirect.choice(&[("https", ())], &[]).map(|()| Action::RedirectHttps)
+        }
+        (None, None, None) => {
+            table.wrong(
+                "a route needs `to`, `respond` or `redirect`",
+                "write `to = \"http://127.0.0.1:3000\"`, or `to = \"echo\"` to try things out",
+            );
+            None
+        }
+        _ => {
+            table.wrong("a route has only one of `to`, `respond` and `redirect`", "leave the others out");
+            None
+        }
+    };
+    let Some(rewrite) = rewrite else { return action };
+    let path = path(&rewrite);
+    match action {
+        Some(Action::Forward { upstream, .. }) => Some(Action::Forward { upstream, rewrite: path }),
+        None => None,
+        Some(_) => {
+            rewrite.wrong_key("`rewrite` needs an upstream", "leave it out, or name an upstream in `to`");
+            None
+        }
+    }
+}
+
+/// The upstream that a route names, or writes as a URL.
+fn forward(to: &Value<'_>, config: &mut Config, places: &mut Places) -> Option<Action> {
+    if to.is_array() || to.is_table() {
+        to.wrong(
+            "several upstreams of a route belong to the language, but this version does not have them",
+            "name one upstream with several `servers`",
+        );
+        return None;
+    }
+    let text = to.text()?;
+    let is_known = |name: &str| config.upstreams.iter().any(|upstream| upstream.name == name);
+    if is_known(&text.text) {
+        return Some(Action::Forward { upstream: text.text, rewrite: None });
+    }
+    if text.text == upstream::ECHO {
+        return Some(Action::Echo);
+    }
+    if !text.text.contains("://") {
+        let mut names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+        names.push(upstream::ECHO);
+        let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+            "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in".to_owned()
+        });
+        text.wrong(format!("there is no upstream {}", text.shown()), hint);
+        return None;
+    }
+    let upstream = upstream::of_url(&text)?;
+    let name = upstream.name.clone();
+    if !is_known(&name) {
+        config.upstreams.push(upstream);
+        places.upstreams.push(super::report::Fields { whole: Some(text.place), fields: Vec::new() });
+    }
+    Some(Action::Forward { upstream: name, rewrite: None })
+}
+
+/// The policies of a route. A shorthand becomes a policy of its own, named after the route, so that equal
+/// shorthands on two routes are two limits; a limit that routes share is a `[policy.<name>]` that both name.
+fn limits(value: &Value<'_>, route: &str, config: &mut Config, places: &mut Places) -> Vec<String> {
+    let mut limits: Vec<String> = Vec::new();
+    let mut shorthands = 0;
+    for text in value.texts() {
+        let is_policy = config.policies.iter().any(|policy| policy.name == text.text);
+        let name = if is_policy {
+            text.text.clone()
+        } else if text.text.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
+            shorthands += 1;
+            match shorthand(&text, shorthand_name(route, shorthands), config, places) {
+                Some(name) => name,
+                None => continue,
+            }
+        } else {
+            let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
+            let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+                "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
+            });
+            text.wrong(format!("there is no policy {}", text.shown()), hint);
+            continue;
+        };
+        if limits.contains(&name) {
+            text.wrong(format!("the policy {} is named twice", quoted(&name)), "name it once");
+        } else {
+            limits.push(name);
+        }
+    }
+    limits
+}
+
+fn shorthand(text: &Text<'_>, name: String, config: &mut Config, places: &mut Places) -> Option<String> {
+    if let Some(first) = config.policies.iter().position(|policy| policy.name == name) {
+        let message = format!("this shorthand is the policy {}, which is given already", quoted(&name));
+        match places.policies[first].whole {
+            Some(place) => text.wrong_beside(message, "name the policy here", place, "here"),
+            None => text.wrong(message, "name the policy here"),
+        }
+        return None;
+    }
+    config.policies.push(policy::of_shorthand(name.clone(), text)?);
+    places.policies.push(super::report::Fields { whole: Some(text.place), fields: Vec::new() });
+    Some(name)
+}
+
+/// `route:orders`, then `route:orders#2`.
+fn shorthand_name(route: &str, number: usize) -> String {
+    let suffix = if number > 1 { format!("#{number}") } else { String::new() };
+    // Cut so that it stays a name; whole characters, as a route's name is ASCII.
+    let room = reader::NAME_BYTES_MAX - "route:".len() - suffix.len();
+    format!("route:{}{suffix}", &route[..route.len().min(room)])
+}
+
+fn name(value: &Value<'_>) -> String {
+    let Some(text) = value.text() else { return "?".to_owned() };
+    if !reader::is_name(&text.text) {
+        text.wrong(
+            format!("{} cannot be a name", text.shown()),
+            "start with a letter, then printable ASCII characters without `\"` and `\\`",
+        );
+        return "?".to_owned();
+    }
+    text.text
+}
+
+/// A name that says which requests a route takes: `GET,POST api.example.com/v1/orders/{id} [x-beta]`.
+fn made_name(route: &Route) -> String {
+    let mut name = String::new();
+    if !route.methods.is_empty() {
+        let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
+        name.push_str(&methods.join(","));
+        name.push(' ');
+    }
+    name.push_str(&route.hosts.join(","));
+    name.push_str(&route.path);
+    // A header's value may be a secret, and a name is shown everywhere.
+    for header in &route.headers {
+        name.push_str(&format!(" [{}]", header.name));
+    }
+    let is_kept = |character: &char| (' '..='~').contains(character) && !"\"\\".contains(*character);
+    name.chars().map(|it| if is_kept(&it) { it } else { '_' }).take(reader::NAME_BYTES_MAX).collect()
+}
+
+fn host(text: &Text<'_>) -> Option<String> {
+    let host = text.text.to_ascii_lowercase();
+    let hint = match &host {
+        host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
+        host if host.contains('/') => "leave the path out; it has its own key, `path`",
+        host if host.is_empty() || host == "*" => "leave `host` out for any host",
+        host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
+        _ => return Some(host),
+    };
+    text.wrong(format!("{} is not a host", text.shown()), hint);
+    None
+}
+
+fn path(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    if !text.text.starts_with('/') {
+        text.wrong(format!("{} does not start with `/`", text.shown()), "write it as in `/v1/orders/{id}`");
+        return None;
+    }
+    if let Some(at) = text.text.find(['?', '#']) {
+        let hint = "end the path before it; a query is not part of a route";
+        text.wrong_at(at, format!("{} is not only a path", text.shown()), hint);
+        return None;
+    }
+    Some(text.text)
+}
+
+fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
+    let headers = table.table("header").map(|headers| headers.entries()).unwrap_or_default();
+    table.finish(&[]);
+    headers.iter().filter_map(header_match).collect()
+}
+
+fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
+    let name = header_name(&value.key, |message, hint| value.wrong_key(message, hint))?;
+    match value.as_boolean() {
+        Some(true) => Some(HeaderMatch { name, value: None }),
+        Some(false) => {
+            value.wrong("a route cannot ask for a header's absence", "write `true` or the exact value");
+            None
+        }
+        None => Some(HeaderMatch { name, value: Some(value.text()?.text) }),
+    }
+}
+
+fn changes(value: &Value<'_>) -> HeaderChanges {
+    let mut changes = HeaderChanges::default();
+    let Some(table) = value.table(&format!("`{}`", value.key)) else { return changes };
+    if let Some(remove) = table.value("remove") {
+        let names = remove.texts();
+        let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
+        changes.remove = names.iter().filter_map(name).collect();
+    }
+    if let Some(set) = table.table("set") {
+        changes.set = fields(&set);
+    }
+    if let Some(add) = table.table("add") {
+        changes.add = fields(&add);
+    }
+    table.finish(&[]);
+    changes
+}
+
+/// Fields and their values; an array is one field several times.
+fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
+    let mut fields = Vec::new();
+    for value in table.entries() {
+        let Some(name) = header_name(&value.key, |message, hint| value.wrong_key(message, hint)) else {
+            continue;
+        };
+        if FRAMING.contains(&name.as_str()) {
+            let message = format!("`{name}` is the gateway's own to set: it frames the message");
+            value.wrong_key(message, "leave it out");
+            continue;
+        }
+        for text in value.texts() {
+            if HeaderValue::from_str(&text.text).is_err() {
+                let hint = "a field's value is one line of visible characters";
+                text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
+            }
+            if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
+                text.warn(
+                    format!("`{name}` stands in the file itself"),
+                    "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`",
+                );
+            }
+            fields.push((name.clone(), text.text));
+        }
+    }
+    fields
+}
+
+fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
+    let parsed = HeaderName::from_bytes(name.as_bytes());
+    if parsed.is_err() {
+        wrong(format!("{} is not a header's name", quoted(name)), "write it as in `x-tenant`");
+    }
+    parsed.ok()
+}
+
+fn fixed(value: &Value<'_>) -> Option<Respond> {
+    let table = value.table("`respond`")?;
+    let status_value = table.value("status");
+    let status = status_value.as_ref().and_then(|value| value.integer(200..=599)).unwrap_or(200);
+    let status = StatusCode::from_u16(u16::try_from(status).unwrap_or(200)).unwrap_or(StatusCode::OK);
+    let body = table.value("body").and_then(|value| value.text()).map(|text| text.text).unwrap_or_default();
+    if !body.is_empty() && [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status) {
+        table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
+    }
+    let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
+    let header = |(name, value): (HeaderName, String)| Some((name, HeaderValue::from_str(&value).ok()?));
+    table.finish(&[]);
+    Some(Respond { status, headers: headers.into_iter().filter_map(header).collect(), body: body.into() })
+}
+
+/// What a route takes that names no path.
+const ANY_PATH: &str = "/{*rest}";
+
+/// Fields that frame a message or belong to one connection (RFC 9110, section 7.6.1; RFC 9112, section 6).
+const FRAMING: [&str; 8] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];

@@ -1,0 +1,191 @@
+//! The files a configuration is read from: the one that was named, and those it includes.
+//!
+//! Nothing here knows what the files mean but for `include`. Every file is bounded, and so is their number.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::expand::Variables;
+use super::reader::{Context, Text};
+use super::report::{Finding, Place, Source};
+
+/// Reads `main` and what it includes, in that order. Findings name files that could not be read; the sources
+/// hold all those that could.
+pub(super) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec<Finding>) {
+    let text = match read(main) {
+        Ok(text) => text,
+        Err(reason) => {
+            let message = format!("cannot read {}: {reason}", main.display());
+            return (Vec::new(), vec![Finding::error(message)]);
+        }
+    };
+    let mut sources = vec![source(main.to_owned(), text)];
+    let (included, mut findings) = includes(&sources, variables);
+    for (file, place) in included {
+        match read(&file) {
+            Ok(text) => sources.push(source(file, text)),
+            Err(reason) => {
+                let message = format!("cannot read {}: {reason}", file.display());
+                findings.push(Finding::error(message).at(place, "included here"));
+            }
+        }
+    }
+    (sources, findings)
+}
+
+/// A configuration that is not in a file; its relative paths start from the working directory.
+#[cfg(test)]
+pub(super) fn of_text(name: &str, text: &str) -> Source {
+    source(PathBuf::from(name), text.to_owned())
+}
+
+fn source(path: PathBuf, text: String) -> Source {
+    let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    let directory = absolute.parent().map(Path::to_owned).unwrap_or_default();
+    Source { path, directory, text: Arc::from(text) }
+}
+
+/// The files that the main file's `include` stands for, each once, with the place that named it.
+fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Place)>, Vec<Finding>) {
+    // Most files include nothing, and need not be parsed twice for it.
+    if !sources[0].text.contains("include") {
+        return (Vec::new(), Vec::new());
+    }
+    let text = Arc::clone(&sources[0].text);
+    // A document that is not TOML is reported by whoever reads all of it.
+    let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
+    let ctx = Context { sources, variables, findings: RefCell::default() };
+    let patterns = ctx.document(0, &document).value("include").map(|value| value.texts());
+    let mut included: Vec<(PathBuf, Place)> = Vec::new();
+    let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();
+    for pattern in patterns.iter().flatten() {
+        for file in matching(&sources[0].path, pattern) {
+            let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
+            if seen.first() == Some(&real) {
+                pattern.wrong("the file includes itself", "name other files");
+            } else if included.len() == FILES_MAX {
+                pattern.wrong(format!("more than {FILES_MAX} files are included"), "merge some of them");
+                return (included, ctx.findings.into_inner());
+            } else if !seen.contains(&real) {
+                seen.push(real);
+                included.push((file, pattern.place));
+            }
+        }
+    }
+    let findings = ctx.findings.into_inner();
+    (included, findings)
+}
+
+/// The files one pattern stands for, sorted. Only the last part of a pattern may hold `*` and `?`; one without
+/// them names a file that must be there.
+fn matching(main: &Path, pattern: &Text<'_>) -> Vec<PathBuf> {
+    let whole = main.parent().unwrap_or(Path::new("")).join(&pattern.text);
+    let is_wild = |part: &str| part.contains(['*', '?', '[']);
+    let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let directory = whole.parent().unwrap_or(Path::new("/"));
+    if is_wild(&directory.to_string_lossy()) || name.contains('[') {
+        pattern
+            .wrong("an include knows `*` and `?` only, and only in the file's name", "as in `conf.d/*.toml`");
+        return Vec::new();
+    }
+    if !is_wild(&name) {
+        return vec![whole];
+    }
+    // The directory of a bare name is the working directory, which an empty path does not open.
+    let opened = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let entries = match std::fs::read_dir(opened) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let message = format!("cannot read the directory {}: {error}", directory.display());
+            pattern.wrong(message, "make it, or leave the include out");
+            return Vec::new();
+        }
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| is_match(name.as_bytes(), entry.file_name().to_string_lossy().as_bytes()))
+        .map(|entry| directory.join(entry.file_name()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Whether a name fits a pattern of `*` (any bytes) and `?` (one byte); a leading dot must be written.
+fn is_match(pattern: &[u8], name: &[u8]) -> bool {
+    if name.starts_with(b".") && !pattern.starts_with(b".") {
+        return false;
+    }
+    // The last `*` and where its match ends so far: on a mismatch it takes one byte more.
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => {
+                let Some((star_p, star_n)) = star else { return false };
+                star = Some((star_p, star_n + 1));
+                p = star_p + 1;
+                n = star_n + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// All of a file, or why not.
+fn read(path: &Path) -> Result<String, String> {
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    // A pipe or a terminal would make a reload wait for its writer.
+    if !metadata.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is longer than {} MiB", FILE_BYTES_MAX >> 20));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("line {line} is not UTF-8")
+    })
+}
+
+/// Longest file, bytes.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Most files that one configuration includes.
+const FILES_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::is_match;
+
+    #[test]
+    fn patterns_match_names() {
+        for (pattern, name, matches) in [
+            ("*.toml", "a.toml", true),
+            ("*.toml", ".toml", false),
+            ("*.toml", "a.toml~", false),
+            ("?.toml", "ab.toml", false),
+            ("a*b*c", "a1b2b3c", true),
+            ("a*b*c", "a1b2b3", false),
+            ("*", "", true),
+            (".*", ".a", true),
+        ] {
+            assert_eq!(is_match(pattern.as_bytes(), name.as_bytes()), matches, "{pattern} {name}");
+        }
+    }
+}
