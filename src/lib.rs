@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config;
 pub mod identity;
 pub mod limit;
+pub mod metrics;
 pub mod policy;
 pub mod proxy;
 pub mod record;
