@@ -7,6 +7,8 @@ pub mod clock;
 pub mod config;
 pub mod identity;
 pub mod limit;
+pub mod limiter;
+pub mod local;
 pub mod metrics;
 pub mod policy;
 pub mod proxy;
