@@ -26,7 +26,7 @@ pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mu
             let Some(table) = value.table("a route") else { continue };
             places.routes.push(table.places());
             let place = table.places().place("name").unwrap_or(table.place);
-            let route = read(&value, table, config, places);
+            let route = read(table, config, places);
             if let Some((_, first)) = named.iter().find(|(name, _)| *name == route.name) {
                 let message = format!("two routes are named {}", quoted(&route.name));
                 value.wrong_beside(place, message, "give each its own `name`", *first);
@@ -37,12 +37,12 @@ pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mu
     }
 }
 
-fn read(value: &Value<'_>, table: Table<'_>, config: &mut Config, places: &mut Places) -> Route {
-    let hosts = table.value("host").map(|value| value.texts()).unwrap_or_default();
+fn read(table: Table<'_>, config: &mut Config, places: &mut Places) -> Route {
+    let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
     let methods = table.value("methods").map(|value| value.texts()).unwrap_or_default();
     let mut route = Route {
         name: String::new(),
-        hosts: hosts.iter().filter_map(host).collect(),
+        hosts,
         path: table.value("path").and_then(|value| path(&value)).unwrap_or_else(|| ANY_PATH.to_owned()),
         methods: methods.iter().filter_map(method::read).collect(),
         headers: table.table("match").map(matches).unwrap_or_default(),
@@ -65,9 +65,6 @@ fn read(value: &Value<'_>, table: Table<'_>, config: &mut Config, places: &mut P
     }
     let upgrade = table.value("upgrade").and_then(|value| value.boolean());
     route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
-    if hosts.is_empty() && table.value("host").is_some_and(|value| value.is_array()) {
-        value.wrong("`host` is empty", "leave it out for any host");
-    }
     table.finish(&["auth"]);
     route
 }
@@ -225,6 +222,14 @@ fn made_name(route: &Route) -> String {
     name.chars().map(|it| if is_kept(&it) { it } else { '_' }).take(reader::NAME_BYTES_MAX).collect()
 }
 
+fn hosts(value: &Value<'_>) -> Vec<String> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`host` is empty", "leave it out for any host");
+    }
+    texts.iter().filter_map(host).collect()
+}
+
 fn host(text: &Text<'_>) -> Option<String> {
     let host = text.text.to_ascii_lowercase();
     let hint = match &host {
@@ -301,8 +306,10 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             continue;
         }
         for text in value.texts() {
-            if HeaderValue::from_str(&text.text).is_err() {
-                let hint = "a field's value is one line of visible characters";
+            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110, section 5.5).
+            let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+            if !is_plain {
+                let hint = "a field's value is one line of printable ASCII";
                 text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
             }
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
