@@ -1,6 +1,18 @@
-//! Certificates and the TLS side of a listener.
+//! Certificates and the TLS side of a listener: which certificate a name gets, what is spoken inside.
+//!
+//! It reads files when told to and never watches them: that is the control runtime's.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// One certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,4 +23,323 @@ pub struct Pair {
     pub key: PathBuf,
     /// Made, self-signed for localhost, where neither file is there.
     pub self_signed: bool,
+}
+
+/// Why a pair cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read, or holds no PEM of the kind wanted.
+    #[error("{}: {source}", path.display())]
+    Pem {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The certificate file holds no certificate.
+    #[error("{}: no certificate in it", path.display())]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Key and certificate do not belong together, or are of an unknown kind.
+    #[error("{} and {}: {source}", cert.display(), key.display())]
+    Mismatch {
+        /// The certificate.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The leaf cannot be parsed.
+    #[error("{}: not an X.509 certificate: {reason}", path.display())]
+    Certificate {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A self-signed pair cannot be made or written.
+    #[error("self-signed pair at {}: {reason}", path.display())]
+    SelfSigned {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// No certificate authority is known to check upstreams by.
+    #[error("no certificate authority of the system can be read: {0}")]
+    NoRoots(String),
+    /// Rustls refuses the configuration.
+    #[error(transparent)]
+    Rustls(#[from] rustls::Error),
+}
+
+/// A pair as read: what is presented, and what an operator wants to know of it.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// The chain and its key.
+    pub key: Arc<CertifiedKey>,
+    /// DNS names it is for, lower case.
+    pub names: Vec<String>,
+    /// When it ends, Unix seconds.
+    pub not_after: i64,
+    /// Where it was read.
+    pub path: PathBuf,
+}
+
+impl Certificate {
+    /// Reads a pair; makes it first where it is to be self-signed and is not there.
+    pub fn read(pair: &Pair) -> Result<Certificate, Error> {
+        if pair.self_signed && !pair.cert.exists() && !pair.key.exists() {
+            make_self_signed(pair)?;
+        }
+        let chain = CertificateDer::pem_file_iter(&pair.cert)
+            .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
+            .map_err(|source| Error::Pem { path: pair.cert.clone(), source })?;
+        let key = PrivateKeyDer::from_pem_file(&pair.key)
+            .map_err(|source| Error::Pem { path: pair.key.clone(), source })?;
+        let leaf = chain.first().ok_or_else(|| Error::Empty { path: pair.cert.clone() })?;
+        let (names, not_after) = describe(leaf, &pair.cert)?;
+        let mismatch =
+            |source| Error::Mismatch { cert: pair.cert.clone(), key: pair.key.clone(), source };
+        let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(mismatch)?;
+        Ok(Certificate { key: Arc::new(key), names, not_after, path: pair.cert.clone() })
+    }
+}
+
+/// What a listener needs to speak TLS, from certificates already read.
+pub fn server_config(
+    certificates: &[Certificate],
+    http1: bool,
+    http2: bool,
+    tickets: Arc<dyn ProducesTickets>,
+) -> Result<ServerConfig, Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(BySni::new(certificates)));
+    if http2 {
+        config.alpn_protocols.push(b"h2".to_vec());
+    }
+    if http1 {
+        config.alpn_protocols.push(b"http/1.1".to_vec());
+    }
+    config.ticketer = tickets;
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}
+
+/// Keys of session tickets, to be kept over reloads so that sessions resume across them.
+pub fn tickets() -> Result<Arc<dyn ProducesTickets>, Error> {
+    Ok(aws_lc_rs::Ticketer::new()?)
+}
+
+/// What an upstream is checked by: the system's certificate authorities.
+pub fn client_config(http2: bool) -> Result<ClientConfig, Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let reasons: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+        return Err(Error::NoRoots(reasons.join("; ")));
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Picks a certificate by the name a client asks for (RFC 6066 section 3): the exact name, the wildcard over its
+/// first label (RFC 6125 section 6.4.3), else the first certificate.
+struct BySni {
+    exact: HashMap<String, Arc<CertifiedKey>>,
+    wildcard: HashMap<String, Arc<CertifiedKey>>,
+    default: Option<Arc<CertifiedKey>>,
+}
+
+impl BySni {
+    fn new(certificates: &[Certificate]) -> BySni {
+        let mut names = BySni {
+            exact: HashMap::new(),
+            wildcard: HashMap::new(),
+            default: certificates.first().map(|certificate| Arc::clone(&certificate.key)),
+        };
+        for certificate in certificates {
+            for name in &certificate.names {
+                let (map, name) = match name.strip_prefix("*.") {
+                    Some(parent) => (&mut names.wildcard, parent),
+                    None => (&mut names.exact, name.as_str()),
+                };
+                // Of two for one name the first written is the one meant.
+                map.entry(name.to_owned()).or_insert_with(|| Arc::clone(&certificate.key));
+            }
+        }
+        names
+    }
+
+    fn by_name(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        self.exact.get(&name).or_else(|| {
+            let (_, parent) = name.split_once('.')?;
+            self.wildcard.get(parent)
+        })
+    }
+}
+
+impl fmt::Debug for BySni {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "BySni({} names)", self.exact.len() + self.wildcard.len())
+    }
+}
+
+impl ResolvesServerCert for BySni {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = hello.server_name().and_then(|name| self.by_name(name));
+        named.or(self.default.as_ref()).cloned()
+    }
+}
+
+/// DNS names (the common name where there are none) and the end of a leaf certificate.
+fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64), Error> {
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+    let unreadable = |reason: String| Error::Certificate { path: path.to_owned(), reason };
+    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| unreadable(error.to_string()))?;
+    let alternatives =
+        certificate.subject_alternative_name().map_err(|error| unreadable(error.to_string()))?;
+    let mut names: Vec<String> = alternatives
+        .iter()
+        .flat_map(|extension| &extension.value.general_names)
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect();
+    if names.is_empty() {
+        let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+        names.extend(common.map(str::to_ascii_lowercase));
+    }
+    Ok((names, certificate.validity().not_after.timestamp()))
+}
+
+/// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.
+fn make_self_signed(pair: &Pair) -> Result<(), Error> {
+    let failed = |reason: String| Error::SelfSigned { path: pair.cert.clone(), reason };
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let mut params = rcgen::CertificateParams::new(names).map_err(|error| failed(error.to_string()))?;
+    params.distinguished_name.push(rcgen::DnType::CommonName, "sluicegate self-signed");
+    let start = crate::clock::unix().as_secs() as i64;
+    let date = |seconds: i64| {
+        let (year, month, day) = civil(seconds.div_euclid(86_400));
+        rcgen::date_time_ymd(year, month, day)
+    };
+    params.not_before = date(start - 86_400);
+    params.not_after = date(start + 366 * 86_400);
+    let key = rcgen::KeyPair::generate().map_err(|error| failed(error.to_string()))?;
+    let certificate = params.self_signed(&key).map_err(|error| failed(error.to_string()))?;
+    write_new(&pair.key, key.serialize_pem().as_bytes(), 0o600).map_err(|error| failed(error.to_string()))?;
+    write_new(&pair.cert, certificate.pem().as_bytes(), 0o644).map_err(|error| failed(error.to_string()))
+}
+
+fn write_new(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text)
+}
+
+/// Year, month and day of a day since 1970 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn civil(days: i64) -> (i32, u8, u8) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year as i32, month as u8, day as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(folder: &Path, name: &str) -> Pair {
+        Pair {
+            cert: folder.join(format!("{name}.pem")),
+            key: folder.join(format!("{name}.key")),
+            self_signed: true,
+        }
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("sluicegate-tls-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        folder
+    }
+
+    #[test]
+    fn a_self_signed_pair_is_made_once_and_kept() {
+        let folder = folder("made");
+        let pair = pair(&folder, "localhost");
+        let first = Certificate::read(&pair).expect("made");
+        assert_eq!(first.names, ["localhost"]);
+        let again = Certificate::read(&pair).expect("read");
+        assert_eq!(first.key.cert, again.key.cert);
+        let days = (first.not_after - crate::clock::unix().as_secs() as i64) / 86_400;
+        assert!((360..=367).contains(&days), "{days}");
+        std::fs::remove_dir_all(folder).expect("cleaned");
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let folder = folder("mismatch");
+        let (one, two) = (pair(&folder, "one"), pair(&folder, "two"));
+        Certificate::read(&one).expect("made");
+        Certificate::read(&two).expect("made");
+        let mixed = Pair { cert: one.cert, key: two.key, self_signed: false };
+        assert!(matches!(Certificate::read(&mixed), Err(Error::Mismatch { .. })));
+        std::fs::remove_dir_all(folder).expect("cleaned");
+    }
+
+    #[test]
+    fn the_exact_name_goes_before_the_wildcard_before_the_default() {
+        let folder = folder("sni");
+        let certificate = |name: &str, names: &[&str]| {
+            let mut certificate = Certificate::read(&pair(&folder, name)).expect("made");
+            certificate.names = names.iter().map(|&name| name.to_owned()).collect();
+            certificate
+        };
+        let first = certificate("first", &["first.example"]);
+        let wild = certificate("wild", &["*.example.com"]);
+        let exact = certificate("exact", &["api.example.com"]);
+        let names = BySni::new(&[first.clone(), wild.clone(), exact.clone()]);
+        let is = |name: &str, expected: &Certificate| {
+            names.by_name(name).is_some_and(|found| Arc::ptr_eq(found, &expected.key))
+        };
+        assert!(is("api.example.com", &exact) && is("API.Example.com.", &exact));
+        assert!(is("www.example.com", &wild));
+        assert!(names.by_name("a.b.example.com").is_none() && names.by_name("example.com").is_none());
+        assert!(is("first.example", &first));
+        std::fs::remove_dir_all(folder).expect("cleaned");
+    }
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(19_782), (2024, 2, 29));
+        assert_eq!(civil(-1), (1969, 12, 31));
+    }
 }

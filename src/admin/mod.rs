@@ -1,7 +1,25 @@
-//! The control plane's own HTTP: health, metrics, the configuration in force.
+//! The control plane's own HTTP: health, metrics, the configuration in force, explanations.
+//!
+//! It only reads. It runs on the control runtime, has its own listener, and shares nothing with the data plane but
+//! what [`State`] hands it; whoever holds its connections open holds up nobody else.
 
+mod answer;
+mod explain;
+mod listener;
+mod readiness;
+mod serve;
+
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use explain::ExplainRequest;
+pub use listener::{Error, Listener};
+pub use readiness::{Phase, Readiness};
+pub use serve::serve;
+
+use crate::metrics::Metrics;
 
 /// Where the admin listener is and who may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,4 +37,24 @@ pub enum Bind {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+/// What the admin listener shows, and to whom.
+pub struct State {
+    /// Shown at `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// Shown at `/readyz`.
+    pub readiness: Readiness,
+    /// The effective configuration as text, secrets masked: `/config`.
+    pub config: Box<dyn Fn() -> String + Send + Sync>,
+    /// What would become of a request, as JSON, without spending anything: `/v1/explain`.
+    pub explain: Box<dyn Fn(&ExplainRequest) -> String + Send + Sync>,
+    /// Asked for as a bearer token everywhere but at `/healthz` and `/readyz`, whose callers seldom can.
+    pub token: Option<String>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("State").field("readiness", &self.readiness).finish_non_exhaustive()
+    }
 }

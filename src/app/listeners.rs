@@ -1,0 +1,129 @@
+//! The listeners in force: opened, changed and closed as a configuration says, without a moment of deafness.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use rustls::server::ProducesTickets;
+use tokio::sync::mpsc::Sender;
+
+use super::certificates;
+use crate::metrics::Metrics;
+use crate::proxy::config;
+use crate::proxy::listener::{self, Listener};
+use crate::proxy::worker::Order;
+
+/// The listeners in force by name.
+#[derive(Default)]
+pub(super) struct Listeners {
+    open: HashMap<String, Open>,
+}
+
+struct Open {
+    listener: Arc<Listener>,
+    /// As the configuration has it: port 0 stays 0, so that a reload recognises it.
+    bind: SocketAddr,
+}
+
+/// What one configuration wants opened, before any of it is in force.
+pub(super) struct Prepared {
+    /// Name, what it is told, its TLS, and sockets (one a worker) where it is new.
+    wanted: Vec<(config::Listener, Option<Arc<rustls::ServerConfig>>, Option<Vec<std::net::TcpListener>>)>,
+}
+
+impl Listeners {
+    /// Binds what is new and reads every certificate; changes nothing that is in force.
+    pub(super) fn prepare(
+        &self,
+        wanted: &[config::Listener],
+        workers: usize,
+        tickets: &Arc<dyn ProducesTickets>,
+    ) -> anyhow::Result<Prepared> {
+        let mut prepared = Vec::with_capacity(wanted.len());
+        for config in wanted {
+            let name = &config.name;
+            let tls = certificates::server_config(config, tickets).with_context(|| format!("listener {name:?}"))?;
+            let known = self.open.get(name).is_some_and(|open| open.bind == config.bind);
+            let sockets = match known {
+                true => None,
+                false => {
+                    let bound = bind_all(config.bind, workers);
+                    Some(bound.with_context(|| format!("listener {name:?}: cannot bind {}", config.bind))?)
+                }
+            };
+            prepared.push((config.clone(), tls, sockets));
+        }
+        Ok(Prepared { wanted: prepared })
+    }
+
+    /// Puts into force what was prepared: new sockets to the workers, new settings to those that stay, and away with
+    /// the rest.
+    pub(super) async fn apply(&mut self, prepared: Prepared, metrics: &Metrics, orders: &[Sender<Order>]) {
+        let names: Vec<String> = prepared.wanted.iter().map(|(config, ..)| config.name.clone()).collect();
+        let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
+        for name in gone {
+            self.close(&name, orders).await;
+        }
+        for (config, tls, sockets) in prepared.wanted {
+            match sockets {
+                None => {
+                    if let Some(open) = self.open.get(&config.name) {
+                        open.listener.config.store(Arc::new(config));
+                        open.listener.tls.store(tls);
+                    }
+                }
+                Some(sockets) => {
+                    self.close(&config.name, orders).await;
+                    self.open(config, tls, sockets, metrics, orders).await;
+                }
+            }
+        }
+    }
+
+    async fn open(
+        &mut self,
+        config: config::Listener,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        sockets: Vec<std::net::TcpListener>,
+        metrics: &Metrics,
+        orders: &[Sender<Order>],
+    ) {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        if let Some(Ok(addr)) = sockets.first().map(std::net::TcpListener::local_addr) {
+            eprintln!("sluicegate: listener {:?} on {scheme}://{addr}", config.name);
+        }
+        let (name, bind) = (config.name.clone(), config.bind);
+        let listener = Arc::new(Listener::new(config, tls, metrics.listener(&name)));
+        for (socket, orders) in sockets.into_iter().zip(orders) {
+            let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
+        }
+        self.open.insert(name, Open { listener, bind });
+    }
+
+    async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
+        if self.open.remove(name).is_some() {
+            for orders in orders {
+                let _ = orders.send(Order::Close(name.to_owned())).await;
+            }
+        }
+    }
+
+    /// Renews the TLS side of one listener.
+    pub(super) fn renew(&self, name: &str, tls: Option<Arc<rustls::ServerConfig>>) {
+        if let Some(open) = self.open.get(name) {
+            open.listener.tls.store(tls);
+        }
+    }
+}
+
+/// One socket a worker on one address. Port 0 becomes the port the first socket is given.
+fn bind_all(addr: SocketAddr, workers: usize) -> std::io::Result<Vec<std::net::TcpListener>> {
+    let first = listener::bind(addr)?;
+    let addr = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(listener::bind(addr)?);
+    }
+    Ok(sockets)
+}

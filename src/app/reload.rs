@@ -1,0 +1,187 @@
+//! A reload: a whole new snapshot beside the old one, put into force at once or not at all.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::server::ProducesTickets;
+use tokio::sync::mpsc::Sender;
+
+use super::build::{self, Upstreams};
+use super::certificates::{self, Watch};
+use super::listeners::Listeners;
+use crate::config::{self, Config, Shutdown};
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::proxy::snapshot::Snapshot;
+use crate::proxy::worker::Order;
+use crate::upstream::resolve;
+use crate::{clock, record, tls};
+
+/// What a reload works on.
+pub(super) struct Parts {
+    /// The main configuration file.
+    pub(super) path: PathBuf,
+    /// The configuration in force.
+    pub(super) config: Config,
+    /// The snapshot in force.
+    pub(super) current: Arc<ArcSwap<Snapshot>>,
+    /// Told of every quota.
+    pub(super) limiter: Arc<Limiter>,
+    /// Told of every reload.
+    pub(super) metrics: Arc<Metrics>,
+    /// The upstreams in force.
+    pub(super) upstreams: Upstreams,
+    /// How each worker is reached.
+    pub(super) orders: Vec<Sender<Order>>,
+}
+
+/// Puts configurations into force.
+pub(super) struct Reloader {
+    parts: Parts,
+    generation: u64,
+    salt: [u8; 16],
+    listeners: Listeners,
+    tickets: Arc<dyn ProducesTickets>,
+    watch: Watch,
+}
+
+impl Reloader {
+    pub(super) fn new(parts: Parts, salt: [u8; 16]) -> Result<Reloader, tls::Error> {
+        let tickets = tls::tickets()?;
+        let listeners = Listeners::default();
+        Ok(Reloader { parts, generation: 0, salt, listeners, tickets, watch: Watch::default() })
+    }
+
+    /// Opens the listeners of the first configuration.
+    pub(super) async fn open_listeners(&mut self) -> anyhow::Result<()> {
+        let parts = &self.parts;
+        let prepared = self.listeners.prepare(&parts.config.listeners, parts.orders.len(), &self.tickets)?;
+        self.listeners.apply(prepared, &parts.metrics, &parts.orders).await;
+        self.certificates_in_force();
+        Ok(())
+    }
+
+    /// The configuration in force, with every default, secrets masked.
+    pub(super) fn effective(&self) -> String {
+        config::effective(&self.parts.config)
+    }
+
+    /// How it stops.
+    pub(super) fn shutdown(&self) -> Shutdown {
+        self.parts.config.shutdown.clone()
+    }
+
+    /// Reads the file again and puts it into force; a bad one leaves the old one serving, is logged and counted.
+    pub(super) async fn reload(&mut self, log: &record::Log) {
+        if let Err(error) = log.reopen() {
+            tracing::error!(%error, "the access log cannot be reopened");
+        }
+        match self.replace(log).await {
+            Ok(()) => {
+                self.parts.metrics.reload_succeeded(self.generation, clock::unix().as_secs());
+                tracing::info!(generation = self.generation, "reloaded");
+            }
+            Err(error) => {
+                self.parts.metrics.reload_failed();
+                tracing::error!("not reloaded, the old configuration goes on: {error:#}");
+            }
+        }
+    }
+
+    async fn replace(&mut self, log: &record::Log) -> anyhow::Result<()> {
+        let path = self.parts.path.clone();
+        // Reading files may block; the signals and the admin listener go on meanwhile.
+        let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await?;
+        let config = loaded.map_err(|errors| anyhow::anyhow!("{errors}"))?;
+        let parts = &mut self.parts;
+        let generation = self.generation + 1;
+        let (snapshot, upstreams) = build::snapshot(
+            &config,
+            generation,
+            &parts.limiter,
+            &parts.metrics,
+            &parts.upstreams,
+            self.salt,
+        )?;
+        let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
+        if config.access_log.to != parts.config.access_log.to {
+            log.switch(&config.access_log.to)?;
+        }
+        // From here on nothing can fail.
+        warn_of_what_needs_a_restart(&parts.config, &config);
+        parts.upstreams = upstreams;
+        parts.current.store(Arc::new(snapshot));
+        parts.config = config;
+        self.generation = generation;
+        self.listeners.apply(prepared, &self.parts.metrics, &self.parts.orders).await;
+        self.certificates_in_force();
+        self.resolve_upstreams().await;
+        Ok(())
+    }
+
+    /// Resolves upstreams' names: waits a moment for the first answers, then goes on in the background.
+    pub(super) async fn resolve_upstreams(&self) {
+        let new = self.parts.upstreams.values().filter(|upstream| upstream.begin_resolving());
+        let first: Vec<_> = new
+            .map(|upstream| {
+                let upstream = Arc::clone(upstream);
+                tokio::spawn(async move {
+                    resolve::resolve(&upstream).await;
+                    tokio::spawn(resolve::keep_resolving(Arc::downgrade(&upstream)));
+                })
+            })
+            .collect();
+        let all = async {
+            for resolving in first {
+                let _ = resolving.await;
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_ANSWERS, all).await;
+    }
+
+    /// Renews the certificates whose files have changed; a broken pair keeps the old one and says so.
+    pub(super) fn watch_certificates(&mut self) {
+        let listeners = &self.parts.config.listeners;
+        let changed = self.watch.changed(listeners);
+        if changed.is_empty() {
+            return;
+        }
+        for listener in changed {
+            match certificates::server_config(listener, &self.tickets) {
+                Ok(tls) => {
+                    self.listeners.renew(&listener.name, tls);
+                    tracing::info!(listener = %listener.name, "certificates renewed");
+                }
+                Err(error) => {
+                    self.parts.metrics.reload_failed();
+                    tracing::error!(listener = %listener.name, %error, "certificates not renewed, the old ones go on");
+                }
+            }
+        }
+        self.parts.metrics.set_certificates(certificates::expiries(listeners));
+    }
+
+    fn certificates_in_force(&mut self) {
+        let listeners = &self.parts.config.listeners;
+        self.watch = Watch::new(listeners);
+        self.parts.metrics.set_certificates(certificates::expiries(listeners));
+    }
+}
+
+/// Settings that are fixed at start are named when a reload changes them, not silently ignored.
+fn warn_of_what_needs_a_restart(before: &Config, after: &Config) {
+    let fixed = [
+        ("workers", before.workers != after.workers),
+        ("limits.memory", before.limits_memory != after.limits_memory),
+        ("admin", before.admin != after.admin),
+        ("log.level", before.log_level != after.log_level),
+    ];
+    for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
+        tracing::warn!(setting, "changed, but takes effect only after a restart");
+    }
+}
+
+/// How long start-up and reload wait for names to resolve before they go on without.
+const FIRST_ANSWERS: Duration = Duration::from_millis(500);

@@ -1,0 +1,143 @@
+//! Counters of which every worker has a row of its own, so that counting is a plain load and store.
+//!
+//! They deliberately cannot be counted from elsewhere: one writer a row is what makes the missing lock prefix right.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The right to count as one of the workers. There is one a worker, it cannot be copied, and it cannot be used
+/// by two threads at once: so each row has one writer, by construction.
+#[derive(Debug)]
+pub struct Worker {
+    index: usize,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl Worker {
+    pub(super) fn new(index: usize) -> Worker {
+        Worker { index, not_sync: PhantomData }
+    }
+
+    /// Which of the workers: 0 and up.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+}
+
+/// `N` counters, one row of them a worker. A row takes memory when its worker first counts in it: ten thousand
+/// routes of which a hundred are used cost a hundred rows a worker.
+#[derive(Debug)]
+pub(super) struct Cells<const N: usize>(Box<[OnceLock<Box<Row<N>>>]>);
+
+/// Two cache lines apart from any other row, as the prefetcher takes them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Row<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Cells<N> {
+    pub(super) fn new(workers: usize) -> Cells<N> {
+        Cells((0..workers).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The row `worker` alone writes.
+    pub(super) fn row(&self, worker: &Worker) -> &Row<N> {
+        self.0[worker.index].get_or_init(|| Box::new(Row([const { AtomicU64::new(0) }; N])))
+    }
+
+    /// Adds one for `worker`.
+    pub(super) fn count(&self, worker: &Worker, slot: usize) {
+        self.row(worker).add(slot, 1);
+    }
+
+    /// Moves a level up or down for `worker`. Levels wrap, so their sum over the workers is right even where
+    /// one worker took what another gave.
+    pub(super) fn shift(&self, worker: &Worker, slot: usize, by: i64) {
+        self.row(worker).add(slot, by as u64);
+    }
+
+    /// One counter over all workers.
+    pub(super) fn total(&self, slot: usize) -> u64 {
+        self.rows().fold(0, |sum, row| sum.wrapping_add(row.read(slot)))
+    }
+
+    /// One level over all workers. What a race of reader and writers makes negative for a moment shows as zero.
+    pub(super) fn level(&self, slot: usize) -> u64 {
+        u64::try_from(self.total(slot) as i64).unwrap_or(0)
+    }
+
+    /// Neighbouring counters over all workers.
+    pub(super) fn totals<const M: usize>(&self, first: usize) -> [u64; M] {
+        std::array::from_fn(|offset| self.total(first + offset))
+    }
+
+    /// Whether anything was ever counted.
+    pub(super) fn is_used(&self) -> bool {
+        self.rows().next().is_some()
+    }
+
+    /// What one worker counted.
+    pub(super) fn of_worker(&self, index: usize, slot: usize) -> u64 {
+        self.0[index].get().map_or(0, |row| row.read(slot))
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Row<N>> {
+        self.0.iter().filter_map(|row| row.get()).map(|row| &**row)
+    }
+}
+
+impl<const N: usize> Row<N> {
+    /// Adds to one counter. No read-modify-write is needed: the holder of the [`Worker`] is the only writer.
+    pub(super) fn add(&self, slot: usize, count: u64) {
+        let counter = &self.0[slot];
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    fn read(&self, slot: usize) -> u64 {
+        self.0[slot].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_add_up() {
+        let cells = Cells::<2>::new(3);
+        let workers: Vec<_> = (0..3).map(Worker::new).collect();
+        assert!(!cells.is_used());
+        std::thread::scope(|scope| {
+            for worker in workers {
+                let cells = &cells;
+                scope.spawn(move || {
+                    for _ in 0..10_000 {
+                        cells.count(&worker, 0);
+                    }
+                    cells.row(&worker).add(1, worker.index() as u64);
+                });
+            }
+        });
+        assert_eq!(cells.totals::<2>(0), [30_000, 3]);
+        assert_eq!(cells.of_worker(2, 1), 2);
+        assert!(cells.is_used());
+    }
+
+    #[test]
+    fn a_level_may_rise_on_one_worker_and_fall_on_another() {
+        let cells = Cells::<1>::new(2);
+        let (first, second) = (Worker::new(0), Worker::new(1));
+        cells.shift(&first, 0, 3);
+        cells.shift(&second, 0, -1);
+        assert_eq!(cells.level(0), 2);
+        cells.shift(&second, 0, -4);
+        assert_eq!(cells.level(0), 0, "below zero shows as zero");
+    }
+
+    #[test]
+    fn rows_share_no_cache_line() {
+        assert_eq!(align_of::<Row<1>>(), 128);
+        assert_eq!(size_of::<Row<17>>() % 128, 0);
+    }
+}

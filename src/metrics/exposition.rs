@@ -1,0 +1,630 @@
+//! The figures as Prometheus reads them: OpenMetrics 1.0 text, and the older text format 0.0.4 made from it.
+//!
+//! Which families there are, and what they are called, stands here and nowhere else.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::histogram::Reading;
+use super::{Deadline, Decision, Exchange, Metrics, Refused, Upstream, lock};
+
+/// A text format of a scrape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus text 0.0.4.
+    Prometheus,
+}
+
+impl Format {
+    /// Its `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+impl Metrics {
+    /// All figures as of now. Takes time with the number of series used; never call it from a worker.
+    pub fn encode(self: &Arc<Self>, format: Format) -> String {
+        let mut registry = Registry::with_prefix("sluicegate");
+        registry.register_collector(Box::new(Scrape(self.clone())));
+        let mut open_metrics = String::new();
+        text::encode(&mut open_metrics, &registry).expect("a String takes any text");
+        match format {
+            Format::OpenMetrics => open_metrics,
+            Format::Prometheus => as_prometheus(&open_metrics),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Scrape(Arc<Metrics>);
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = Families(encoder);
+        process(&self.0, &mut families)?;
+        routes(&self.0, &mut families)?;
+        decisions(&self.0, &mut families)?;
+        upstreams(&self.0, &mut families)?;
+        upstream_connections(&self.0, &mut families)?;
+        listeners(&self.0, &mut families)?;
+        workers(&self.0, &mut families)?;
+        certificates(&self.0, &mut families)?;
+        table(&self.0, &mut families)
+    }
+}
+
+fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let configuration = *lock(&metrics.configuration);
+    families.gauges("build_info", "Version that runs", None, [([("version", VERSION)], 1_u64)])?;
+    families.counters("worker_panics", "Panics caught in a worker", None, [([], metrics.panics.value())])?;
+    families.counters(
+        "accept_errors",
+        "Connections the kernel would not hand over",
+        None,
+        [([], metrics.accept_errors.value())],
+    )?;
+    families.counters(
+        "access_log_lines",
+        "Access-log lines written and lost",
+        None,
+        [
+            ([("result", "written")], metrics.access_log.written.value()),
+            ([("result", "dropped")], metrics.access_log.dropped.value()),
+        ],
+    )?;
+    families.counters(
+        "config_reloads",
+        "Reloads by their result",
+        None,
+        [
+            ([("result", "succeeded")], metrics.reloads_succeeded.value()),
+            ([("result", "failed")], metrics.reloads_failed.value()),
+        ],
+    )?;
+    families.gauges(
+        "config_generation",
+        "Number of the configuration in force",
+        None,
+        [([], configuration.generation)],
+    )?;
+    families.gauges(
+        "config_last_reload_success_timestamp",
+        "When the configuration in force was loaded",
+        Some(&Unit::Seconds),
+        [([], configuration.loaded_unix_seconds)],
+    )
+}
+
+fn routes(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let used: Vec<_> = metrics.routes.all().into_iter().filter(|(_, route)| route.is_used()).collect();
+    let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
+    families.counters(
+        "requests",
+        "Requests answered, by route and status (its class where it is a rare one)",
+        None,
+        by_code.iter().flat_map(|(name, codes)| {
+            codes.iter().map(move |(code, count)| ([("route", &***name), ("code", code.as_str())], *count))
+        }),
+    )?;
+    families.histograms(
+        "request_duration",
+        "From a request's first byte to its answer's last",
+        used.iter().map(|(name, route)| ([("route", &**name)], route.durations())),
+    )?;
+    families.counters(
+        "request_body",
+        "Body bytes received from clients",
+        Some(&Unit::Bytes),
+        used.iter().map(|(name, route)| ([("route", &**name)], route.bytes_in())),
+    )?;
+    families.counters(
+        "response_body",
+        "Body bytes sent to clients",
+        Some(&Unit::Bytes),
+        used.iter().map(|(name, route)| ([("route", &**name)], route.bytes_out())),
+    )
+}
+
+fn decisions(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let policies = metrics.policies.all();
+    families.counters(
+        "decisions",
+        "What each policy decided",
+        None,
+        policies.iter().flat_map(|(name, policy)| {
+            Decision::ALL.map(|decision| {
+                ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
+            })
+        }),
+    )?;
+    let refusals = metrics.refusals.all();
+    families.counters(
+        "refused_requests",
+        "Requests this gateway refused, by reason",
+        None,
+        refusals.iter().map(|(reason, refusal)| ([("reason", &**reason)], refusal.total())),
+    )
+}
+
+fn upstreams(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let used = used_upstreams(metrics);
+    families.counters(
+        "upstream_exchanges",
+        "Tries to have a request answered upstream, by how they ended",
+        None,
+        used.iter().flat_map(|(name, upstream)| {
+            Exchange::ALL.map(|exchange| {
+                ([("upstream", &**name), ("outcome", exchange.label())], upstream.exchanges(exchange))
+            })
+        }),
+    )?;
+    families.histograms(
+        "upstream_first_byte",
+        "From a request's head sent to its answer's head",
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.first_bytes())),
+    )?;
+    families.counters(
+        "upstream_retries",
+        "Requests sent a second time, and those the budget forbade",
+        None,
+        used.iter().flat_map(|(name, upstream)| {
+            [
+                ([("upstream", &**name), ("result", "sent")], upstream.retries()),
+                ([("upstream", &**name), ("result", "over-budget")], upstream.retries_refused()),
+            ]
+        }),
+    )
+}
+
+fn used_upstreams(metrics: &Metrics) -> Vec<(Box<str>, Arc<Upstream>)> {
+    metrics.upstreams.all().into_iter().filter(|(_, upstream)| upstream.is_used()).collect()
+}
+
+fn upstream_connections(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let used = used_upstreams(metrics);
+    families.counters(
+        "upstream_connects",
+        "Connections made to an upstream",
+        None,
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connects())),
+    )?;
+    families.counters(
+        "upstream_connect_failures",
+        "Connections to an upstream that could not be made",
+        None,
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
+    )?;
+    families.gauges(
+        "upstream_connections",
+        "Connections open to an upstream, and those of them without work",
+        None,
+        used.iter().flat_map(|(name, upstream)| {
+            [
+                ([("upstream", &**name), ("state", "open")], upstream.open()),
+                ([("upstream", &**name), ("state", "idle")], upstream.idle()),
+            ]
+        }),
+    )?;
+    families.gauges(
+        "upstream_waiting_requests",
+        "Requests that wait for a connection",
+        None,
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.waiting())),
+    )
+}
+
+fn listeners(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let listeners = metrics.listeners.all();
+    families.counters(
+        "connections_accepted",
+        "Connections accepted and served",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.accepted())),
+    )?;
+    families.gauges(
+        "connections_open",
+        "Connections open",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.open())),
+    )?;
+    families.counters(
+        "connections_refused",
+        "Connections closed at once because there were too many",
+        None,
+        listeners.iter().flat_map(|(name, listener)| {
+            Refused::ALL.map(|refused| {
+                ([("listener", &**name), ("cap", refused.label())], listener.refusals(refused))
+            })
+        }),
+    )?;
+    families.counters(
+        "handshake_failures",
+        "TLS handshakes that failed",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.handshake_failures())),
+    )?;
+    families.counters(
+        "connection_deadlines",
+        "Connections closed by a deadline",
+        None,
+        listeners.iter().flat_map(|(name, listener)| {
+            Deadline::ALL.map(|deadline| {
+                ([("listener", &**name), ("deadline", deadline.label())], listener.deadlines(deadline))
+            })
+        }),
+    )
+}
+
+fn workers(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let names: Vec<_> = (0..metrics.workers).map(|index| index.to_string()).collect();
+    let (routes, listeners) = (metrics.routes.all(), metrics.listeners.all());
+    families.counters(
+        "worker_requests",
+        "Requests answered by each worker",
+        None,
+        names.iter().enumerate().map(|(index, name)| {
+            (
+                [("worker", name.as_str())],
+                routes.iter().map(|(_, route)| route.requests_of_worker(index)).sum(),
+            )
+        }),
+    )?;
+    families.counters(
+        "worker_connections_accepted",
+        "Connections accepted by each worker",
+        None,
+        names.iter().enumerate().map(|(index, name)| {
+            let accepted = listeners.iter().map(|(_, listener)| listener.accepted_of_worker(index)).sum();
+            ([("worker", name.as_str())], accepted)
+        }),
+    )
+}
+
+fn certificates(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let certificates = lock(&metrics.certificates).clone();
+    let files: Vec<_> = certificates.iter().map(|certificate| certificate.file.to_string_lossy()).collect();
+    families.gauges(
+        "certificate_expiry_timestamp",
+        "When a certificate that is served ends",
+        Some(&Unit::Seconds),
+        certificates.iter().zip(&files).map(|(certificate, file)| {
+            let labels = [
+                ("listener", certificate.listener.as_str()),
+                ("subject", certificate.subject.as_str()),
+                ("file", file),
+            ];
+            (labels, certificate.not_after)
+        }),
+    )
+}
+
+fn table(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let Some(usage) = lock(&metrics.table).as_ref().map(|read| read()) else {
+        return Ok(());
+    };
+    families.gauges("table_slots", "Limiter keys the local table has room for", None, [([], usage.slots)])?;
+    families.gauges("table_keys", "Limiter keys the local table holds", None, [([], usage.used)])?;
+    families.counters(
+        "table_evictions",
+        "Limiter keys that had to go for another",
+        None,
+        [([], usage.evictions)],
+    )?;
+    families.counters(
+        "table_overflow_decisions",
+        "Decisions made on the shared overflow bucket",
+        None,
+        [([], usage.overflow_decisions)],
+    )
+}
+
+/// Labels of one sample: names and values.
+type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
+
+/// Writes whole families. One without a sample is left out.
+struct Families<'e>(DescriptorEncoder<'e>);
+
+impl Families<'_> {
+    fn counters<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, u64)>,
+    ) -> fmt::Result {
+        self.family(name, help, unit, MetricType::Counter, samples, |encoder, value| {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
+    }
+
+    fn gauges<'l, const N: usize, V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, V)>,
+    ) -> fmt::Result {
+        self.family(name, help, unit, MetricType::Gauge, samples, |encoder, value| {
+            encoder.encode_gauge(&value)
+        })
+    }
+
+    fn histograms<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, Reading)>,
+    ) -> fmt::Result {
+        let seconds = Some(&Unit::Seconds);
+        self.family(name, help, seconds, MetricType::Histogram, samples, |encoder, reading| {
+            encoder.encode_histogram::<NoLabelSet>(
+                reading.sum_seconds(),
+                reading.count(),
+                &reading.by_bound(),
+                None,
+            )
+        })
+    }
+
+    fn family<'l, const N: usize, V>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        kind: MetricType,
+        samples: impl IntoIterator<Item = (Labels<'l, N>, V)>,
+        write: impl Fn(&mut MetricEncoder<'_>, V) -> fmt::Result,
+    ) -> fmt::Result {
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.0.encode_descriptor(name, help, unit, kind)?;
+        for (labels, value) in samples {
+            if N == 0 {
+                write(&mut encoder, value)?;
+            } else {
+                write(&mut encoder.encode_family(&labels)?, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The older format names a counter's family with its `_total`, and knows no units and no end mark.
+fn as_prometheus(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut help = None;
+    for line in open_metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            if let Some((_, words)) = help.take() {
+                push_line(&mut text, format_args!("# HELP {name}{suffix} {words}"));
+            }
+            push_line(&mut text, format_args!("# TYPE {name}{suffix} {kind}"));
+        } else if !line.starts_with('#') {
+            push_line(&mut text, format_args!("{line}"));
+        }
+    }
+    text
+}
+
+fn push_line(text: &mut String, line: fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a String takes any text");
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::metrics::{CertificateExpiry, Request, TableUsage};
+
+    #[test]
+    fn both_formats_are_well_formed() {
+        let metrics = busy();
+        let open_metrics = metrics.encode(Format::OpenMetrics);
+        let body = open_metrics.strip_suffix("# EOF\n").expect("ends with its end mark");
+        let families = parse(body, Format::OpenMetrics);
+        assert!(families.len() > 25, "{families:?}");
+        let prometheus = parse(&metrics.encode(Format::Prometheus), Format::Prometheus);
+        assert_eq!(families.len(), prometheus.len());
+    }
+
+    #[test]
+    fn a_fresh_registry_is_well_formed() {
+        let (metrics, _) = Metrics::new(0);
+        parse(&metrics.encode(Format::Prometheus), Format::Prometheus);
+    }
+
+    #[test]
+    fn a_scrape_shows_what_was_counted() {
+        let text = busy().encode(Format::Prometheus);
+        for line in [
+            r#"sluicegate_requests_total{route="or\"d\\ers",code="200"} 3"#,
+            r#"sluicegate_requests_total{route="or\"d\\ers",code="4xx"} 1"#,
+            r#"sluicegate_request_duration_seconds_count{route="or\"d\\ers"} 4"#,
+            r#"sluicegate_request_body_bytes_total{route="or\"d\\ers"} 40"#,
+            r#"sluicegate_decisions_total{policy="search",outcome="shadow-denied"} 1"#,
+            r#"sluicegate_refused_requests_total{reason="no-route"} 1"#,
+            r#"sluicegate_upstream_exchanges_total{upstream="orders",outcome="stall-timeout"} 1"#,
+            r#"sluicegate_upstream_connections{upstream="orders",state="open"} 5"#,
+            r#"sluicegate_connections_open{listener="edge"} 1"#,
+            r#"sluicegate_connection_deadlines_total{listener="edge",deadline="header"} 1"#,
+            r#"sluicegate_worker_requests_total{worker="1"} 4"#,
+            r#"sluicegate_certificate_expiry_timestamp_seconds{listener="edge",subject="CN=a",file="a.pem"} 99"#,
+            "sluicegate_table_keys 7",
+            "sluicegate_config_generation 2",
+            r#"sluicegate_config_reloads_total{result="failed"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing from\n{text}");
+        }
+    }
+
+    fn busy() -> Arc<Metrics> {
+        let (metrics, workers) = Metrics::new(2);
+        let worker = &workers[1];
+        let route = metrics.route("or\"d\\ers");
+        for (status, duration_ns) in [(200, 50_000), (200, 3_000_000), (200, u64::MAX >> 20), (418, 1)] {
+            route.finished(worker, &Request { status, duration_ns, bytes_in: 10, bytes_out: 7 });
+        }
+        metrics.route("never used");
+        metrics.policy("search").decided(worker, Decision::ShadowDenied);
+        metrics.refusal("no-route").count(worker);
+        let upstream = metrics.upstream("orders");
+        upstream.exchanged(worker, Exchange::StallTimeout);
+        upstream.answered(worker, 1_000_000);
+        upstream.shift_open(worker, 5);
+        let listener = metrics.listener("edge");
+        listener.opened(worker);
+        listener.refused(worker, Refused::ConnectionsPerIp);
+        listener.deadline_passed(worker, Deadline::Header);
+        metrics.started(1, 1_000);
+        metrics.reload_succeeded(2, 2_000);
+        metrics.reload_failed();
+        metrics.set_table(|| TableUsage { slots: 10, used: 7, evictions: 1, overflow_decisions: 2 });
+        metrics.set_certificates(vec![CertificateExpiry {
+            listener: "edge".into(),
+            subject: "CN=a".into(),
+            file: "a.pem".into(),
+            not_after: 99,
+        }]);
+        metrics
+    }
+
+    /// Reads an exposition as strictly as the formats are written down, and panics where it is not one.
+    fn parse(text: &str, format: Format) -> BTreeSet<String> {
+        let mut families = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut help = None;
+        let mut family = (String::new(), String::new());
+        let mut samples = Vec::new();
+        assert!(text.is_empty() || text.ends_with('\n'));
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, words) = rest.split_once(' ').expect("name and words");
+                assert!(!words.is_empty());
+                check_histogram(&family, &std::mem::take(&mut samples));
+                help = Some(name.to_owned());
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("name and kind");
+                assert_eq!(help.take().as_deref(), Some(name), "help stands before its type");
+                assert!(families.insert(name.to_owned()), "{name} comes twice");
+                assert!(["counter", "gauge", "histogram"].contains(&kind));
+                family = (name.to_owned(), kind.to_owned());
+            } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+                assert_eq!(format, Format::OpenMetrics, "the older format has no units");
+                let (name, unit) = rest.split_once(' ').expect("name and unit");
+                assert!(name == family.0 && name.ends_with(unit), "{line}");
+            } else {
+                let (name, labels, value) = sample(line);
+                check_name(&family, &name, format);
+                assert!(seen.insert((name.clone(), labels.clone())), "{line} comes twice");
+                assert!(family.1 == "gauge" || value >= 0.0, "{line}");
+                samples.push((name, labels, value));
+            }
+        }
+        check_histogram(&family, &samples);
+        families
+    }
+
+    fn check_name((family, kind): &(String, String), name: &str, format: Format) {
+        let rest = name.strip_prefix(family.as_str()).expect("a sample stands under its family");
+        let fits: &[&str] = match (kind.as_str(), format) {
+            ("counter", Format::OpenMetrics) => &["_total"],
+            ("histogram", _) => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        assert!(fits.contains(&rest), "{name} under {kind} {family}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+        assert!(name.starts_with("sluicegate_"));
+        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+    }
+
+    type Sample = (String, BTreeMap<String, String>, f64);
+
+    fn check_histogram((family, kind): &(String, String), samples: &[Sample]) {
+        if kind != "histogram" {
+            return;
+        }
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for (name, labels, value) in samples {
+            let mut labels = labels.clone();
+            let bound = labels.remove("le");
+            groups.entry(labels).or_default().push((&name[family.len()..], bound, *value));
+        }
+        for (labels, group) in groups {
+            let of = |suffix| group.iter().filter(move |(found, ..)| *found == suffix);
+            let buckets: Vec<_> = of("_bucket").map(|(_, bound, value)| (bound_of(bound), *value)).collect();
+            assert!(buckets.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1), "{labels:?}");
+            let (last_bound, last) = buckets.last().copied().expect("buckets");
+            assert_eq!(last_bound, f64::INFINITY);
+            assert_eq!(of("_count").map(|(.., value)| *value).collect::<Vec<_>>(), [last]);
+            assert_eq!(of("_sum").count(), 1);
+        }
+    }
+
+    fn bound_of(bound: &Option<String>) -> f64 {
+        match bound.as_deref().expect("a bucket has a bound") {
+            "+Inf" => f64::INFINITY,
+            number => number.parse().expect("a number"),
+        }
+    }
+
+    /// `name{label="value",…} number`, with the three escapes a value may hold.
+    fn sample(line: &str) -> Sample {
+        let end = line.find(['{', ' ']).expect("a sample has a value");
+        let (name, mut rest) = line.split_at(end);
+        let mut labels = BTreeMap::new();
+        if let Some(inside) = rest.strip_prefix('{') {
+            rest = inside;
+            loop {
+                let (label, after) = rest.split_once("=\"").expect("a label has a value");
+                let (value, after) = quoted(after);
+                assert!(label.bytes().all(|byte| byte.is_ascii_lowercase()), "{line}");
+                assert!(labels.insert(label.to_owned(), value).is_none(), "{line}");
+                match after.strip_prefix(',') {
+                    Some(more) => rest = more,
+                    None => break rest = after.strip_prefix('}').expect("labels end"),
+                }
+            }
+        }
+        let number = rest.strip_prefix(' ').expect("one space before the value");
+        assert!(!number.contains(' '), "no timestamps: {line}");
+        (name.to_owned(), labels, number.parse().expect("a number"))
+    }
+
+    fn quoted(text: &str) -> (String, &str) {
+        let mut value = String::new();
+        let mut characters = text.char_indices();
+        while let Some((index, character)) = characters.next() {
+            match character {
+                '"' => return (value, &text[index + 1..]),
+                '\\' => match characters.next().map(|(_, escaped)| escaped) {
+                    Some('n') => value.push('\n'),
+                    Some(escaped @ ('"' | '\\')) => value.push(escaped),
+                    other => panic!("no such escape: {other:?}"),
+                },
+                '\n' => panic!("a raw line feed"),
+                other => value.push(other),
+            }
+        }
+        panic!("a label value without end: {text}")
+    }
+}

@@ -1,0 +1,76 @@
+//! The buckets durations fall into: fixed, so that recording is one search and figures of all routes compare.
+
+/// Upper bounds, inclusive, nanoseconds: 100 µs to 60 s, about 2.5 apart. One more bucket takes what is above.
+pub(super) const BOUNDS_NS: [u64; 18] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+    60_000_000_000,
+];
+
+/// Buckets with the last, open one.
+pub(super) const BUCKETS: usize = BOUNDS_NS.len() + 1;
+
+/// A histogram as it is read: what fell into each bucket, not yet added up, and the sum of all durations.
+pub(super) struct Reading {
+    pub(super) buckets: [u64; BUCKETS],
+    pub(super) sum_ns: u64,
+}
+
+/// Which bucket a duration falls into.
+pub(super) fn bucket(duration_ns: u64) -> usize {
+    BOUNDS_NS.partition_point(|bound| *bound < duration_ns)
+}
+
+impl Reading {
+    /// Upper bounds in seconds with the count of each bucket alone.
+    pub(super) fn by_bound(&self) -> [(f64, u64); BUCKETS] {
+        std::array::from_fn(|index| {
+            let bound = BOUNDS_NS.get(index).map_or(f64::INFINITY, |bound| seconds(*bound));
+            (bound, self.buckets[index])
+        })
+    }
+
+    /// How many were recorded: the buckets' sum, so that it always agrees with the open bucket.
+    pub(super) fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The sum of all durations, seconds.
+    pub(super) fn sum_seconds(&self) -> f64 {
+        seconds(self.sum_ns)
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_belongs_to_its_own_bucket() {
+        for (index, bound) in BOUNDS_NS.into_iter().enumerate() {
+            assert_eq!(bucket(bound), index);
+            assert_eq!(bucket(bound + 1), index + 1);
+        }
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+}

@@ -1,0 +1,57 @@
+//! Header changes of a route, compiled: taken away, replaced, added, in this order.
+
+use http::{HeaderMap, HeaderName};
+
+use super::request::Values;
+use super::template::HeaderTemplate;
+
+/// What a route does to the headers of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderChanges {
+    pub(super) remove: Box<[HeaderName]>,
+    pub(super) set: Box<[(HeaderName, HeaderTemplate)]>,
+    pub(super) add: Box<[(HeaderName, HeaderTemplate)]>,
+}
+
+impl HeaderChanges {
+    /// Whether it does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// Changes the headers. A value that comes out empty, or that no header may hold, is not sent: `set` then
+    /// takes the header away, so that what a client sent under its name never stands in for ours.
+    pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {
+        for name in &self.remove {
+            headers.remove(name);
+        }
+        for (name, template) in &self.set {
+            match template.render(values) {
+                Some(value) => drop(headers.insert(name.clone(), value)),
+                None => drop(headers.remove(name)),
+            }
+        }
+        for (name, template) in &self.add {
+            if let Some(value) = template.render(values) {
+                headers.append(name.clone(), value);
+            }
+        }
+    }
+}
+
+/// Whether a header frames messages or belongs to one connection only: no route may change it, in either
+/// direction, or a message would be read otherwise than it was written.
+pub fn is_framing(name: &HeaderName) -> bool {
+    FRAMING.contains(&name.as_str())
+}
+
+const FRAMING: &[&str] = &[
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];

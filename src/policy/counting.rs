@@ -1,0 +1,145 @@
+//! A policy, compiled: which requests it counts, what they cost, under which keys.
+
+use http::Method;
+use smallvec::SmallVec;
+
+use super::definition::{Dimension, Missing};
+use super::key::{Absent, Keys};
+use super::method::{Fit, Methods};
+use super::pattern::Pattern;
+use super::request::{Facts, Found};
+use crate::limit::{Charge, Quota};
+
+/// One policy.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its index in the table; [`Charge::policy`].
+    pub index: u16,
+    /// Its name.
+    pub name: Box<str>,
+    /// The dimensions of its key.
+    pub by: Box<[Dimension]>,
+    /// Its windows; [`Charge::window`] counts them.
+    pub windows: Box<[Window]>,
+    /// What happens where a dimension is absent.
+    pub missing: Missing,
+    /// Counted and reported, never rejected.
+    pub shadow: bool,
+    /// Refused requests are counted too.
+    pub count_denied: bool,
+    pub(super) matches: Matches,
+    pub(super) cost: Cost,
+    pub(super) keys: Keys,
+}
+
+/// One window of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// How much.
+    pub quota: Quota,
+    /// What the fields `RateLimit` and `RateLimit-Policy` call it: the policy's name where it has one window,
+    /// else with the period behind it (`search-1h`); unique in a table, and safe between quotation marks.
+    pub label: Box<str>,
+    /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
+    pub item: Box<str>,
+}
+
+/// Which requests a policy counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Matches {
+    pub methods: Methods,
+    pub path: Option<Pattern>,
+}
+
+/// What a request costs.
+#[derive(Clone, Debug)]
+pub(super) struct Cost {
+    pub default: u64,
+    /// The most specific path first; of one path a method listed before any.
+    pub rules: Box<[CostRule]>,
+}
+
+/// The cost of some requests.
+#[derive(Clone, Debug)]
+pub(super) struct CostRule {
+    pub methods: Methods,
+    pub path: Pattern,
+    pub units: u64,
+}
+
+/// A policy refuses requests without this dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingDimension<'t> {
+    /// Index of the policy.
+    pub policy: u16,
+    /// What the request does not have.
+    pub dimension: &'t Dimension,
+}
+
+impl Policy {
+    /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window, its
+    /// `matches` does not hold, the cost is 0, or a dimension is missing and the policy is to be skipped (which a
+    /// shadow policy is rather than reject).
+    ///
+    /// # Errors
+    /// Where the request is to be refused because it lacks a dimension.
+    pub fn charge<'t>(
+        &'t self,
+        found: &Found<'_, '_>,
+        facts: &Facts<'_, '_>,
+        out: &mut SmallVec<[Charge; 4]>,
+    ) -> Result<(), MissingDimension<'t>> {
+        if self.windows.is_empty() || !self.matches.holds(facts) {
+            return Ok(());
+        }
+        let cost = self.cost.of(facts.method, facts.path);
+        if cost == 0 {
+            return Ok(());
+        }
+        let values = match self.keys.encode(&found.route.name, found.params, facts) {
+            Ok(values) => values,
+            Err(Absent::Reject { dimension }) if !self.shadow => {
+                return Err(MissingDimension { policy: self.index, dimension: &self.by[dimension] });
+            }
+            Err(_) => return Ok(()),
+        };
+        for (window, number) in self.windows.iter().zip(0..) {
+            out.push(Charge {
+                key: self.keys.key(usize::from(number), &values),
+                quota: window.quota,
+                cost,
+                policy: self.index,
+                window: number,
+                shadow: self.shadow,
+                count_denied: self.count_denied,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Matches {
+    fn holds(&self, facts: &Facts<'_, '_>) -> bool {
+        self.methods.fit(facts.method).is_some()
+            && self.path.as_ref().is_none_or(|path| path.matches(facts.path))
+    }
+}
+
+impl Cost {
+    /// Units of a request: of the rules with the most specific path that fit, the one that names the method best.
+    fn of(&self, method: &Method, path: &str) -> u64 {
+        let mut best: Option<(&CostRule, Fit)> = None;
+        for rule in &self.rules {
+            if best.is_some_and(|(known, _)| known.path.cmp_specific(&rule.path).is_ne()) {
+                break;
+            }
+            if let Some(fit) = rule.methods.fit(method)
+                && best.is_none_or(|(_, known)| fit > known)
+                && rule.path.matches(path)
+            {
+                best = Some((rule, fit));
+            }
+        }
+        best.map_or(self.default, |(rule, _)| rule.units)
+    }
+}

@@ -1,0 +1,204 @@
+//! What is wrong with definitions, and where: by index and field, so that whoever read them from a file can
+//! point at the line. It knows no files.
+
+use super::{host, pattern, template};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct Error {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub problem: Problem,
+}
+
+/// Which definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A route.
+    Route {
+        /// Its index among the route definitions.
+        index: usize,
+        /// Its field.
+        field: RouteField,
+    },
+    /// A policy.
+    Policy {
+        /// Its index among the policy definitions.
+        index: usize,
+        /// Its field.
+        field: PolicyField,
+    },
+}
+
+/// A field of a route definition; numbers are indices into lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteField {
+    /// `name`.
+    Name,
+    /// `hosts`.
+    Host(usize),
+    /// `path`.
+    Path,
+    /// `headers`.
+    Header(usize),
+    /// `limits`.
+    Limit(usize),
+    /// `action`: the upstream's name.
+    Upstream,
+    /// `action`: the rewritten path.
+    Rewrite,
+    /// `action`: a header of a fixed answer.
+    RespondHeader(usize),
+    /// `request_headers` or `response_headers`.
+    Change {
+        /// Which of the two.
+        direction: Direction,
+        /// Which list.
+        change: Change,
+        /// Index in the list.
+        index: usize,
+    },
+}
+
+/// Whose headers are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The request's.
+    Request,
+    /// The response's.
+    Response,
+}
+
+/// How a header is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// `remove`.
+    Remove,
+    /// `set`.
+    Set,
+    /// `add`.
+    Add,
+}
+
+/// A field of a policy definition; numbers are indices into lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyField {
+    /// `name`.
+    Name,
+    /// `by`.
+    By(usize),
+    /// `windows`.
+    Window(usize),
+    /// `matches`: the path.
+    MatchPath,
+    /// `cost`: the default.
+    CostDefault,
+    /// `cost`: a rule.
+    CostRule(usize),
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A name is empty.
+    #[error("a name is needed")]
+    EmptyName,
+    /// A name is taken.
+    #[error("`{name}` is there already")]
+    DuplicateName {
+        /// The name.
+        name: String,
+        /// Index of the definition that has it.
+        other: usize,
+    },
+    /// A host is none.
+    #[error(transparent)]
+    Host(#[from] host::Error),
+    /// A path pattern is none.
+    #[error(transparent)]
+    Pattern(#[from] pattern::Error),
+    /// A template is none.
+    #[error(transparent)]
+    Template(#[from] template::Error),
+    /// Two values are asked of one header.
+    #[error("`{name}` is asked to have two values at once, so the route never matches")]
+    HeaderNeverMatches {
+        /// The header.
+        name: String,
+    },
+    /// Two routes that one request matches equally well.
+    #[error("route `{other_name}` matches the same requests just as specifically; {}", remedy(*.method_any))]
+    Tie {
+        /// Index of the other route.
+        other: usize,
+        /// Its name.
+        other_name: String,
+        /// Neither lists methods.
+        method_any: bool,
+    },
+    /// A policy that is not there.
+    #[error("no policy is called `{name}`")]
+    UnknownPolicy {
+        /// As written.
+        name: String,
+    },
+    /// A policy named twice by one route.
+    #[error("the route names the policy `{name}` twice; it would be charged twice")]
+    PolicyTwice {
+        /// Its name.
+        name: String,
+    },
+    /// An upstream that is not there.
+    #[error("no upstream is called `{name}`")]
+    UnknownUpstream {
+        /// As written.
+        name: String,
+    },
+    /// A header no route may change.
+    #[error("`{name}` frames messages and is the gateway's alone: no route changes it")]
+    FramingHeader {
+        /// The header.
+        name: String,
+    },
+    /// A dimension that no route can give.
+    #[error("no route with this policy has a parameter `{name}` in its path")]
+    ParamNowhere {
+        /// The parameter.
+        name: String,
+    },
+    /// A dimension given twice.
+    #[error("the dimension stands twice in `by`")]
+    DimensionTwice,
+    /// A request that could never be admitted.
+    #[error("a request of {cost} units is never admitted by a window that holds {capacity}")]
+    CostAboveCapacity {
+        /// Units.
+        cost: u64,
+        /// Units the smallest window holds: its burst, or its limit where it has no bucket.
+        capacity: u64,
+    },
+    /// Two cost rules for the same requests.
+    #[error("another rule gives the cost of the same requests")]
+    CostTwice {
+        /// Index of that rule.
+        other: usize,
+    },
+    /// More than fit.
+    #[error("there are more than {max} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        max: usize,
+    },
+}
+
+fn remedy(method_any: bool) -> &'static str {
+    if method_any {
+        "give one of them another host, path, `methods` or a header more"
+    } else {
+        "give one of them another host, path or method, or a header more"
+    }
+}

@@ -1,0 +1,185 @@
+//! Hosts of routes: `api.example.com`, or `*.example.com` for one or more labels in front.
+//!
+//! `*.example.com` matches `a.example.com` and `a.b.example.com`, never `example.com` itself: as Envoy, nginx
+//! and the Kubernetes Gateway API have it (Caddy, like a certificate, takes one label only).
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// One host a route answers to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Host {
+    /// Exactly this name or address.
+    Exact(Box<str>),
+    /// One or more labels before `.` and this name.
+    Wildcard(Box<str>),
+}
+
+/// What is wrong with a host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Empty, or `*` alone.
+    #[error("leave `host` out to answer to any host")]
+    Any,
+    /// A star elsewhere than as the first label.
+    #[error("`*` stands for whole labels in front: `*.example.com`")]
+    Star,
+    /// A scheme or a port.
+    #[error("a host has neither scheme nor port: the listener decides those")]
+    SchemeOrPort,
+    /// A character no host has.
+    #[error("`{0}` cannot stand in a host; names beyond ASCII are written as `xn--…`")]
+    Character(char),
+    /// Two dots in a row, or one in front.
+    #[error("a label of a host is empty")]
+    EmptyLabel,
+}
+
+impl Host {
+    /// Reads a host; upper case and one trailing dot mean nothing.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Host, Error> {
+        let lower = text.to_ascii_lowercase();
+        let name = lower.strip_suffix('.').unwrap_or(&lower);
+        if matches!(name, "" | "*") {
+            return Err(Error::Any);
+        }
+        if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))
+            && let Ok(address) = address.parse::<std::net::Ipv6Addr>()
+        {
+            return Ok(Host::Exact(format!("[{address}]").into()));
+        }
+        let (rest, wildcard) = match name.strip_prefix("*.") {
+            Some(rest) => (rest, true),
+            None => (name, false),
+        };
+        if rest.contains('*') {
+            return Err(Error::Star);
+        }
+        if rest.contains([':', '/']) {
+            return Err(Error::SchemeOrPort);
+        }
+        if let Some(wrong) =
+            rest.chars().find(|char| !(char.is_ascii_alphanumeric() || "-_.".contains(*char)))
+        {
+            return Err(Error::Character(wrong));
+        }
+        if rest.split('.').any(str::is_empty) {
+            return Err(Error::EmptyLabel);
+        }
+        Ok(if wildcard { Host::Wildcard(rest.into()) } else { Host::Exact(rest.into()) })
+    }
+
+    /// Whether a request's host (lower case, without port and trailing dot) matches.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Host::Exact(name) => host == &**name,
+            Host::Wildcard(name) => host
+                .strip_suffix(&**name)
+                .and_then(|rest| rest.strip_suffix('.'))
+                .is_some_and(|rest| !rest.is_empty()),
+        }
+    }
+
+    /// Orders hosts that match one request, the more specific last.
+    pub fn specificity(&self) -> (bool, usize) {
+        match self {
+            Host::Exact(name) => (true, name.len()),
+            Host::Wildcard(name) => (false, name.len()),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Exact(name) => f.write_str(name),
+            Host::Wildcard(name) => write!(f, "*.{name}"),
+        }
+    }
+}
+
+/// From a request's host to the trees of paths that may answer it.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    exact: HashMap<Box<str>, u32>,
+    wildcard: HashMap<Box<str>, u32>,
+    wildcard_bytes_max: usize,
+    any: Option<u32>,
+}
+
+impl Hosts {
+    /// The tree of a host (`None`: any host), made by `make` where there is none yet.
+    pub fn root(&mut self, host: Option<&Host>, make: impl FnOnce() -> u32) -> u32 {
+        match host {
+            Some(Host::Exact(name)) => *self.exact.entry(name.clone()).or_insert_with(make),
+            Some(Host::Wildcard(name)) => {
+                self.wildcard_bytes_max = self.wildcard_bytes_max.max(name.len());
+                *self.wildcard.entry(name.clone()).or_insert_with(make)
+            }
+            None => *self.any.get_or_insert_with(make),
+        }
+    }
+
+    /// The trees whose host matches, the most specific first. At most one lookup for each dot within the
+    /// longest wildcard's length of the host's end, however long the host is.
+    pub fn roots(&self, host: &str) -> impl Iterator<Item = u32> {
+        let exact = self.exact.get(host).copied();
+        let first = host.len().saturating_sub(self.wildcard_bytes_max + 1).max(1);
+        let dots = host.bytes().enumerate().skip(first).filter(|(_, byte)| *byte == b'.');
+        let wildcards = dots
+            .take_while(|_| !self.wildcard.is_empty())
+            .filter_map(|(dot, _)| self.wildcard.get(&host[dot + 1..]).copied());
+        exact.into_iter().chain(wildcards).chain(self.any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_names_wildcards_and_addresses() {
+        assert_eq!(Host::parse("API.Example.com."), Ok(Host::Exact("api.example.com".into())));
+        assert_eq!(Host::parse("*.example.com"), Ok(Host::Wildcard("example.com".into())));
+        assert_eq!(Host::parse("[0:0::1]"), Ok(Host::Exact("[::1]".into())));
+        assert_eq!(Host::parse("10.0.0.1"), Ok(Host::Exact("10.0.0.1".into())));
+        assert_eq!(Host::parse("*"), Err(Error::Any));
+        assert_eq!(Host::parse("a.*.com"), Err(Error::Star));
+        assert_eq!(Host::parse("*a.com"), Err(Error::Star));
+        assert_eq!(Host::parse("a.com:80"), Err(Error::SchemeOrPort));
+        assert_eq!(Host::parse("http://a.com"), Err(Error::SchemeOrPort));
+        assert_eq!(Host::parse("b\u{fc}ro.de"), Err(Error::Character('\u{fc}')));
+        assert_eq!(Host::parse("a..com"), Err(Error::EmptyLabel));
+        assert_eq!(Host::parse("*..com"), Err(Error::EmptyLabel));
+    }
+
+    #[test]
+    fn roots_come_from_specific_to_any() {
+        let mut hosts = Hosts::default();
+        for (number, text) in ["example.com", "*.example.com", "*.com", "*.a.example.com"].iter().enumerate()
+        {
+            let host = Host::parse(text).expect("a valid host");
+            hosts.root(Some(&host), || number as u32);
+        }
+        hosts.root(None, || 9);
+        let roots = |host: &str| hosts.roots(host).collect::<Vec<_>>();
+        assert_eq!(roots("example.com"), [0, 2, 9]);
+        assert_eq!(roots("x.example.com"), [1, 2, 9]);
+        assert_eq!(roots("x.a.example.com"), [3, 1, 2, 9]);
+        assert_eq!(roots("y.x.a.example.com"), [3, 1, 2, 9]);
+        assert_eq!(roots(".com"), [9]);
+        assert_eq!(roots(""), [9]);
+        assert_eq!(roots("xexample.com"), [2, 9]);
+    }
+
+    #[test]
+    fn a_wildcard_needs_a_label_in_front() {
+        let wildcard = Host::Wildcard("example.com".into());
+        assert!(wildcard.matches("a.example.com") && wildcard.matches("a.b.example.com"));
+        assert!(!wildcard.matches("example.com") && !wildcard.matches(".example.com"));
+        assert!(!wildcard.matches("aexample.com"));
+    }
+}

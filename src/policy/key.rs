@@ -1,0 +1,309 @@
+//! Keys of limits: who is counted, as 128 bits.
+//!
+//! A key is SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length and
+//! its kind, so no two different inputs have one encoding:
+//!
+//! ```text
+//! key    = hash(salt, prefix ‖ value ‖ value …)            one value for each dimension, in order
+//! prefix = text(policy) window:u16 count:u16 (kind:u8 text(name))…      fixed, so hashed beforehand
+//! value  = (length·2 + substituted):u64 bytes              substituted: the client's address in its place
+//! text   = length:u32 bytes                                integers little-endian
+//! ```
+//!
+//! The route is in a key only where `by` names it: a policy that several routes share is one limit. Values are
+//! not kept, logged or compared; a collision costs a client an exact guess of 128 bits under a secret salt.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
+
+use super::definition::{Dimension, Missing};
+use super::percent::{self, Plus};
+use super::request::{Facts, Params, caller};
+
+/// Makes the keys of one policy.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    by: Box<[Dimension]>,
+    missing: Missing,
+    ipv6_prefix: u8,
+    /// What each window's key starts from, indexed by window.
+    states: Box<[SipHasher13]>,
+}
+
+/// The encoded values of one request; the same for every window of a policy.
+pub type Encoded = SmallVec<[u8; 128]>;
+
+/// Why there are no keys for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// The policy does not apply.
+    Skip,
+    /// The request is to be refused: this dimension has no value.
+    Reject {
+        /// Index in the policy's `by`.
+        dimension: usize,
+    },
+}
+
+impl Keys {
+    /// Keys of a policy with so many windows.
+    pub fn new(
+        salt: &[u8; 16],
+        policy: &str,
+        windows: u16,
+        by: &[Dimension],
+        missing: Missing,
+        ipv6_prefix: u8,
+    ) -> Keys {
+        let state = |window| {
+            let mut state = SipHasher13::new_with_key(salt);
+            state.write(&prefix(policy, window, by));
+            state
+        };
+        Keys { by: by.into(), missing, ipv6_prefix, states: (0..windows).map(state).collect() }
+    }
+
+    /// Encodes the values of a request. Allocates only where they are longer than 128 bytes in all.
+    ///
+    /// # Errors
+    /// Where a dimension has no value (an empty one is none) and the client's address is not to take its place.
+    pub fn encode(
+        &self,
+        route: &str,
+        params: Params<'_, '_>,
+        facts: &Facts<'_, '_>,
+    ) -> Result<Encoded, Absent> {
+        let mut out = Encoded::new();
+        for (index, dimension) in self.by.iter().enumerate() {
+            let start = out.len();
+            out.extend_from_slice(&[0; LENGTH_BYTES]);
+            self.write_value(dimension, route, params, facts, &mut out);
+            let mut substituted = false;
+            if out.len() == start + LENGTH_BYTES {
+                match self.missing {
+                    Missing::Ip => self.write_address(facts.client_ip, &mut out),
+                    Missing::Skip => return Err(Absent::Skip),
+                    Missing::Reject => return Err(Absent::Reject { dimension: index }),
+                }
+                substituted = true;
+            }
+            let length = (out.len() - start - LENGTH_BYTES) as u64;
+            let head = length << 1 | u64::from(substituted);
+            out[start..start + LENGTH_BYTES].copy_from_slice(&head.to_le_bytes());
+        }
+        Ok(out)
+    }
+
+    /// The key of a window for encoded values.
+    pub fn key(&self, window: usize, values: &[u8]) -> u128 {
+        let mut state = self.states[window];
+        state.write(values);
+        state.finish128().as_u128()
+    }
+
+    /// Appends a dimension's value; nothing where it has none.
+    fn write_value(
+        &self,
+        dimension: &Dimension,
+        route: &str,
+        params: Params<'_, '_>,
+        facts: &Facts<'_, '_>,
+        out: &mut Encoded,
+    ) {
+        let mut text = |value: &str| out.extend_from_slice(value.as_bytes());
+        match dimension {
+            Dimension::Consumer => text(facts.identity.consumer.as_deref().unwrap_or("")),
+            Dimension::Tenant => text(facts.identity.tenant.as_deref().unwrap_or("")),
+            Dimension::Route => text(route),
+            Dimension::Method => text(facts.method.as_str()),
+            Dimension::Ip => self.write_address(facts.client_ip, out),
+            Dimension::Header(name) => {
+                for (line, value) in facts.headers.get_all(name).iter().enumerate() {
+                    if line > 0 {
+                        out.extend_from_slice(b", ");
+                    }
+                    out.extend_from_slice(value.as_bytes());
+                }
+            }
+            Dimension::Query(name) => {
+                if let Some(value) = query_value(facts.query.unwrap_or(""), name) {
+                    out.extend(percent::decode(value, Plus::Space));
+                }
+            }
+            Dimension::Param(name) => {
+                out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
+            }
+        }
+    }
+
+    fn write_address(&self, client: IpAddr, out: &mut Encoded) {
+        match caller(client, self.ipv6_prefix) {
+            IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+            IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+        }
+    }
+}
+
+/// The first value of a parameter in a query, still encoded. Names are compared decoded: `%61=1` is `a=1`.
+fn query_value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
+    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut named = pairs.filter(|(key, _)| percent::decode(key, Plus::Space).eq(name.bytes()));
+    named.next().map(|(_, value)| value)
+}
+
+fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    push_text(policy, &mut out);
+    out.extend_from_slice(&window.to_le_bytes());
+    let count = u16::try_from(by.len()).expect("a compiled policy has at most 65,535 dimensions");
+    out.extend_from_slice(&count.to_le_bytes());
+    for dimension in by {
+        let (kind, name) = match dimension {
+            Dimension::Consumer => (0, ""),
+            Dimension::Tenant => (1, ""),
+            Dimension::Ip => (2, ""),
+            Dimension::Route => (3, ""),
+            Dimension::Method => (4, ""),
+            Dimension::Header(name) => (5, name.as_str()),
+            Dimension::Query(name) => (6, name.as_str()),
+            Dimension::Param(name) => (7, name.as_str()),
+        };
+        out.push(kind);
+        push_text(name, &mut out);
+    }
+    out
+}
+
+fn push_text(text: &str, out: &mut Vec<u8>) {
+    let length = u32::try_from(text.len()).expect("names in a configuration are shorter than 4 GiB");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+const LENGTH_BYTES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::identity::Identity;
+    use crate::policy::pattern::Pattern;
+    use crate::policy::request::Params;
+
+    /// Everything a key is made of.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Input {
+        policy: String,
+        window: u16,
+        by: Vec<(u8, String)>,
+        values: Vec<(bool, Vec<u8>)>,
+    }
+
+    /// Reads an encoding back. That this is possible is what makes it unambiguous.
+    fn decode(mut bytes: &[u8]) -> Input {
+        let policy = text(&mut bytes);
+        let window = u16::from_le_bytes(array(&mut bytes));
+        let count = u16::from_le_bytes(array(&mut bytes));
+        let by: Vec<_> = (0..count).map(|_| (array::<1>(&mut bytes)[0], text(&mut bytes))).collect();
+        let mut value = || {
+            let head = u64::from_le_bytes(array(&mut bytes));
+            let (value, rest) = bytes.split_at((head >> 1) as usize);
+            bytes = rest;
+            (head & 1 == 1, value.to_vec())
+        };
+        let values = by.iter().map(|_| value()).collect();
+        assert!(bytes.is_empty(), "nothing is left over");
+        Input { policy, window, by, values }
+    }
+
+    fn text(bytes: &mut &[u8]) -> String {
+        let length = u32::from_le_bytes(array(bytes)) as usize;
+        let (text, rest) = bytes.split_at(length);
+        *bytes = rest;
+        String::from_utf8(text.to_vec()).expect("names are text")
+    }
+
+    fn array<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
+        let (array, rest) = bytes.split_first_chunk().expect("enough bytes");
+        *bytes = rest;
+        *array
+    }
+
+    proptest! {
+        #[test]
+        fn the_encoding_can_be_read_back(
+            policy in "\\PC{1,8}",
+            window in any::<u16>(),
+            header in prop::option::of("[ -~]{0,12}"),
+            consumer in prop::option::of("\\PC{0,8}"),
+            client in any::<IpAddr>(),
+            dimensions in Just([0_u8, 1, 2, 3, 4]).prop_shuffle(),
+            count in 0_usize..=5,
+        ) {
+            let pattern = Pattern::parse("/{*rest}").expect("a pattern");
+            let all = [
+                Dimension::Consumer,
+                Dimension::Ip,
+                Dimension::Header(HeaderName::from_static("x-key")),
+                Dimension::Method,
+                Dimension::Param("rest".to_owned()),
+            ];
+            let by: Vec<Dimension> = dimensions[..count].iter().map(|&index| all[usize::from(index)].clone()).collect();
+            let mut headers = HeaderMap::new();
+            headers.extend(header.as_ref().map(|header| {
+                (HeaderName::from_static("x-key"), HeaderValue::from_str(header).expect("plain text"))
+            }));
+            let identity = Identity { consumer: consumer.clone().map(Into::into), ..Identity::default() };
+            let facts = Facts {
+                method: &Method::PUT,
+                host: "",
+                path: "/a%20b/c",
+                query: None,
+                headers: &headers,
+                client_ip: client,
+                identity: &identity,
+            };
+            let params = Params::new(&pattern, facts.path);
+            let address = match caller(client, 64) {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            };
+            let or_address = |value: Option<&String>| match value {
+                Some(value) if !value.is_empty() => (false, value.as_bytes().to_vec()),
+                _ => (true, address.clone()),
+            };
+            let values = by.iter().map(|dimension| match dimension {
+                Dimension::Consumer => or_address(consumer.as_ref()),
+                Dimension::Header(_) => or_address(header.as_ref()),
+                Dimension::Ip => (false, address.clone()),
+                Dimension::Method => (false, b"PUT".to_vec()),
+                _ => (false, b"a b/c".to_vec()),
+            });
+            let kinds = by.iter().map(|dimension| match dimension {
+                Dimension::Consumer => (0, String::new()),
+                Dimension::Ip => (2, String::new()),
+                Dimension::Header(_) => (5, "x-key".to_owned()),
+                Dimension::Method => (4, String::new()),
+                _ => (7, "rest".to_owned()),
+            });
+            let expected = Input { policy: policy.clone(), window, by: kinds.collect(), values: values.collect() };
+
+            let keys = Keys::new(&[0; 16], &policy, 1, &by, Missing::Ip, 64);
+            let mut encoded = prefix(&policy, window, &by);
+            let suffix = keys.encode("the route", params, &facts).expect("the address takes a missing place");
+            encoded.extend_from_slice(&suffix);
+            prop_assert_eq!(decode(&encoded), expected);
+
+            // The state hashed beforehand gives what hashing the whole gives.
+            let mut whole = SipHasher13::new_with_key(&[0; 16]);
+            whole.write(&prefix(&policy, 0, &by));
+            whole.write(&suffix);
+            prop_assert_eq!(keys.key(0, &suffix), whole.finish128().as_u128());
+        }
+    }
+}

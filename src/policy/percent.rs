@@ -1,0 +1,131 @@
+//! Percent-encoding (RFC 3986 section 2.1) as far as routes, keys and rewrites need it.
+//!
+//! It deliberately does not normalise requests: that is done once, before a path reaches this module.
+
+/// What `+` stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plus {
+    /// Itself: in a path.
+    Itself,
+    /// A space: in a query, as forms write it.
+    Space,
+}
+
+/// The bytes that `raw` stands for. A `%` without two hex digits stands for itself, so this cannot fail.
+pub fn decode(raw: &str, plus: Plus) -> impl Iterator<Item = u8> {
+    let mut rest = raw.as_bytes();
+    std::iter::from_fn(move || {
+        if let [b'%', high, low, tail @ ..] = rest
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            rest = tail;
+            return Some(high << 4 | low);
+        }
+        let (&byte, tail) = rest.split_first()?;
+        rest = tail;
+        Some(if byte == b'+' && plus == Plus::Space { b' ' } else { byte })
+    })
+}
+
+/// Appends `value` so that it stays within one path segment: all but unreserved bytes are encoded.
+pub fn encode_segment(value: &str, out: &mut String) {
+    for &byte in value.as_bytes() {
+        if is_unreserved(byte) { out.push(char::from(byte)) } else { push_encoded(byte, out) }
+    }
+}
+
+/// Literal text of a path in the one form requests have: unreserved bytes decoded, all that a path must not
+/// hold encoded, hex digits in upper case. `/` stays. `Err` is the offset of a `%` without two hex digits.
+pub fn normalise(text: &str) -> Result<String, usize> {
+    let bytes = text.as_bytes();
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if byte != b'%' {
+            if is_path_byte(byte) {
+                out.push(char::from(byte))
+            } else {
+                push_encoded(byte, &mut out)
+            }
+            at += 1;
+            continue;
+        }
+        let digit = |offset: usize| bytes.get(at + offset).copied().and_then(hex);
+        let (Some(high), Some(low)) = (digit(1), digit(2)) else { return Err(at) };
+        let decoded = high << 4 | low;
+        if is_unreserved(decoded) {
+            out.push(char::from(decoded))
+        } else {
+            push_encoded(decoded, &mut out)
+        }
+        at += 3;
+    }
+    Ok(out)
+}
+
+fn push_encoded(byte: u8, out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push('%');
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+/// RFC 3986 `pchar` without the percent sign, and the slash between segments.
+fn is_path_byte(byte: u8) -> bool {
+    is_unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decoded(raw: &str, plus: Plus) -> Vec<u8> {
+        decode(raw, plus).collect()
+    }
+
+    #[test]
+    fn decodes_what_is_whole_and_leaves_the_rest() {
+        assert_eq!(decoded("a%20b%2Fc", Plus::Itself), b"a b/c");
+        assert_eq!(decoded("100%", Plus::Itself), b"100%");
+        assert_eq!(decoded("%4", Plus::Itself), b"%4");
+        assert_eq!(decoded("%zz%+1", Plus::Itself), b"%zz%+1");
+        assert_eq!(decoded("a+b", Plus::Itself), b"a+b");
+        assert_eq!(decoded("a+b%2B", Plus::Space), b"a b+");
+    }
+
+    #[test]
+    fn a_literal_takes_the_form_requests_have() {
+        assert_eq!(normalise("/%7euser/%C3%a9").as_deref(), Ok("/~user/%C3%A9"));
+        assert_eq!(normalise("/caf\u{e9} au|lait").as_deref(), Ok("/caf%C3%A9%20au%7Clait"));
+        assert_eq!(normalise("/a%2fb").as_deref(), Ok("/a%2Fb"));
+        assert_eq!(normalise("/50%"), Err(3));
+        assert_eq!(normalise("/%g0"), Err(1));
+    }
+
+    proptest! {
+        #[test]
+        fn an_encoded_segment_is_one_segment_and_decodes_back(value in any::<String>()) {
+            let mut encoded = String::new();
+            encode_segment(&value, &mut encoded);
+            prop_assert!(encoded.bytes().all(|byte| is_unreserved(byte) || byte == b'%'));
+            prop_assert_eq!(decoded(&encoded, Plus::Space), value.as_bytes());
+        }
+
+        #[test]
+        fn normalising_twice_changes_nothing(text in "[ -~\u{e9}]{0,20}") {
+            if let Ok(once) = normalise(&text) {
+                prop_assert_eq!(normalise(&once), Ok(once.clone()));
+            }
+        }
+    }
+}

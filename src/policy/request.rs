@@ -1,0 +1,138 @@
+//! What a request shows to routes, limits and templates: borrowed, already sanitised, copied freely.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use http::{HeaderMap, Method};
+
+use super::pattern::Pattern;
+use super::route::Route;
+use crate::identity::Identity;
+
+/// One request, as the proxy has sanitised it.
+///
+/// Its headers have a lifetime of their own: what is found of a request does not borrow them, so they can be
+/// changed while it is in use.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'r, 'h> {
+    /// The method.
+    pub method: &'r Method,
+    /// The host: lower case, without port and trailing dot; empty where the request has none.
+    pub host: &'r str,
+    /// The path: unreserved bytes decoded, others encoded with upper-case hex digits, slashes merged, dot
+    /// segments resolved.
+    pub path: &'r str,
+    /// What follows `?`.
+    pub query: Option<&'r str>,
+    /// The header fields as they came.
+    pub headers: &'h HeaderMap,
+    /// The client, found past trusted hops only.
+    pub client_ip: IpAddr,
+    /// Who is calling; empty before authentication.
+    pub identity: &'r Identity,
+}
+
+/// What the parameters of a route's path are in one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Params<'t, 'r> {
+    pattern: &'t Pattern,
+    path: &'r str,
+}
+
+/// The route that answers a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'t, 'r> {
+    /// The route.
+    pub route: &'t Route,
+    /// Its path's parameters.
+    pub params: Params<'t, 'r>,
+}
+
+/// What `{...}` in header values and rewrites may stand for in one request. Borrows no headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'t, 'r> {
+    /// The route's name.
+    pub route: &'t str,
+    /// The parameters of its path.
+    pub params: Params<'t, 'r>,
+    /// The method.
+    pub method: &'r Method,
+    /// The host.
+    pub host: &'r str,
+    /// The normalised path.
+    pub path: &'r str,
+    /// The query, without `?`.
+    pub query: Option<&'r str>,
+    /// The client.
+    pub client_ip: IpAddr,
+    /// Who is calling.
+    pub identity: &'r Identity,
+    /// The request's id.
+    pub request_id: &'r str,
+}
+
+impl<'t, 'r> Params<'t, 'r> {
+    /// Parameters of a path that the pattern matches.
+    pub(super) fn new(pattern: &'t Pattern, path: &'r str) -> Params<'t, 'r> {
+        Params { pattern, path }
+    }
+
+    /// A parameter as it stands in the path, encoded. `None` where the pattern has none of that name.
+    pub fn raw(&self, name: &str) -> Option<&'r str> {
+        self.pattern.param(name).map(|index| self.at(index))
+    }
+
+    /// What segment `index` of the pattern takes, encoded.
+    pub(super) fn at(&self, index: usize) -> &'r str {
+        self.pattern.value(index, self.path)
+    }
+
+    /// All of them, from the left, encoded.
+    pub fn iter(&self) -> impl Iterator<Item = (&'t str, &'r str)> {
+        let params = *self;
+        params.pattern.params().map(move |name| (name, params.raw(name).unwrap_or("")))
+    }
+}
+
+impl<'t, 'r> Found<'t, 'r> {
+    /// The values for this route's templates.
+    pub fn values(&self, facts: &Facts<'r, '_>, request_id: &'r str) -> Values<'t, 'r> {
+        Values {
+            route: &self.route.name,
+            params: self.params,
+            method: facts.method,
+            host: facts.host,
+            path: facts.path,
+            query: facts.query,
+            client_ip: facts.client_ip,
+            identity: facts.identity,
+            request_id,
+        }
+    }
+}
+
+/// The address that counts as one caller: IPv4-mapped as IPv4, IPv6 cut to `ipv6_prefix` bits.
+pub fn caller(client: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let cut = 128 - u32::from(ipv6_prefix.min(128));
+            let mask = u128::MAX.checked_shl(cut).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_prefix_is_one_caller_and_a_mapped_address_is_ipv4() {
+        let caller_of = |text: &str, prefix| caller(text.parse().expect("an address"), prefix).to_string();
+        assert_eq!(caller_of("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");
+        assert_eq!(caller_of("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
+        assert_eq!(caller_of("2001:db8:1:2:3:4:5:6", 0), "::");
+        assert_eq!(caller_of("::ffff:192.0.2.7", 64), "192.0.2.7");
+        assert_eq!(caller_of("192.0.2.7", 0), "192.0.2.7");
+    }
+}

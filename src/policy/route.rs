@@ -1,0 +1,110 @@
+//! A route, compiled: which requests it answers and what it does with them.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::changes::HeaderChanges;
+use super::definition::Respond;
+use super::host::Host;
+use super::method::Methods;
+use super::pattern::Pattern;
+use super::request::Values;
+use super::template::Rewrite;
+
+/// One route.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its index in the table, in the order of the definitions.
+    pub index: usize,
+    /// Its name.
+    pub name: Box<str>,
+    /// What happens to an admitted request.
+    pub action: Action,
+    /// Indices of its policies, in the order written.
+    pub policies: Box<[u16]>,
+    /// Header changes on the way to the upstream.
+    pub request_headers: HeaderChanges,
+    /// Header changes on the way to the client.
+    pub response_headers: HeaderChanges,
+    /// Longest request body, bytes. `None`: no limit.
+    pub body_bytes_max: Option<u64>,
+    /// Whether `Connection: upgrade` may pass.
+    pub upgrade: bool,
+    pub(super) hosts: Box<[Host]>,
+    pub(super) pattern: Pattern,
+    pub(super) methods: Methods,
+    pub(super) headers: Box<[HeaderMatch]>,
+    /// `RateLimit-Policy` where every policy applies, and how many windows that is.
+    pub(super) limits_shown: Option<HeaderValue>,
+    pub(super) windows: usize,
+}
+
+/// What happens to an admitted request.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Goes to an upstream.
+    Forward {
+        /// Its index among the names the table was compiled with.
+        upstream: usize,
+        /// Its new path. `None`: as it came.
+        rewrite: Option<Rewrite>,
+    },
+    /// Is answered with this.
+    Respond(Respond),
+    /// Is answered with what came.
+    Echo,
+    /// Is sent to the same URL over https.
+    RedirectHttps,
+}
+
+/// One header a route asks for. A header of several lines is their values joined by `, `.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeaderMatch {
+    pub name: HeaderName,
+    pub value: Option<Box<[u8]>>,
+}
+
+impl Route {
+    /// The path pattern it was written with.
+    pub fn path(&self) -> &Pattern {
+        &self.pattern
+    }
+
+    /// The path to send upstream, without the query: that stays as it came.
+    pub fn rewritten_path<'r>(&self, values: &Values<'_, 'r>) -> Cow<'r, str> {
+        match &self.action {
+            Action::Forward { rewrite: Some(rewrite), .. } => Cow::Owned(rewrite.render(values)),
+            Action::Forward { rewrite: None, .. }
+            | Action::Respond(_)
+            | Action::Echo
+            | Action::RedirectHttps => Cow::Borrowed(values.path),
+        }
+    }
+}
+
+impl HeaderMatch {
+    pub(super) fn holds(&self, headers: &HeaderMap) -> bool {
+        let mut lines = headers.get_all(&self.name).iter();
+        let Some(first) = lines.next() else { return false };
+        let Some(value) = &self.value else { return true };
+        let Some(mut left) = value.strip_prefix(first.as_bytes()) else { return false };
+        for line in lines {
+            match left.strip_prefix(b", ").and_then(|left| left.strip_prefix(line.as_bytes())) {
+                Some(behind) => left = behind,
+                None => return false,
+            }
+        }
+        left.is_empty()
+    }
+
+    /// Whether one request can satisfy both.
+    pub(super) fn agrees_with(&self, other: &HeaderMatch) -> bool {
+        self.name != other.name || self.value.is_none() || other.value.is_none() || self.value == other.value
+    }
+
+    /// Whether whatever satisfies `other` satisfies this.
+    pub(super) fn follows_from(&self, other: &HeaderMatch) -> bool {
+        self.name == other.name && (self.value.is_none() || self.value == other.value)
+    }
+}

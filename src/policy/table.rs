@@ -1,0 +1,231 @@
+//! The compiled table: which route answers a request, why not another, and what it is charged.
+//!
+//! Of the routes that match a request the most specific wins: by host (an exact one, then the longest wildcard,
+//! then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by method (listed,
+//! HEAD by GET, any), then by how many headers it asks for. The order in which routes were written decides
+//! nothing; where it would have to, the table does not compile.
+
+use std::collections::BTreeSet;
+
+use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::counting::{MissingDimension, Policy};
+use super::host::{Host, Hosts};
+use super::method::Fit;
+use super::request::{Facts, Found, Params};
+use super::route::Route;
+use super::tree::Tree;
+use crate::limit::Charge;
+
+/// Routes and policies, ready for requests.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub(super) routes: Box<[Route]>,
+    pub(super) policies: Box<[Policy]>,
+    pub(super) hosts: Hosts,
+    /// Each leaf is sorted by [`precedence`].
+    pub(super) tree: Tree,
+}
+
+/// No route answers a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotFound {
+    /// None would, whatever the method: 404.
+    Route,
+    /// One would with another method: 405.
+    Method {
+        /// The methods that would do.
+        allow: HeaderValue,
+    },
+}
+
+/// What became of one route for a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Considered<'t> {
+    /// The route.
+    pub route: &'t Route,
+    /// What became of it.
+    pub verdict: Verdict<'t>,
+}
+
+/// Whether a route answers a request, or the first reason why not.
+#[derive(Clone, Copy, Debug)]
+pub enum Verdict<'t> {
+    /// It answers.
+    Wins,
+    /// It is for other hosts.
+    Host,
+    /// Its path does not match.
+    Path,
+    /// It is for other methods.
+    Method,
+    /// A header it asks for is absent or has another value.
+    Header(&'t HeaderName),
+    /// It matches, but another is more specific.
+    LessSpecific {
+        /// The one that answers.
+        than: &'t Route,
+        /// In what.
+        by: Aspect,
+    },
+}
+
+/// In what one route is more specific than another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// The host.
+    Host,
+    /// The path.
+    Path,
+    /// The method.
+    Method,
+    /// The number of headers.
+    Headers,
+}
+
+impl Table {
+    /// The routes, by index.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The policies, by index.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// The route that answers a request. Does not allocate where there is one.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn find<'t, 'r>(&'t self, facts: &Facts<'r, '_>) -> Result<Found<'t, 'r>, NotFound> {
+        for root in self.hosts.roots(facts.host) {
+            if let Some(route) = self.tree.walk(root, facts.path, |leaf| self.pick(leaf, facts)) {
+                return Ok(Found { route, params: Params::new(&route.pattern, facts.path) });
+            }
+        }
+        Err(self.refusal(facts))
+    }
+
+    /// What became of each route for a request, by index. Looks at every one: for people, not for traffic.
+    pub fn explain<'t>(&'t self, facts: &Facts<'_, '_>) -> Vec<Considered<'t>> {
+        let winner = self.find(facts).ok().map(|found| found.route);
+        self.routes.iter().map(|route| Considered { route, verdict: verdict(route, winner, facts) }).collect()
+    }
+
+    /// Appends what a request is charged: every window of every policy of its route that applies.
+    ///
+    /// # Errors
+    /// Where a policy refuses a request without one of its dimensions; nothing is appended then.
+    pub fn charges<'t>(
+        &'t self,
+        found: &Found<'_, '_>,
+        facts: &Facts<'_, '_>,
+        out: &mut SmallVec<[Charge; 4]>,
+    ) -> Result<(), MissingDimension<'t>> {
+        let before = out.len();
+        for &policy in &found.route.policies {
+            if let Err(missing) = self.policies[usize::from(policy)].charge(found, facts, out) {
+                out.truncate(before);
+                return Err(missing);
+            }
+        }
+        Ok(())
+    }
+
+    /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request of
+    /// this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
+    /// beforehand for the usual case that all policies of the route apply.
+    pub fn rate_limit_policy(&self, route: &Route, charges: &[Charge]) -> Option<HeaderValue> {
+        if charges.len() == route.windows {
+            return route.limits_shown.clone();
+        }
+        let shown = charges.iter().filter(|charge| !charge.shadow);
+        join_items(shown.map(|charge| {
+            &*self.policies[usize::from(charge.policy)].windows[usize::from(charge.window)].item
+        }))
+    }
+
+    /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for HEAD: a
+    /// later route that lists it goes before an earlier one that lists GET.
+    fn pick(&self, leaf: &[u32], facts: &Facts<'_, '_>) -> Option<&Route> {
+        let mut by_get = None;
+        for &index in leaf {
+            let route = &self.routes[index as usize];
+            match route.methods.fit(facts.method) {
+                Some(Fit::Listed) if route.asks_for(facts) => return Some(route),
+                Some(Fit::ByGet) if by_get.is_none() && route.asks_for(facts) => by_get = Some(route),
+                Some(Fit::Any) if by_get.is_none() && route.asks_for(facts) => return Some(route),
+                _ => {}
+            }
+        }
+        by_get
+    }
+
+    fn refusal(&self, facts: &Facts<'_, '_>) -> NotFound {
+        let mut allow = BTreeSet::new();
+        for root in self.hosts.roots(facts.host) {
+            self.tree.walk(root, facts.path, |leaf| {
+                let routes = leaf.iter().map(|&index| &self.routes[index as usize]);
+                for route in routes.filter(|route| route.asks_for(facts)) {
+                    allow.extend(route.methods.listed().map(|method| method.as_str()));
+                }
+                None::<()>
+            });
+        }
+        match join_items(allow.into_iter()) {
+            Some(allow) => NotFound::Method { allow },
+            None => NotFound::Route,
+        }
+    }
+}
+
+impl Route {
+    /// Whether the request has the headers the route asks for.
+    fn asks_for(&self, facts: &Facts<'_, '_>) -> bool {
+        self.headers.iter().all(|header| header.holds(facts.headers))
+    }
+
+    /// The most specific of its hosts that matches; `None`: it answers to any. `Err` where none does.
+    fn host(&self, host: &str) -> Result<Option<&Host>, ()> {
+        if self.hosts.is_empty() {
+            return Ok(None);
+        }
+        let matching = self.hosts.iter().filter(|own| own.matches(host));
+        matching.max_by_key(|own| own.specificity()).map(Some).ok_or(())
+    }
+}
+
+/// Sorts the routes of one path: what lists methods first, then what asks for more headers.
+pub(super) fn precedence(route: &Route) -> (bool, usize) {
+    (route.methods.is_any(), usize::MAX - route.headers.len())
+}
+
+/// Joins items of a list field; `None` where there are none.
+pub(super) fn join_items<'t>(items: impl Iterator<Item = &'t str>) -> Option<HeaderValue> {
+    let joined = items.collect::<Vec<_>>().join(", ");
+    if joined.is_empty() { None } else { HeaderValue::from_str(&joined).ok() }
+}
+
+fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_>) -> Verdict<'t> {
+    let Ok(host) = route.host(facts.host) else { return Verdict::Host };
+    if !route.pattern.matches(facts.path) {
+        return Verdict::Path;
+    }
+    let Some(fit) = route.methods.fit(facts.method) else { return Verdict::Method };
+    if let Some(header) = route.headers.iter().find(|header| !header.holds(facts.headers)) {
+        return Verdict::Header(&header.name);
+    }
+    let Some(than) = winner.filter(|winner| winner.index != route.index) else { return Verdict::Wins };
+    let by = if than.host(facts.host) != Ok(host) {
+        Aspect::Host
+    } else if than.pattern.cmp_specific(&route.pattern).is_ne() {
+        Aspect::Path
+    } else if than.methods.fit(facts.method) != Some(fit) {
+        Aspect::Method
+    } else {
+        Aspect::Headers
+    };
+    Verdict::LessSpecific { than, by }
+}

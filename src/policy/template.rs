@@ -1,0 +1,319 @@
+//! `{...}` in header values and rewritten paths.
+//!
+//! A name is a parameter of the route's path or one of a fixed list; `{{` and `}}` are braces themselves. A
+//! template knows no conditions and no functions.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use http::HeaderValue;
+
+use super::pattern::{Pattern, Segment};
+use super::percent::{self, Plus};
+use super::request::Values;
+
+/// A compiled template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    parts: Box<[Part]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(Box<str>),
+    Value(Name),
+}
+
+/// What a placeholder stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// The parameter at this segment of the route's path.
+    Param(usize),
+    Ip,
+    Host,
+    Method,
+    Path,
+    Query,
+    Route,
+    Consumer,
+    Tenant,
+    Tier,
+    RequestId,
+}
+
+/// What is wrong with a template. Offsets are bytes into its text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// `{` without `}`.
+    #[error("`{{` is not closed; write `{{{{` for a brace itself")]
+    Unclosed {
+        /// Where.
+        offset: usize,
+    },
+    /// `}` without `{`.
+    #[error("`}}` closes nothing; write `}}}}` for a brace itself")]
+    LoneBrace {
+        /// Where.
+        offset: usize,
+    },
+    /// A name nothing has.
+    #[error("nothing is called `{name}` here")]
+    UnknownName {
+        /// Where its brace stands.
+        offset: usize,
+        /// As written.
+        name: String,
+        /// The names there are: the path's parameters, then the fixed ones.
+        known: Vec<String>,
+    },
+    /// A parameter of the path that has the name of something else.
+    #[error(
+        "`{name}` is a parameter of the path and the gateway's own `{{{name}}}` too; name the parameter otherwise"
+    )]
+    Ambiguous {
+        /// Where its brace stands.
+        offset: usize,
+        /// The name.
+        name: String,
+    },
+    /// A literal part no header may hold.
+    #[error("a header value holds no control characters, and no space at its ends")]
+    HeaderText,
+    /// A rewritten path that does not start with `/`.
+    #[error("a rewritten path starts with `/`, or with `{{path}}`")]
+    NoSlash,
+    /// `?` or `#` in a rewritten path.
+    #[error("`{found}` is not part of a path; the query stays as it came")]
+    NotPath {
+        /// The character.
+        found: char,
+    },
+    /// `.` or `..` in a rewritten path.
+    #[error("a rewritten path holds no `.` or `..` segment")]
+    DotSegment,
+    /// `%` without two hex digits in a rewritten path.
+    #[error("`%` is followed by two hex digits; write %25 for a percent sign")]
+    Percent,
+}
+
+/// The value of a header: bytes known beforehand, or made for each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderTemplate {
+    /// Holds no placeholder.
+    Fixed(HeaderValue),
+    /// Holds some.
+    Made(Template),
+}
+
+/// A new path, made for each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite(Template);
+
+/// Names header values may use besides the path's parameters.
+const HEADER_NAMES: &[(&str, Name)] = &[
+    ("ip", Name::Ip),
+    ("host", Name::Host),
+    ("method", Name::Method),
+    ("path", Name::Path),
+    ("query", Name::Query),
+    ("route", Name::Route),
+    ("consumer", Name::Consumer),
+    ("tenant", Name::Tenant),
+    ("tier", Name::Tier),
+    ("request_id", Name::RequestId),
+];
+
+/// Names a rewritten path may use besides the path's parameters.
+const PATH_NAMES: &[(&str, Name)] = &[
+    ("ip", Name::Ip),
+    ("host", Name::Host),
+    ("method", Name::Method),
+    ("path", Name::Path),
+    ("route", Name::Route),
+    ("consumer", Name::Consumer),
+    ("tenant", Name::Tenant),
+    ("tier", Name::Tier),
+];
+
+impl HeaderTemplate {
+    /// Reads a header value of a route with this path.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str, pattern: &Pattern) -> Result<HeaderTemplate, Error> {
+        let template = Template::parse(text, pattern, HEADER_NAMES)?;
+        let literals = template.parts.iter().filter_map(|part| match part {
+            Part::Literal(text) => Some(&**text),
+            Part::Value(_) => None,
+        });
+        if literals.clone().any(|text| HeaderValue::from_bytes(text.as_bytes()).is_err()) {
+            return Err(Error::HeaderText);
+        }
+        if template.parts.iter().any(|part| matches!(part, Part::Value(_))) {
+            return Ok(HeaderTemplate::Made(template));
+        }
+        let whole: String = literals.collect();
+        if whole.trim_matches([' ', '\t']) != whole {
+            return Err(Error::HeaderText);
+        }
+        HeaderValue::from_bytes(whole.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
+    }
+
+    /// The value for one request. `None` where a header is not to be sent: what came out is empty, or holds what
+    /// a header must not (a line break in a decoded parameter, say, or a space at an end).
+    pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
+        let template = match self {
+            HeaderTemplate::Fixed(value) => return Some(value.clone()),
+            HeaderTemplate::Made(template) => template,
+        };
+        let mut out = Vec::new();
+        for part in &template.parts {
+            match part {
+                Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Value(Name::Param(index)) => {
+                    out.extend(percent::decode(values.params.at(*index), Plus::Itself))
+                }
+                Part::Value(name) => out.extend_from_slice(name.text(values).as_bytes()),
+            }
+        }
+        let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+        if out.is_empty() || is_space(out.first()) || is_space(out.last()) {
+            return None;
+        }
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(out)).ok()
+    }
+}
+
+impl Rewrite {
+    /// Reads a rewritten path of a route with this path.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str, pattern: &Pattern) -> Result<Rewrite, Error> {
+        let mut template = Template::parse(text, pattern, PATH_NAMES)?;
+        match template.parts.first() {
+            Some(Part::Literal(first)) if first.starts_with('/') => {}
+            Some(Part::Value(Name::Path)) => {}
+            _ => return Err(Error::NoSlash),
+        }
+        for part in &mut template.parts {
+            if let Part::Literal(text) = part {
+                if let Some(found) = text.chars().find(|char| matches!(char, '?' | '#')) {
+                    return Err(Error::NotPath { found });
+                }
+                *text = percent::normalise(text).map_err(|_| Error::Percent)?.into();
+            }
+        }
+        let shortest = template.shortest(pattern);
+        if shortest.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(Error::DotSegment);
+        }
+        Ok(Rewrite(template))
+    }
+
+    /// The path for one request: starts with exactly one `/`, and is as well formed as the request's was.
+    /// Parameters and `{path}` go in as they came, encoded. Anything else stays within its segment: what a
+    /// segment must not hold is encoded, and where nothing is left of it, or only dots, `-` stands for it.
+    pub fn render(&self, values: &Values<'_, '_>) -> String {
+        let mut out = String::with_capacity(values.path.len() + 16);
+        for part in &self.0.parts {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Value(Name::Param(index)) => out.push_str(values.params.at(*index)),
+                Part::Value(Name::Path) => out.push_str(values.path),
+                Part::Value(name) => {
+                    let text = name.text(values);
+                    let harmless = if text.bytes().all(|byte| byte == b'.') { "-" } else { &*text };
+                    percent::encode_segment(harmless, &mut out);
+                }
+            }
+        }
+        // `//host/…` would be read as another authority by whoever builds a URL of it.
+        let doubled = out.bytes().take_while(|&byte| byte == b'/').count();
+        out.drain(..doubled.saturating_sub(1));
+        out
+    }
+}
+
+impl Template {
+    fn parse(text: &str, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Template, Error> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut at = 0;
+        while let Some(found) = text[at..].find(['{', '}']) {
+            literal.push_str(&text[at..at + found]);
+            at += found;
+            let rest = &text[at..];
+            if rest.starts_with("{{") || rest.starts_with("}}") {
+                literal.push_str(&rest[..1]);
+                at += 2;
+                continue;
+            }
+            if rest.starts_with('}') {
+                return Err(Error::LoneBrace { offset: at });
+            }
+            let Some(end) = rest.find('}') else { return Err(Error::Unclosed { offset: at }) };
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+            }
+            parts.push(Part::Value(resolve(&rest[1..end], at, pattern, fixed)?));
+            at += end + 1;
+        }
+        literal.push_str(&text[at..]);
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal.into()));
+        }
+        Ok(Template { parts: parts.into() })
+    }
+}
+
+impl Template {
+    /// The text with each placeholder at its shortest: only a rest may be empty, a path is at least `/`.
+    fn shortest(&self, pattern: &Pattern) -> String {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Literal(text) => text,
+            Part::Value(Name::Param(index)) if matches!(pattern.segments()[*index], Segment::Rest(_)) => "",
+            Part::Value(Name::Path) => "/",
+            Part::Value(_) => "x",
+        });
+        parts.collect()
+    }
+}
+
+fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Name, Error> {
+    let own = fixed.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    match (pattern.param(name), own) {
+        (Some(index), None) => Ok(Name::Param(index)),
+        (None, Some(value)) => Ok(value),
+        (Some(_), Some(_)) => Err(Error::Ambiguous { offset, name: name.to_owned() }),
+        (None, None) => {
+            let known =
+                pattern.params().chain(fixed.iter().map(|(known, _)| *known)).map(str::to_owned).collect();
+            Err(Error::UnknownName { offset, name: name.to_owned(), known })
+        }
+    }
+}
+
+impl Name {
+    /// The value as text, as it came; empty where there is none.
+    fn text<'r>(self, values: &Values<'_, 'r>) -> Cow<'r, str> {
+        let identity = values.identity;
+        Cow::Borrowed(match self {
+            Name::Param(index) => values.params.at(index),
+            Name::Ip => {
+                let mut text = String::new();
+                write!(text, "{}", values.client_ip.to_canonical()).expect("a string takes any text");
+                return Cow::Owned(text);
+            }
+            Name::Host => values.host,
+            Name::Method => values.method.as_str(),
+            Name::Path => values.path,
+            Name::Query => values.query.unwrap_or(""),
+            Name::Route => return Cow::Owned(values.route.to_owned()),
+            Name::Consumer => identity.consumer.as_deref().unwrap_or(""),
+            Name::Tenant => identity.tenant.as_deref().unwrap_or(""),
+            Name::Tier => identity.tier.as_deref().unwrap_or(""),
+            Name::RequestId => values.request_id,
+        })
+    }
+}

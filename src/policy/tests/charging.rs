@@ -1,0 +1,199 @@
+//! What a request is charged: keys, costs, what is missing, and what clients are told.
+
+use std::collections::HashSet;
+
+use http::Method;
+use smallvec::SmallVec;
+
+use super::{Ask, policy, route, table};
+use crate::limit::Charge;
+use crate::policy::definition::{Dimension, Matches, Missing, Policy, Route};
+use crate::policy::{MissingDimension, Table};
+
+fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
+    Route { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
+}
+
+fn charges<'t>(table: &'t Table, ask: &Ask) -> Result<SmallVec<[Charge; 4]>, MissingDimension<'t>> {
+    let facts = ask.facts();
+    let found = table.find(&facts).expect("a route");
+    let mut out = SmallVec::new();
+    table.charges(&found, &facts, &mut out).map(|()| out)
+}
+
+/// The key of the only window.
+fn key(table: &Table, ask: &Ask) -> u128 {
+    let charged = charges(table, ask).expect("nothing is missing");
+    assert_eq!(charged.len(), 1);
+    charged[0].key
+}
+
+/// One route for everything, under one policy.
+fn counted_by(limit: &str) -> Table {
+    table(&[limited("all", "/{*rest}", &["p"])], &[policy("p", &[limit])])
+}
+
+#[test]
+fn every_window_of_every_policy_is_charged() {
+    let policies =
+        [policy("a", &["5/s by ip", "100/h"]), policy("unused", &["1/s"]), policy("b", &["9/m burst 3"])];
+    let table = table(&[limited("r", "/x", &["b", "a"]), route("free", "/y")], &policies);
+    let charged = charges(&table, &Ask::new("GET /x")).expect("nothing is missing");
+    let which: Vec<_> = charged.iter().map(|charge| (charge.policy, charge.window, charge.cost)).collect();
+    assert_eq!(which, [(2, 0, 1), (0, 0, 1), (0, 1, 1)]);
+    assert_eq!(charged[0].quota, policies[2].windows[0]);
+    assert_eq!(charged[2].quota, policies[0].windows[1]);
+    assert_eq!(charged.iter().map(|charge| charge.key).collect::<HashSet<_>>().len(), 3);
+    assert!(charges(&table, &Ask::new("GET /y")).expect("nothing is missing").is_empty());
+}
+
+#[test]
+fn a_policy_is_one_limit_over_its_routes_unless_it_counts_by_route() {
+    let policies = [policy("shared", &["5/s by ip"]), policy("each", &["5/s by ip route"])];
+    let table =
+        table(&[limited("r", "/x", &["shared", "each"]), limited("s", "/y", &["shared", "each"])], &policies);
+    let x = charges(&table, &Ask::new("GET /x")).expect("nothing is missing");
+    let y = charges(&table, &Ask::new("GET /y")).expect("nothing is missing");
+    assert_eq!(x[0].key, y[0].key);
+    assert_ne!(x[1].key, y[1].key);
+}
+
+#[test]
+fn one_caller_has_one_key_however_it_writes_itself() {
+    let by_ip = counted_by("5/s by ip");
+    let ask = Ask::new("GET /");
+    assert_eq!(
+        key(&by_ip, &ask.clone().from("2001:db8::1")),
+        key(&by_ip, &ask.clone().from("2001:db8::ffff:2"))
+    );
+    assert_ne!(
+        key(&by_ip, &ask.clone().from("2001:db8::1")),
+        key(&by_ip, &ask.clone().from("2001:db8:0:1::1"))
+    );
+    assert_eq!(
+        key(&by_ip, &ask.clone().from("::ffff:192.0.2.1")),
+        key(&by_ip, &ask.clone().from("192.0.2.1"))
+    );
+
+    let by_query = counted_by("5/s by query:user");
+    let same = ["GET /?user=a%20b", "GET /?x=1&user=a+b", "GET /?%75ser=%61%20b&user=c", "GET /?user=a b#"];
+    assert_eq!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new(same[1])));
+    assert_eq!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new(same[2])));
+    assert_ne!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new("GET /?user=ab")));
+
+    let by_header = counted_by("5/s by header:x-key");
+    let lines = ask.clone().header("x-key", "a").header("x-key", "b");
+    assert_eq!(key(&by_header, &lines), key(&by_header, &ask.clone().header("x-key", "a, b")));
+    assert_ne!(key(&by_header, &lines), key(&by_header, &ask.clone().header("x-key", "a")));
+
+    let by_param = table(&[limited("r", "/u/{user}", &["p"])], &[policy("p", &["5/s by param:user"])]);
+    assert_eq!(key(&by_param, &Ask::new("GET /u/a@b")), key(&by_param, &Ask::new("GET /u/a%40b/")));
+}
+
+#[test]
+fn a_missing_value_is_the_address_a_skip_or_a_refusal() {
+    let of = |missing| Policy { missing, ..policy("p", &["5/s by consumer route"]) };
+    let build = |policy: Policy| table(&[limited("all", "/{*rest}", &["p"])], &[policy]);
+    let (named, nameless) = (Ask::new("GET /").consumer("ann"), Ask::new("GET /"));
+
+    let by_address = build(of(Missing::Ip));
+    assert_ne!(key(&by_address, &nameless), key(&by_address, &nameless.clone().from("192.0.2.2")));
+    assert_eq!(key(&by_address, &named), key(&by_address, &named.clone().from("192.0.2.2")));
+    assert_eq!(key(&by_address, &nameless.clone().consumer("")), key(&by_address, &nameless));
+
+    assert!(charges(&build(of(Missing::Skip)), &nameless).expect("skipped").is_empty());
+    assert_eq!(charges(&build(of(Missing::Skip)), &named).expect("counted").len(), 1);
+
+    let strict = build(of(Missing::Reject));
+    let refused = charges(&strict, &nameless).expect_err("refused");
+    assert_eq!(refused, MissingDimension { policy: 0, dimension: &Dimension::Consumer });
+    let shadow = build(Policy { shadow: true, ..of(Missing::Reject) });
+    assert!(charges(&shadow, &nameless).expect("a shadow never refuses").is_empty());
+}
+
+#[test]
+fn nothing_is_appended_where_a_policy_refuses() {
+    let strict = Policy { missing: Missing::Reject, ..policy("strict", &["5/s by consumer"]) };
+    let table = table(&[limited("r", "/", &["easy", "strict"])], &[policy("easy", &["5/s by ip"]), strict]);
+    let ask = Ask::new("GET /");
+    let facts = ask.facts();
+    let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
+    let found = table.find(&facts).expect("a route");
+    table.charges(&found, &facts, &mut out).expect_err("a consumer is missing");
+    assert!(out.is_empty());
+}
+
+#[test]
+fn an_address_in_a_values_place_is_no_value() {
+    // The four bytes of 97.98.99.100 read "abcd".
+    let table = counted_by("5/s by consumer");
+    let substituted = key(&table, &Ask::new("GET /").from("97.98.99.100"));
+    assert_ne!(substituted, key(&table, &Ask::new("GET /").consumer("abcd")));
+}
+
+#[test]
+fn a_policy_counts_only_what_it_matches_and_at_its_cost() {
+    let rule = |method: Option<&str>, path: &str, cost| {
+        (method.map(|method| method.parse().expect("a method")), path.to_owned(), cost)
+    };
+    let mut search = policy("search", &["100/m by ip"]);
+    search.cost.rules = vec![
+        rule(None, "/v1/{*rest}", 2),
+        rule(Some("GET"), "/v1/search", 5),
+        rule(None, "/v1/search", 3),
+        rule(Some("HEAD"), "/v1/{x}", 7),
+        rule(Some("GET"), "/free", 0),
+    ];
+    let matches = Matches { methods: vec![Method::POST], path: Some("/login".to_owned()) };
+    let login = Policy { matches, ..policy("login", &["5/m by ip"]) };
+    let table = table(&[limited("all", "/{*rest}", &["search", "login"])], &[search, login]);
+    let costs = |line: &str| -> Vec<(u16, u64)> {
+        let charged = charges(&table, &Ask::new(line)).expect("nothing is missing");
+        charged.iter().map(|charge| (charge.policy, charge.cost)).collect()
+    };
+    assert_eq!(costs("GET /v1/search"), [(0, 5)]);
+    assert_eq!(costs("HEAD /v1/search"), [(0, 5)]);
+    assert_eq!(costs("POST /v1/search/"), [(0, 3)]);
+    assert_eq!(costs("HEAD /v1/other"), [(0, 7)]);
+    assert_eq!(costs("GET /v1/other"), [(0, 2)]);
+    assert_eq!(costs("GET /free"), []);
+    assert_eq!(costs("GET /login"), [(0, 1)]);
+    assert_eq!(costs("POST /login/"), [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn rate_limit_policy_lists_what_was_charged() {
+    let shadow = Policy { shadow: true, ..policy("next", &["1/s"]) };
+    let login = Policy {
+        matches: Matches { methods: vec![Method::POST], path: None },
+        ..policy("log\"in \u{e9}", &["5/m by ip"])
+    };
+    let search = policy("search", &["20/s", "1_000/h", "30/s", "7/90s"]);
+    let table = table(
+        &[limited("r", "/", &["search", "next", "log\"in \u{e9}"]), route("free", "/y")],
+        &[search, shadow, login],
+    );
+    let shown = |line: &str| {
+        let ask = Ask::new(line);
+        let route = table.find(&ask.facts()).expect("a route").route;
+        let charged = charges(&table, &ask).expect("nothing is missing");
+        table.rate_limit_policy(route, &charged).map(|value| value.to_str().expect("plain text").to_owned())
+    };
+    let search =
+        r#""search-1s";q=20;w=1, "search-1h";q=1000;w=3600, "search-1s-2";q=30;w=1, "search-90s";q=7;w=90"#;
+    assert_eq!(shown("GET /").as_deref(), Some(search));
+    assert_eq!(shown("POST /"), Some(format!(r#"{search}, "log_in _";q=5;w=60"#)));
+    assert_eq!(shown("GET /y"), None);
+    assert_eq!(&*table.policies()[2].windows[0].label, "log_in _");
+}
+
+#[test]
+fn another_salt_gives_other_keys() {
+    let build = |salt| {
+        let options = crate::policy::Options { salt, ipv6_prefix: 64, upstreams: &[] };
+        Table::compile(&[limited("r", "/", &["p"])], &[policy("p", &["5/s by ip"])], &options)
+            .expect("no mistakes")
+    };
+    assert_ne!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
+    assert_eq!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([1; 16]), &Ask::new("GET /")));
+}

@@ -1,0 +1,154 @@
+//! What does not compile: every mistake at once, each with its place.
+
+use std::num::NonZeroU64;
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+
+use super::{compile, header_match, policy, route};
+use crate::policy::definition::{Action, HeaderChanges, Matches, Policy, Respond, Route};
+use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
+use crate::policy::{host, pattern};
+
+fn at_route(index: usize, field: RouteField, problem: Problem) -> Error {
+    Error { place: Place::Route { index, field }, problem }
+}
+
+fn at_policy(index: usize, field: PolicyField, problem: Problem) -> Error {
+    Error { place: Place::Policy { index, field }, problem }
+}
+
+fn mistakes(routes: &[Route], policies: &[Policy]) -> Vec<Error> {
+    compile(routes, policies).expect_err("mistakes")
+}
+
+#[test]
+fn all_mistakes_of_routes_come_at_once() {
+    let name = HeaderName::from_static;
+    let bad = Route {
+        hosts: vec!["a.test".into(), "a.test:80".into()],
+        headers: vec![header_match("x", Some("1")), header_match("x", Some("2"))],
+        limits: vec!["p".into(), "q".into(), "p".into()],
+        ..route("one", "api")
+    };
+    let forward = Action::Forward { upstream: "ordres".into(), rewrite: Some("x".into()) };
+    let changes = HeaderChanges {
+        remove: vec![name("content-length")],
+        set: vec![(name("x"), "1".into()), (name("connection"), "close".into())],
+        add: vec![(name("te"), "trailers".into())],
+    };
+    let second = Route { action: forward, response_headers: changes, ..route("one", "/b") };
+    let respond = Respond {
+        status: StatusCode::OK,
+        headers: vec![(name("content-length"), HeaderValue::from_static("9"))],
+        body: "ok".into(),
+    };
+    let third = Route { action: Action::Respond(respond), ..route("", "/c") };
+    let framing = |name: &str| Problem::FramingHeader { name: name.into() };
+    let change = |change, index| RouteField::Change { direction: Direction::Response, change, index };
+    let found = mistakes(&[bad, second, third], &[policy("p", &["1/s"])]);
+    let expected = [
+        at_route(1, RouteField::Name, Problem::DuplicateName { name: "one".into(), other: 0 }),
+        at_route(2, RouteField::Name, Problem::EmptyName),
+        at_route(0, RouteField::Host(1), Problem::Host(host::Error::SchemeOrPort)),
+        at_route(0, RouteField::Path, Problem::Pattern(pattern::Error::NoSlash)),
+        at_route(0, RouteField::Header(1), Problem::HeaderNeverMatches { name: "x".into() }),
+        at_route(0, RouteField::Limit(1), Problem::UnknownPolicy { name: "q".into() }),
+        at_route(0, RouteField::Limit(2), Problem::PolicyTwice { name: "p".into() }),
+        at_route(1, RouteField::Rewrite, Problem::Template(crate::policy::template::Error::NoSlash)),
+        at_route(1, RouteField::Upstream, Problem::UnknownUpstream { name: "ordres".into() }),
+        at_route(1, change(Change::Remove, 0), framing("content-length")),
+        at_route(1, change(Change::Set, 1), framing("connection")),
+        at_route(1, change(Change::Add, 0), framing("te")),
+        at_route(2, RouteField::RespondHeader(0), framing("content-length")),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn all_mistakes_of_policies_come_at_once() {
+    let mut costly = policy("a", &["100/m burst 20 by ip", "50/h"]);
+    costly.cost.default = NonZeroU64::new(21).expect("not 0");
+    costly.cost.rules = vec![
+        (None, "/x/{a}".into(), 20),
+        (Some(Method::GET), "/x/{b}".into(), 21),
+        (None, "/x/{c}/".into(), 1),
+        (None, "x".into(), 1),
+    ];
+    let mut second = policy("a", &["1/s by ip"]);
+    second.by.push(second.by[0].clone());
+    second.matches = Matches { methods: vec![], path: Some("/a?b".into()) };
+    let above = |cost| Problem::CostAboveCapacity { cost, capacity: 20 };
+    let expected = [
+        at_policy(1, PolicyField::Name, Problem::DuplicateName { name: "a".into(), other: 0 }),
+        at_policy(0, PolicyField::CostDefault, above(21)),
+        at_policy(0, PolicyField::CostRule(1), above(21)),
+        at_policy(0, PolicyField::CostRule(2), Problem::CostTwice { other: 0 }),
+        at_policy(0, PolicyField::CostRule(3), Problem::Pattern(pattern::Error::NoSlash)),
+        at_policy(1, PolicyField::By(1), Problem::DimensionTwice),
+        at_policy(
+            1,
+            PolicyField::MatchPath,
+            Problem::Pattern(pattern::Error::NotPath { offset: 2, found: '?' }),
+        ),
+    ];
+    assert_eq!(mistakes(&[], &[costly, second]), expected);
+}
+
+#[test]
+fn a_parameter_that_no_route_of_a_policy_has_is_a_mistake() {
+    let by_id = policy("p", &["5/s by ip param:id"]);
+    let using = |name: &str, path: &str| Route { limits: vec!["p".into()], ..route(name, path) };
+    let expected = at_policy(0, PolicyField::By(1), Problem::ParamNowhere { name: "id".into() });
+    assert_eq!(mistakes(&[using("a", "/a/{x}"), using("b", "/b")], std::slice::from_ref(&by_id)), [expected]);
+    assert!(compile(&[using("a", "/a/{id}"), using("b", "/b")], std::slice::from_ref(&by_id)).is_ok());
+    assert!(compile(&[route("a", "/a")], &[by_id]).is_ok());
+}
+
+#[test]
+fn routes_that_match_the_same_requests_tie() {
+    let tie = |left: &Route, right: &Route| {
+        let found = compile(&[left.clone(), right.clone()], &[]).err().unwrap_or_default();
+        found.iter().any(|error| matches!(error.problem, Problem::Tie { other: 0, .. }))
+    };
+    let base = route("a", "/x/{id}");
+    let other = route("b", "/x/{name}/");
+    assert!(tie(&base, &other));
+    let methods = |methods: &[Method], route: &Route| Route { methods: methods.to_vec(), ..route.clone() };
+    assert!(!tie(&methods(&[Method::GET], &base), &other));
+    assert!(!tie(&methods(&[Method::GET], &base), &methods(&[Method::POST], &other)));
+    assert!(!tie(&methods(&[Method::GET], &base), &methods(&[Method::HEAD], &other)));
+    assert!(tie(
+        &methods(&[Method::GET, Method::POST], &base),
+        &methods(&[Method::PUT, Method::POST], &other)
+    ));
+    let hosts = |hosts: &[&str], route: &Route| Route {
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        ..route.clone()
+    };
+    assert!(!tie(&hosts(&["a.test"], &base), &other));
+    assert!(!tie(&hosts(&["a.test"], &base), &hosts(&["*.test"], &other)));
+    assert!(tie(&hosts(&["a.test", "*.test"], &base), &hosts(&["*.TEST"], &other)));
+    let headers = |value: Option<&str>, route: &Route| Route {
+        headers: vec![header_match("x-version", value)],
+        ..route.clone()
+    };
+    assert!(!tie(&headers(Some("1"), &base), &headers(Some("2"), &other)));
+    assert!(tie(&headers(Some("1"), &base), &headers(None, &other)));
+    assert!(!tie(&headers(Some("1"), &base), &other));
+    let found = mistakes(&[base, route("c", "/c"), other], &[]);
+    let expected = Problem::Tie { other: 0, other_name: "a".into(), method_any: true };
+    assert_eq!(found, [at_route(2, RouteField::Path, expected)]);
+    assert_eq!(
+        found[0].to_string(),
+        "route `a` matches the same requests just as specifically; give one of them another host, path, `methods` or a header more"
+    );
+}
+
+#[test]
+fn more_policies_than_an_index_holds_are_refused() {
+    let many: Vec<Policy> = (0..=u16::MAX).map(|number| policy(&format!("p{number}"), &[])).collect();
+    let max = usize::from(u16::MAX);
+    let expected = at_policy(max, PolicyField::Name, Problem::TooMany { what: "policies", max });
+    assert_eq!(mistakes(&[], &many), [expected]);
+    assert!(compile(&[], &many[..max]).is_ok());
+}

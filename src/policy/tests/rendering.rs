@@ -1,0 +1,189 @@
+//! Templates: header changes and rewritten paths.
+
+use http::{HeaderMap, HeaderName};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{Ask, compile, route, table};
+use crate::identity::Identity;
+use crate::policy::definition::{self, HeaderChanges, Route};
+use crate::policy::error::Problem;
+use crate::policy::template;
+
+fn setting(path: &str, value: &str) -> Route {
+    let set = vec![(HeaderName::from_static("x-out"), value.to_owned())];
+    Route { request_headers: HeaderChanges { set, ..HeaderChanges::default() }, ..route("my-route", path) }
+}
+
+/// What `x-out` becomes; a client's own was there before.
+fn set_to(path: &str, value: &str, ask: &Ask) -> Option<String> {
+    let table = table(&[setting(path, value)], &[]);
+    let facts = ask.facts();
+    let found = table.find(&facts).expect("a route");
+    let mut headers = HeaderMap::new();
+    headers.insert("x-out", "the client's own".parse().expect("a value"));
+    found.route.request_headers.apply(&mut headers, &found.values(&facts, "req-1"));
+    headers.get("x-out").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn rewriting(path: &str, rewrite: &str) -> Route {
+    let action =
+        definition::Action::Forward { upstream: "orders".to_owned(), rewrite: Some(rewrite.to_owned()) };
+    Route { action, ..route("r", path) }
+}
+
+fn rewritten(path: &str, rewrite: &str, ask: &Ask) -> String {
+    let table = table(&[rewriting(path, rewrite)], &[]);
+    let facts = ask.facts();
+    let found = table.find(&facts).expect("a route");
+    found.route.rewritten_path(&found.values(&facts, "req-1")).into_owned()
+}
+
+fn template_error(route: Route) -> template::Error {
+    let mut errors = compile(&[route], &[]).expect_err("a mistake");
+    match errors.pop().map(|error| error.problem) {
+        Some(Problem::Template(error)) if errors.is_empty() => error,
+        other => panic!("one mistake in a template is expected: {other:?} {errors:?}"),
+    }
+}
+
+#[test]
+fn a_header_value_takes_what_is_known_of_a_request() {
+    let mut ask = Ask::new("GET /o/a%20b/x/y?q=1").consumer("ann").from("::ffff:192.0.2.9");
+    ask.identity.tier = Some("pro".into());
+    let all = "{id}|{rest}|{ip}|{host}|{method}|{path}|{query}|{route}|{consumer}|{tenant}|{tier}|{request_id}|{{}}";
+    let expected = "a b|x/y|192.0.2.9|host.test|GET|/o/a%20b/x/y|q=1|my-route|ann||pro|req-1|{}";
+    assert_eq!(set_to("/o/{id}/{*rest}", all, &ask).as_deref(), Some(expected));
+    assert_eq!(set_to("/{*rest}", "fixed {{x}}", &ask).as_deref(), Some("fixed {x}"));
+}
+
+#[test]
+fn what_no_header_may_hold_is_not_sent_and_the_clients_own_neither() {
+    for id in ["a%0d%0aset-cookie:x", "%00", "%20", "a%09", "%7f"] {
+        assert_eq!(set_to("/{id}", "{id}", &Ask::new(&format!("GET /{id}"))), None, "{id}");
+    }
+    assert_eq!(set_to("/{id}", "{tenant}", &Ask::new("GET /x")), None);
+    assert_eq!(set_to("/{id}", "", &Ask::new("GET /x")).as_deref(), Some(""));
+    assert_eq!(set_to("/{id}", "{id}", &Ask::new("GET /caf%C3%A9")).as_deref(), Some("caf\u{e9}"));
+}
+
+#[test]
+fn headers_are_removed_set_and_added_in_this_order() {
+    let name = HeaderName::from_static;
+    let changes = HeaderChanges {
+        remove: vec![name("x-a"), name("x-b")],
+        set: vec![(name("x-b"), "{method}".to_owned()), (name("x-c"), "1".to_owned())],
+        add: vec![(name("x-c"), "2".to_owned()), (name("x-d"), "{tenant}".to_owned())],
+    };
+    let table = table(&[Route { response_headers: changes, ..route("r", "/") }], &[]);
+    let ask = Ask::new("GET /");
+    let facts = ask.facts();
+    let found = table.find(&facts).expect("a route");
+    let mut headers = HeaderMap::new();
+    for (header, value) in [("x-a", "0"), ("x-a", "0"), ("x-c", "0"), ("x-e", "0")] {
+        headers.append(header, value.parse().expect("a value"));
+    }
+    assert!(found.route.request_headers.is_empty());
+    found.route.response_headers.apply(&mut headers, &found.values(&facts, ""));
+    let mut left: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    left.sort();
+    assert_eq!(left, [("x-b", &b"GET"[..]), ("x-c", b"1"), ("x-c", b"2"), ("x-e", b"0")]);
+}
+
+#[test]
+fn a_rewritten_path_keeps_parameters_as_they_came() {
+    let ask = Ask::new("GET /v1/orders/a%2Fb%20c?x=1");
+    assert_eq!(rewritten("/v1/orders/{id}", "/orders/{id}", &ask), "/orders/a%2Fb%20c");
+    assert_eq!(rewritten("/v1/{*rest}", "/{rest}", &ask), "/orders/a%2Fb%20c");
+    assert_eq!(rewritten("/v1/orders/a%2fb c/{*rest}", "/new/{rest}", &ask), "/new/");
+    assert_eq!(rewritten("/{*rest}", "{path}", &ask), "/v1/orders/a%2Fb%20c");
+    assert_eq!(
+        rewritten("/{*rest}", "/old{path}/caf\u{e9} {{x}}", &ask),
+        "/old/v1/orders/a%2Fb%20c/caf%C3%A9%20%7Bx%7D"
+    );
+    assert_eq!(rewritten("/{a}/{b}/{c}", "/{c}-{a}.{b}", &ask), "/a%2Fb%20c-v1.orders");
+    assert_eq!(rewritten("/{*rest}", "/{rest}", &Ask::new("GET //evil.test/x")), "/evil.test/x");
+    let untouched = table(&[route("r", "/{*rest}")], &[]);
+    let facts = ask.facts();
+    let found = untouched.find(&facts).expect("a route");
+    assert_eq!(found.route.rewritten_path(&found.values(&facts, "")), "/v1/orders/a%2Fb%20c");
+}
+
+#[test]
+fn a_callers_name_stays_within_its_segment() {
+    let as_consumer = |name: &str| rewritten("/", "/users/{consumer}/x", &Ask::new("GET /").consumer(name));
+    assert_eq!(as_consumer("ann"), "/users/ann/x");
+    assert_eq!(as_consumer("../admin?x#y"), "/users/..%2Fadmin%3Fx%23y/x");
+    assert_eq!(as_consumer(".."), "/users/-/x");
+    assert_eq!(as_consumer(""), "/users/-/x");
+    assert_eq!(as_consumer("\u{e9}%2f"), "/users/%C3%A9%252f/x");
+    assert_eq!(rewritten("/", "/{host}/{method}", &Ask::new("POST /").host("h.test")), "/h.test/POST");
+}
+
+#[test]
+fn each_mistake_in_a_template_has_its_error() {
+    use template::Error;
+    let header = |value: &str| template_error(setting("/{id}/{ip}", value));
+    assert_eq!(header("a {id"), Error::Unclosed { offset: 2 });
+    assert_eq!(header("a } b"), Error::LoneBrace { offset: 2 });
+    assert!(
+        matches!(header("{idd}"), Error::UnknownName { offset: 0, name, known } if name == "idd" && known[0] == "id")
+    );
+    assert!(matches!(header("{}"), Error::UnknownName { .. }));
+    assert_eq!(header("x {ip}"), Error::Ambiguous { offset: 2, name: "ip".into() });
+    assert_eq!(header("a\r\nb: c"), Error::HeaderText);
+    assert_eq!(header(" padded"), Error::HeaderText);
+    assert_eq!(header("{id}\n"), Error::HeaderText);
+    let path = |rewrite: &str| template_error(rewriting("/{id}/{*rest}", rewrite));
+    assert_eq!(path("orders/{id}"), Error::NoSlash);
+    assert_eq!(path("{id}"), Error::NoSlash);
+    assert_eq!(path(""), Error::NoSlash);
+    assert_eq!(path("/a?{id}"), Error::NotPath { found: '?' });
+    for dots in ["/a/../b", "/..{rest}", "/%2e%2e/x", "/a/.", "{path}.."] {
+        assert_eq!(path(dots), Error::DotSegment, "{dots}");
+    }
+    assert_eq!(path("/50%"), Error::Percent);
+    assert!(matches!(path("/{query}"), Error::UnknownName { .. }));
+    assert!(matches!(path("/{request_id}"), Error::UnknownName { .. }));
+}
+
+proptest! {
+    #[test]
+    fn an_escaped_text_comes_out_as_it_was(text in "[!-~]([ -~]{0,30}[!-~])?") {
+        let escaped = text.replace('{', "{{").replace('}', "}}");
+        prop_assert_eq!(set_to("/", &escaped, &Ask::new("GET /")), Some(text));
+    }
+
+    #[test]
+    fn text_and_values_come_out_in_their_order(
+        parts in prop::collection::vec(
+            prop_oneof![
+                "[a-z{}]{1,5}".prop_map(|text| (text.replace('{', "{{").replace('}', "}}"), text)),
+                select(&[("{id}", "i d"), ("{method}", "GET"), ("{tier}", ""), ("{request_id}", "req-1")][..])
+                    .prop_map(|(written, value)| (written.to_owned(), value.to_owned())),
+            ],
+            1..8,
+        ),
+    ) {
+        let (written, expected): (Vec<String>, Vec<String>) = parts.into_iter().unzip();
+        let expected = Some(expected.concat()).filter(|value| !value.is_empty());
+        prop_assert_eq!(set_to("/{id}", &written.concat(), &Ask::new("GET /i%20d")), expected);
+    }
+
+    #[test]
+    fn a_rewritten_path_is_a_path_without_dot_segments(
+        rewrite in select(&["/{consumer}", "/x/{a}{tenant}", "{path}", "/.{consumer}.", "/{rest}", "/{tenant}{consumer}/{a}", "/{a}.{rest}"][..]),
+        a in select(&["a", "...", ".x", "%2F"][..]),
+        rest in select(&["", "b", "b/c/", ".c"][..]),
+        consumer in "\\PC{0,4}|[./]{0,3}",
+        tenant in "[./%2Ee]{0,3}",
+    ) {
+        let mut ask = Ask::new(&format!("GET /{a}/{rest}"));
+        ask.identity = Identity { consumer: Some(consumer.into()), tenant: Some(tenant.into()), tier: None };
+        let path = rewritten("/{a}/{*rest}", rewrite, &ask);
+        prop_assert!(path.starts_with('/') && !path.starts_with("//"), "{path}");
+        prop_assert!(path.parse::<http::uri::PathAndQuery>().is_ok_and(|uri| uri.path() == path), "{path}");
+        let has_dots = path.split('/').any(|segment| matches!(&*segment.replace("%2E", "."), "." | ".."));
+        prop_assert!(!has_dots, "{path}");
+    }
+}

@@ -1,0 +1,321 @@
+//! Bodies on their way through: a request's, with its limit, and an answer's, with its deadlines. Both stream; what
+//! one side does not take is not read from the other.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::exchange::{Exchange, Reason};
+use super::io::Gauge;
+use crate::{clock, upstream};
+
+/// Why a body ends before it is whole.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The client sends more than the route takes.
+    #[error("request body over {max} bytes")]
+    TooLarge {
+        /// The limit, bytes.
+        max: u64,
+    },
+    /// The answer stood still for too long, or the exchange took too long in all.
+    #[error("the upstream's answer did not go on in time")]
+    Timeout,
+    /// One of the two connections broke.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+}
+
+/// What is known of a request's body while it streams; shared with the exchange that logs it.
+#[derive(Debug)]
+pub struct Upload {
+    /// Bytes taken from the client.
+    pub bytes: Cell<u64>,
+    /// Whether it went over the route's limit.
+    pub too_large: Cell<bool>,
+    /// Whether a byte of it was taken: then the request cannot be sent a second time.
+    pub touched: Cell<bool>,
+    /// Whether the client broke off.
+    pub broken: Cell<bool>,
+}
+
+/// A request's body on its way to the upstream.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// There is none: most requests.
+    Empty,
+    /// What the client sends, counted against the limit.
+    Streaming {
+        /// The client's side.
+        incoming: Incoming,
+        /// Bytes it may still have.
+        left: u64,
+        /// The limit, for the error.
+        max: u64,
+        /// What others know of it.
+        upload: Rc<Upload>,
+        /// Told while more is owed.
+        gauge: Rc<Gauge>,
+        /// Whether it has ended.
+        ended: bool,
+    },
+}
+
+impl RequestBody {
+    /// Wraps what the client sends; `max` bytes may pass.
+    pub fn streaming(incoming: Incoming, max: u64, gauge: Rc<Gauge>) -> (RequestBody, Rc<Upload>) {
+        let upload = Rc::new(Upload {
+            bytes: Cell::new(0),
+            too_large: Cell::new(false),
+            touched: Cell::new(false),
+            broken: Cell::new(false),
+        });
+        gauge.begin_body();
+        let body = RequestBody::Streaming {
+            incoming,
+            left: max,
+            max,
+            upload: Rc::clone(&upload),
+            gauge,
+            ended: false,
+        };
+        (body, upload)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let RequestBody::Streaming { incoming, left, max, upload, gauge, ended } = self.get_mut() else {
+            return Poll::Ready(None);
+        };
+        upload.touched.set(true);
+        let polled = ready!(Pin::new(incoming).poll_frame(cx));
+        let frame = match polled {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                upload.broken.set(true);
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            None => {
+                if !std::mem::replace(ended, true) {
+                    gauge.end_body();
+                }
+                return Poll::Ready(None);
+            }
+        };
+        let count = frame.data_ref().map_or(0, Bytes::len) as u64;
+        upload.bytes.set(upload.bytes.get() + count);
+        if count > *left {
+            upload.too_large.set(true);
+            return Poll::Ready(Some(Err(Error::TooLarge { max: *max })));
+        }
+        *left -= count;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            RequestBody::Empty => true,
+            RequestBody::Streaming { incoming, .. } => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            RequestBody::Empty => SizeHint::with_exact(0),
+            RequestBody::Streaming { incoming, .. } => incoming.size_hint(),
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let RequestBody::Streaming { gauge, ended: false, .. } = self {
+            gauge.end_body();
+        }
+    }
+}
+
+/// An answer's body on its way to the client. It owns the exchange, so that the log line is written when the last
+/// byte has gone, or when nobody is left to take it.
+#[derive(Debug)]
+pub struct ResponseBody {
+    source: Source,
+    exchange: Option<Box<Exchange>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Empty,
+    Bytes(Bytes),
+    Echo(RequestBody),
+    Upstream(Box<Download>),
+}
+
+/// An upstream's answer as it comes.
+#[derive(Debug)]
+pub struct Download {
+    incoming: Incoming,
+    lease: Option<upstream::Lease<RequestBody>>,
+    stall: Duration,
+    ends: Option<Instant>,
+    moved: bool,
+}
+
+impl Download {
+    /// The rest of an answer whose head has come over `lease`. It may not stand still for `stall`, nor go on after
+    /// `ends`. `now` is when the head came.
+    pub fn new(
+        incoming: Incoming,
+        mut lease: upstream::Lease<RequestBody>,
+        stall: Duration,
+        ends: Option<Instant>,
+        now: Instant,
+    ) -> Download {
+        lease.deadline().set(earlier(now + stall, ends));
+        Download { incoming, lease: Some(lease), stall, ends, moved: false }
+    }
+
+    /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
+    /// that comes in time costs no clock reading; standing still is noticed after one to two of `stall`.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
+            self.moved = true;
+            if frame.is_none() || self.incoming.is_end_stream() {
+                self.finish();
+            }
+            return Poll::Ready(frame.map(|frame| frame.map_err(Error::from)));
+        }
+        let Some(lease) = &mut self.lease else { return Poll::Pending };
+        while lease.deadline().poll(cx).is_ready() {
+            let now = clock::instant();
+            if self.ends.is_some_and(|ends| now >= ends) || !std::mem::take(&mut self.moved) {
+                return Poll::Ready(Some(Err(Error::Timeout)));
+            }
+            lease.deadline().set(earlier(now + self.stall, self.ends));
+        }
+        Poll::Pending
+    }
+
+    /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
+    fn finish(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.finish(clock::instant());
+        }
+    }
+}
+
+fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
+    ends.map_or(at, |ends| ends.min(at))
+}
+
+impl ResponseBody {
+    /// No body.
+    pub fn empty(exchange: Option<Box<Exchange>>) -> ResponseBody {
+        ResponseBody { source: Source::Empty, exchange }
+    }
+
+    /// These bytes.
+    pub fn bytes(bytes: Bytes, exchange: Option<Box<Exchange>>) -> ResponseBody {
+        ResponseBody { source: Source::Bytes(bytes), exchange }
+    }
+
+    /// What the client sends, sent back.
+    pub fn echo(body: RequestBody, exchange: Box<Exchange>) -> ResponseBody {
+        ResponseBody { source: Source::Echo(body), exchange: Some(exchange) }
+    }
+
+    /// What the upstream sends.
+    pub fn upstream(download: Download, exchange: Box<Exchange>) -> ResponseBody {
+        let mut download = download;
+        if download.incoming.is_end_stream() {
+            download.finish();
+            return ResponseBody { source: Source::Empty, exchange: Some(exchange) };
+        }
+        ResponseBody { source: Source::Upstream(Box::new(download)), exchange: Some(exchange) }
+    }
+
+    fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
+        let Some(exchange) = &mut self.exchange else { return };
+        match frame {
+            Some(Ok(frame)) => exchange.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Err(Error::Timeout)) => exchange.fail(Reason::UpstreamTimeout),
+            Some(Err(Error::TooLarge { .. })) => exchange.fail(Reason::BodyTooLarge),
+            Some(Err(Error::Broken(_))) => exchange.fail(match self.source {
+                Source::Upstream(_) => Reason::UpstreamReset,
+                _ => Reason::ClientGone,
+            }),
+            None => {}
+        }
+        let ended = match frame {
+            Some(Ok(_)) => self.is_end_stream(),
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if ended && let Some(exchange) = &mut self.exchange {
+            exchange.complete();
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let frame = match &mut self.source {
+            Source::Empty => None,
+            Source::Bytes(bytes) if bytes.is_empty() => None,
+            Source::Bytes(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
+            Source::Echo(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Source::Upstream(download) => ready!(download.poll_frame(cx)),
+        };
+        self.note(&frame);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Empty => true,
+            Source::Bytes(bytes) => bytes.is_empty(),
+            Source::Echo(body) => body.is_end_stream(),
+            Source::Upstream(download) => download.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Empty => SizeHint::with_exact(0),
+            Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Echo(body) => body.size_hint(),
+            Source::Upstream(download) => download.incoming.size_hint(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        // An answer without a body (or to HEAD) is never polled: it is whole as it stands. So is one whose last
+        // frame said so.
+        if self.is_end_stream()
+            && let Some(exchange) = &mut self.exchange
+        {
+            exchange.complete();
+        }
+    }
+}

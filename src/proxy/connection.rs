@@ -1,0 +1,456 @@
+//! One client's connection, from handshake to close: which protocol, which deadlines, when it rests.
+//!
+//! A connection without a request is taken out of hyper and *parked*: nothing is kept of it but its socket, so that
+//! tens of thousands of idle ones cost little more than their descriptors. Requests are the pipeline's.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep, timeout, timeout_at};
+
+use super::config::Timeouts;
+use super::exchange::{Exchange, Reason};
+use super::io::{Gauge, Gauged, Phase, Stream};
+use super::listener::Listener;
+use super::worker::Worker;
+use super::{config, pipeline, reply, tunnel};
+use crate::upstream::connect::LocalExecutor;
+use crate::{clock, metrics};
+
+/// What the requests of one connection share.
+pub struct Conn {
+    /// The worker that serves it.
+    pub worker: Rc<Worker>,
+    /// The listener it came to.
+    pub listener: Arc<Listener>,
+    /// The listener's configuration when it came.
+    pub config: Arc<config::Listener>,
+    /// Its other end.
+    pub peer: SocketAddr,
+    /// Which TLS is spoken; empty in the clear.
+    pub tls: &'static str,
+    /// What it is doing.
+    pub gauge: Rc<Gauge>,
+    /// Set when a deadline takes the connection down under its requests.
+    pub stalled: Cell<bool>,
+    /// The other side of a switched protocol, once its answer is on the way.
+    pub tunnel: RefCell<Option<tunnel::Tunnel>>,
+}
+
+impl std::fmt::Debug for Conn {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Conn").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// Serves one connection to its end.
+pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream, peer: SocketAddr) {
+    let config = listener.config.load_full();
+    if let Err(error) = tcp.set_nodelay(true) {
+        tracing::debug!(%error, "a connection was gone before it was served");
+        return;
+    }
+    let (stream, protocol) = match listener.tls.load_full() {
+        None => (Stream::Plain(tcp), in_the_clear(&config)),
+        Some(tls) => match Box::pin(handshake(worker, listener, &config, tls, tcp)).await {
+            Some(secured) => secured,
+            None => return,
+        },
+    };
+    let conn = Rc::new(Conn {
+        worker: Rc::clone(worker),
+        listener: Arc::clone(listener),
+        peer,
+        tls: tls_version(&stream),
+        gauge: Rc::new(Gauge::new(clock::instant())),
+        stalled: Cell::new(false),
+        tunnel: RefCell::new(None),
+        config,
+    });
+    // The first head counts from accept: a client that connects and stays silent holds nothing for long.
+    let first = clock::instant() + conn.config.timeouts.header;
+    match protocol {
+        Protocol::Http2 => Box::pin(http2(&conn, stream, Bytes::new())).await,
+        Protocol::Http1 => http1(&conn, stream, Bytes::new(), first).await,
+        Protocol::Either => match Box::pin(sniff(&conn, stream, first)).await {
+            Some((stream, ahead, true)) => Box::pin(http2(&conn, stream, ahead)).await,
+            Some((stream, ahead, false)) => http1(&conn, stream, ahead, first).await,
+            None => {}
+        },
+    }
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+    /// The first bytes tell.
+    Either,
+}
+
+fn tls_version(stream: &Stream) -> &'static str {
+    match stream {
+        Stream::Plain(_) => "",
+        Stream::Tls(tls) => match tls.get_ref().1.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLSv1.3",
+        },
+    }
+}
+
+fn in_the_clear(config: &config::Listener) -> Protocol {
+    match (config.http1, config.http2) {
+        (true, true) => Protocol::Either,
+        (false, true) => Protocol::Http2,
+        (_, false) => Protocol::Http1,
+    }
+}
+
+/// The TLS handshake within its deadline, and the protocol agreed on by ALPN (RFC 7301).
+async fn handshake(
+    worker: &Worker,
+    listener: &Listener,
+    config: &config::Listener,
+    tls: Arc<rustls::ServerConfig>,
+    tcp: TcpStream,
+) -> Option<(Stream, Protocol)> {
+    let accept = tokio_rustls::TlsAcceptor::from(tls).accept(tcp);
+    match timeout(config.timeouts.handshake, accept).await {
+        Ok(Ok(stream)) => {
+            let protocol = match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => Protocol::Http2,
+                // No ALPN at all: HTTP/1.1 (RFC 9113 section 3.2 asks HTTP/2 over TLS to use it).
+                _ => Protocol::Http1,
+            };
+            Some((Stream::Tls(Box::new(stream)), protocol))
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(listener = %config.name, %error, "TLS handshake");
+            listener.metrics.handshake_failed(&worker.metrics);
+            None
+        }
+        Err(_) => {
+            listener.metrics.deadline_passed(&worker.metrics, metrics::Deadline::Handshake);
+            None
+        }
+    }
+}
+
+/// Reads until the first bytes tell HTTP/2 by prior knowledge (RFC 9113 section 3.3) from HTTP/1.1: the stream, what
+/// was read, and whether it is HTTP/2. `None` where the client goes away or takes longer than `deadline`.
+async fn sniff(conn: &Conn, mut stream: Stream, deadline: Instant) -> Option<(Stream, Bytes, bool)> {
+    let mut ahead = BytesMut::with_capacity(PREFACE.len());
+    let read = async {
+        loop {
+            // One read of at most the preface: what follows is hyper's.
+            let room = PREFACE.len() - ahead.len();
+            if (&mut stream).take(room as u64).read_buf(&mut ahead).await.unwrap_or(0) == 0 {
+                // End of stream, or broken: hyper tells a half-sent head from silence.
+                return !ahead.is_empty();
+            }
+            if ahead.len() == PREFACE.len() || ahead[..] != PREFACE[..ahead.len()] {
+                return true;
+            }
+        }
+    };
+    let read = async {
+        tokio::select! {
+            read = timeout_at(deadline.into(), read) => read,
+            () = conn.worker.drain_begins() => Ok(false),
+        }
+    };
+    match read.await {
+        Ok(true) => {
+            let is_http2 = ahead[..] == PREFACE[..];
+            Some((stream, ahead.freeze(), is_http2))
+        }
+        Ok(false) => None,
+        Err(_) => {
+            conn.deadline_passed(metrics::Deadline::Header);
+            None
+        }
+    }
+}
+
+/// HTTP/1.1: served while there are requests, parked while there are none.
+async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Instant) {
+    let mut deadline = (first, metrics::Deadline::Header);
+    loop {
+        if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
+            return;
+        }
+        match Box::pin(drive_http1(conn, stream, ahead)).await {
+            Some((rested, rest)) => (stream, ahead) = (rested, rest),
+            None => return,
+        }
+        deadline = (clock::instant() + conn.config.timeouts.idle, metrics::Deadline::Idle);
+    }
+}
+
+/// Waits for the next byte with nothing kept but the socket; false where the connection is over.
+async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadline)) -> bool {
+    tokio::select! {
+        biased;
+        readable = timeout_at(deadline.0.into(), stream.tcp().readable()) => match readable {
+            Ok(readable) => readable.is_ok(),
+            Err(_) => {
+                conn.deadline_passed(deadline.1);
+                false
+            }
+        },
+        () = conn.worker.drain_begins() => false,
+    }
+}
+
+/// Runs hyper over the stream until the connection ends, or rests: then the stream comes back.
+async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_headers(conn.config.max.headers)
+        .max_header_size(conn.config.max.header_bytes)
+        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES))
+        .pipeline_flush(true);
+    let began = (!ahead.is_empty()).then(clock::instant);
+    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    if let Some(now) = began {
+        conn.gauge.begin_head(now);
+    }
+    let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
+    let mut served = builder.serve_connection(TokioIo::new(io), service);
+    let mut watch = Watch::new(&conn.config.timeouts, Some(PARK_AFTER));
+    let mut drain = pin!(conn.worker.drain_begins());
+    let mut draining = false;
+    let end = std::future::poll_fn(|cx| {
+        if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
+            return Poll::Ready(End::Done(result));
+        }
+        if !draining && drain.as_mut().poll(cx).is_ready() {
+            draining = true;
+            Pin::new(&mut served).graceful_shutdown();
+            if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(End::Done(result));
+            }
+        }
+        watch.poll(&conn.gauge, cx).map(End::Expired)
+    })
+    .await;
+    match end {
+        End::Done(Ok(())) => {
+            let tunnel = conn.tunnel.take()?;
+            let parts = served.into_parts();
+            let stream = parts.io.into_inner().stream;
+            tunnel.run(conn, stream, parts.read_buf).await;
+            None
+        }
+        End::Done(Err(error)) => {
+            conn.broken(&error);
+            None
+        }
+        End::Expired(Expiry::Rest) if !draining => {
+            let parts = served.into_parts();
+            Some((parts.io.into_inner().stream, parts.read_buf))
+        }
+        End::Expired(Expiry::Rest | Expiry::Idle) => None,
+        End::Expired(Expiry::Head) => {
+            conn.deadline_passed(metrics::Deadline::Header);
+            conn.log_refusal(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+            // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
+            let mut stream = served.into_parts().io.into_inner().stream;
+            let answer = async {
+                stream.write_all(reply::HEADER_TIMEOUT).await?;
+                stream.shutdown().await
+            };
+            let _ = timeout(FAREWELL, answer).await;
+            None
+        }
+        End::Expired(Expiry::Stall) => {
+            conn.stalled.set(true);
+            conn.deadline_passed(metrics::Deadline::BodyStall);
+            None
+        }
+    }
+}
+
+/// HTTP/2: one hyper connection from preface to GOAWAY.
+async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
+    let max = &conn.config.max;
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .max_concurrent_streams(max.streams)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        // Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
+        .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
+        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut watch = Watch::new(&conn.config.timeouts, None);
+    let mut drain = pin!(conn.worker.drain_begins());
+    let mut draining = false;
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = served.as_mut().poll(cx) {
+                return Poll::Ready(End::Done(result));
+            }
+            if !draining && drain.as_mut().poll(cx).is_ready() {
+                draining = true;
+                served.as_mut().graceful_shutdown();
+                continue;
+            }
+            match ready!(watch.poll(&conn.gauge, cx)) {
+                // An idle connection is told to go (GOAWAY) and given one more period to do so.
+                Expiry::Idle if !draining => {
+                    conn.deadline_passed(metrics::Deadline::Idle);
+                    draining = true;
+                    served.as_mut().graceful_shutdown();
+                    watch.give(FAREWELL);
+                }
+                expiry => return Poll::Ready(End::Expired(expiry)),
+            }
+        }
+    })
+    .await;
+    match end {
+        End::Done(Err(error)) => tracing::debug!(peer = %conn.peer, %error, "HTTP/2 connection"),
+        End::Expired(Expiry::Stall) => {
+            conn.stalled.set(true);
+            conn.deadline_passed(metrics::Deadline::BodyStall);
+        }
+        End::Done(Ok(())) | End::Expired(_) => {}
+    }
+}
+
+/// How hyper's part of a connection ended.
+enum End {
+    Done(hyper::Result<()>),
+    Expired(Expiry),
+}
+
+/// Which deadline passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expiry {
+    /// It has been without a request long enough to be parked.
+    Rest,
+    /// It has been without a request too long.
+    Idle,
+    /// A head takes too long.
+    Head,
+    /// The client owes bytes, or the reading of ours, for too long.
+    Stall,
+}
+
+/// Looks at the gauge now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
+/// a deadline is kept to a quarter of itself.
+struct Watch<'a> {
+    timeouts: &'a Timeouts,
+    rest: Option<Duration>,
+    period: Duration,
+    sleep: Pin<Box<Sleep>>,
+    moved: u64,
+    moved_at: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn new(timeouts: &'a Timeouts, rest: Option<Duration>) -> Watch<'a> {
+        let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
+        let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
+        let moved_at = clock::instant();
+        Watch { timeouts, rest, period, sleep: Box::pin(sleep(period)), moved: 0, moved_at }
+    }
+
+    /// Leaves everything be for `time`.
+    fn give(&mut self, time: Duration) {
+        self.sleep.as_mut().reset(tokio::time::Instant::now() + time);
+    }
+
+    fn poll(&mut self, gauge: &Gauge, cx: &mut Context<'_>) -> Poll<Expiry> {
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            let now = clock::instant();
+            if let Some(expiry) = self.look(gauge, now) {
+                return Poll::Ready(expiry);
+            }
+            self.sleep.as_mut().reset((now + self.period).into());
+        }
+    }
+
+    fn look(&mut self, gauge: &Gauge, now: Instant) -> Option<Expiry> {
+        let past = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
+        if gauge.moved() != self.moved || !gauge.is_owed() {
+            self.moved = gauge.moved();
+            self.moved_at = now;
+        } else if past(self.moved_at, self.timeouts.body_stall) {
+            return Some(Expiry::Stall);
+        }
+        match gauge.phase() {
+            Phase::Busy => None,
+            // What the client has not read yet is still ours to bring out: the stall above bounds that.
+            _ if gauge.is_write_blocked() => None,
+            Phase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
+            Phase::Idle(since) if self.rest.is_some_and(|rest| past(since, rest)) => Some(Expiry::Rest),
+            Phase::Idle(_) => None,
+            // HTTP/2 frames are not a head: its connections have no rest, and no head to wait for.
+            Phase::Head(since) if self.rest.is_some() => {
+                past(since, self.timeouts.header).then_some(Expiry::Head)
+            }
+            Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
+        }
+    }
+}
+
+impl Conn {
+    fn deadline_passed(&self, deadline: metrics::Deadline) {
+        self.listener.metrics.deadline_passed(&self.worker.metrics, deadline);
+    }
+
+    /// hyper gave the connection up: a head it cannot parse is a refused request, the rest is the client's going.
+    fn broken(self: &Rc<Self>, error: &hyper::Error) {
+        let status = self.gauge.last_status();
+        if error.is_parse() && status != 0 {
+            self.log_refusal(reply::reason_of_parse_status(status), status);
+        } else {
+            tracing::debug!(peer = %self.peer, %error, "connection");
+        }
+    }
+
+    /// A line in the access log for what never became a request.
+    fn log_refusal(self: &Rc<Self>, reason: Reason, status: u16) {
+        let mut exchange = Exchange::unread(Rc::clone(self));
+        exchange.refuse(reason, status);
+        exchange.complete();
+    }
+}
+
+/// The client connection preface (RFC 9113 section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A connection is parked after this long without a request.
+const PARK_AFTER: Duration = Duration::from_secs(2);
+/// How long a client has to take our last words.
+const FAREWELL: Duration = Duration::from_secs(1);
+const PERIOD_MIN: Duration = Duration::from_millis(10);
+const PERIOD_MAX: Duration = Duration::from_secs(1);
+/// hyper's own least size of a connection's buffer.
+const MIN_BUFFER_BYTES: usize = 64 * 1024;
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// What a stream may hold of an answer the client does not take.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Streams we may have to reset for errors of the client before the connection goes.
+const LOCAL_RESETS_MAX: usize = 100;

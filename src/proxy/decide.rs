@@ -1,0 +1,176 @@
+//! The decision about one request, and the rate-limit fields its answer carries.
+//!
+//! Which keys a request has is the policy's to say, whether they may spend the limiter's; here both meet.
+
+use std::io::Write;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::config::LimitHeaders;
+use super::exchange::{Exchange, Verdict};
+use super::reply::{Limited, Refusal, Violation};
+use crate::limit::{Charge, Outcome};
+use crate::limiter::Decision;
+use crate::policy::{Facts, Found, Table, Window};
+use crate::{clock, metrics};
+
+/// What came of a decision.
+#[derive(Debug)]
+pub enum Decided {
+    /// The request goes on; its answer carries these fields.
+    Admitted(Fields),
+    /// It is refused; so does the refusal.
+    Refused(Refusal, Fields),
+}
+
+/// Decides one request on every limit of its route, all or nothing, and counts it.
+pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Decided {
+    if found.route.policies.is_empty() {
+        return Decided::Admitted(Fields::default());
+    }
+    let view = std::rc::Rc::clone(&exchange.view);
+    let table = &view.snapshot.table;
+    let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
+    if let Err(missing) = table.charges(found, facts, &mut charges) {
+        count(exchange, missing.policy, metrics::Decision::MissingRejected);
+        return Decided::Refused(Refusal::MissingKey(missing.dimension.to_string()), Fields::default());
+    }
+    if charges.is_empty() {
+        return Decided::Admitted(Fields::default());
+    }
+    let now_ns = clock::ns_of(exchange.started);
+    let decision = exchange.conn.worker.shared.limiter.decide(&charges, now_ns);
+    exchange.steps.decided = exchange.elapsed_ns();
+    record(exchange, &charges, &decision);
+    let fields = Fields::new(view.snapshot.limit_headers, table, found, &charges, &decision);
+    if decision.admitted {
+        return Decided::Admitted(fields);
+    }
+    let random = exchange.conn.worker.random();
+    Decided::Refused(Refusal::Limited(Box::new(limited(table, &charges, &decision, random))), fields)
+}
+
+/// Counts what each policy said, once a policy however many windows it has, and keeps the word that decides for the
+/// log: a refusal before a shadow's, a shadow's before an admission.
+fn record(exchange: &mut Exchange, charges: &[Charge], decision: &Decision) {
+    let mut windows = charges.iter().zip(&decision.outcomes).peekable();
+    while let Some((charge, outcome)) = windows.next() {
+        let mut over = !outcome.is_admitted();
+        while let Some((_, outcome)) = windows.next_if(|(next, _)| next.policy == charge.policy) {
+            over |= !outcome.is_admitted();
+        }
+        let word = match (over, charge.shadow) {
+            (true, true) => metrics::Decision::ShadowDenied,
+            (true, false) => metrics::Decision::Denied,
+            (false, _) => metrics::Decision::Admitted,
+        };
+        count(exchange, charge.policy, word);
+    }
+}
+
+fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision) {
+    let figures = &exchange.view.snapshot.figures.policies[usize::from(policy)];
+    figures.decided(&exchange.conn.worker.metrics, word);
+    let weight = |word: metrics::Decision| match word {
+        metrics::Decision::Admitted => 0,
+        metrics::Decision::ShadowDenied => 1,
+        metrics::Decision::Denied | metrics::Decision::MissingRejected => 2,
+    };
+    if exchange.verdict.is_none_or(|verdict| weight(word) > weight(verdict.decision)) {
+        exchange.verdict = Some(Verdict { decision: word, policy });
+    }
+}
+
+/// What a refusal tells: every violated window, and when all of them will admit the request.
+fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) -> Limited {
+    let over = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted());
+    let violated = over
+        .clone()
+        .map(|(charge, outcome)| {
+            let policy = &table.policies()[usize::from(charge.policy)];
+            Violation {
+                window: policy.windows[usize::from(charge.window)].label.to_string(),
+                policy: policy.name.to_string(),
+                limit: charge.quota.limit.get(),
+                period_seconds: charge.quota.period_ns.get().div_ceil(SECOND_NS),
+                retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
+            }
+        })
+        .collect();
+    // The longest wait; none where one window can never hold the cost.
+    let waits: Option<Vec<u64>> = over.map(|(_, outcome)| outcome.retry_after_ns()).collect();
+    let retry_after_seconds = waits.and_then(|waits| waits.into_iter().max()).map(|wait| jittered(wait, random));
+    Limited { violated, retry_after_seconds }
+}
+
+/// Whole seconds, up to 10 % late and never early, so that refused clients do not all come back at once.
+fn jittered(wait_ns: u64, random: u64) -> u64 {
+    let late = (u128::from(wait_ns) * u128::from(random % 1_000) / 10_000) as u64;
+    wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
+}
+
+/// The rate-limit fields of one answer: of the binding window, the one with the least left.
+#[derive(Debug, Default)]
+pub struct Fields {
+    ietf: Option<(HeaderValue, HeaderValue)>,
+    legacy: Option<[u64; 3]>,
+}
+
+impl Fields {
+    fn new(style: LimitHeaders, table: &Table, found: &Found<'_, '_>, charges: &[Charge], decision: &Decision) -> Fields {
+        let Some((charge, outcome)) = decision.binding.map(|index| (&charges[index], &decision.outcomes[index])) else {
+            return Fields::default();
+        };
+        let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
+        let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
+        let window = &table.policies()[usize::from(charge.policy)].windows[usize::from(charge.window)];
+        let ietf = ietf.then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?))).flatten();
+        let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
+        let legacy = legacy.then(|| [outcome.limit, outcome.remaining, clock::unix().as_secs() + reset_seconds]);
+        Fields { ietf, legacy }
+    }
+
+    /// Puts the fields on an answer, over what an upstream may have said under the same names.
+    pub fn insert(self, headers: &mut HeaderMap) {
+        if let Some((policy, state)) = self.ietf {
+            headers.insert(RATELIMIT_POLICY, policy);
+            headers.insert(RATELIMIT, state);
+        }
+        if let Some([limit, remaining, reset]) = self.legacy {
+            headers.insert(X_RATELIMIT_LIMIT, limit.into());
+            headers.insert(X_RATELIMIT_REMAINING, remaining.into());
+            headers.insert(X_RATELIMIT_RESET, reset.into());
+        }
+    }
+}
+
+/// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
+fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
+    let mut text = Vec::with_capacity(window.label.len() + 32);
+    let seconds = outcome.reset_ns.div_ceil(SECOND_NS);
+    write!(text, "\"{}\";r={};t={seconds}", window.label, outcome.remaining).ok()?;
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_is_never_early_and_at_most_a_tenth_late() {
+        for random in 0..1_000 {
+            assert!((10..=11).contains(&jittered(10 * SECOND_NS, random)));
+            assert_eq!(jittered(1, random), 1);
+            assert!((1..=2).contains(&jittered(SECOND_NS, random)));
+        }
+        assert!(jittered(u64::MAX, 999) > 0);
+    }
+}

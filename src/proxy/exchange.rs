@@ -1,0 +1,347 @@
+//! What happened to one request, gathered on its way and told once: to the metrics and the access log, when the
+//! exchange is dropped. Whoever holds it last (the handler, or the answer's body) decides when that is.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
+
+use super::body::Upload;
+use super::connection::Conn;
+use super::snapshot::View;
+use crate::{clock, metrics, record};
+
+/// Why a request was not answered by what its route names, or not to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The head is not HTTP, or not a request we may pass on.
+    Malformed,
+    /// The head did not come in time.
+    HeaderTimeout,
+    /// The target is too long.
+    UriTooLong,
+    /// The head is too long, or has too many fields.
+    HeadersTooLarge,
+    /// The body is over the route's limit.
+    BodyTooLarge,
+    /// The body did not come in time, or the answer was not read in time.
+    BodyStall,
+    /// No route fits.
+    NoRoute,
+    /// Routes fit, but for other methods.
+    MethodNotAllowed,
+    /// Over a limit.
+    Limited,
+    /// A policy wants a dimension the request does not have.
+    MissingKey,
+    /// The upstream's name has no address.
+    UpstreamUnresolved,
+    /// No connection to the upstream.
+    UpstreamConnect,
+    /// No connection came free.
+    UpstreamPoolFull,
+    /// The upstream did not answer in time.
+    UpstreamTimeout,
+    /// The upstream broke off.
+    UpstreamReset,
+    /// The upstream's answer is not HTTP.
+    UpstreamBadResponse,
+    /// The client went away first.
+    ClientGone,
+    /// A fault of ours.
+    Panic,
+}
+
+impl Reason {
+    /// As logs, metrics and problems have it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::Malformed => "malformed",
+            Reason::HeaderTimeout => "header-timeout",
+            Reason::UriTooLong => "uri-too-long",
+            Reason::HeadersTooLarge => "headers-too-large",
+            Reason::BodyTooLarge => "body-too-large",
+            Reason::BodyStall => "body-stall",
+            Reason::NoRoute => "no-route",
+            Reason::MethodNotAllowed => "method-not-allowed",
+            Reason::Limited => "limited",
+            Reason::MissingKey => "missing-key",
+            Reason::UpstreamUnresolved => "upstream-unresolved",
+            Reason::UpstreamConnect => "upstream-connect",
+            Reason::UpstreamPoolFull => "upstream-pool-full",
+            Reason::UpstreamTimeout => "upstream-timeout",
+            Reason::UpstreamReset => "upstream-reset",
+            Reason::UpstreamBadResponse => "upstream-bad-response",
+            Reason::ClientGone => "client-gone",
+            Reason::Panic => "panic",
+        }
+    }
+
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Reason; 18] = [
+        Reason::Malformed,
+        Reason::HeaderTimeout,
+        Reason::UriTooLong,
+        Reason::HeadersTooLarge,
+        Reason::BodyTooLarge,
+        Reason::BodyStall,
+        Reason::NoRoute,
+        Reason::MethodNotAllowed,
+        Reason::Limited,
+        Reason::MissingKey,
+        Reason::UpstreamUnresolved,
+        Reason::UpstreamConnect,
+        Reason::UpstreamPoolFull,
+        Reason::UpstreamTimeout,
+        Reason::UpstreamReset,
+        Reason::UpstreamBadResponse,
+        Reason::ClientGone,
+        Reason::Panic,
+    ];
+}
+
+/// One request's story.
+pub struct Exchange {
+    /// The connection it came on.
+    pub conn: Rc<Conn>,
+    /// What it is judged by.
+    pub view: Rc<View>,
+    /// When its head was whole.
+    pub started: Instant,
+    /// Its method.
+    pub method: Method,
+    /// Its target.
+    pub uri: Uri,
+    /// Its protocol.
+    pub version: Version,
+    /// The authority it names; empty where it names none that can be used.
+    pub authority: HeaderValue,
+    /// The client it is counted and logged as.
+    pub client: IpAddr,
+    /// Its id, here and upstream.
+    pub request_id: HeaderValue,
+    /// Index of the route that takes it.
+    pub route: Option<usize>,
+    /// What the limiter said of it.
+    pub verdict: Option<Verdict>,
+    /// The server it went to: indices of upstream and server.
+    pub server: Option<(usize, usize)>,
+    /// How many times it was sent again.
+    pub retries: u8,
+    /// Nanoseconds until the decision, a connection, and the head of the answer.
+    pub steps: Steps,
+    /// What its body does.
+    pub upload: Option<Rc<Upload>>,
+    /// Bytes of body received, beside those of `upload`.
+    pub bytes_in: u64,
+    /// Bytes of body sent.
+    pub bytes_out: u64,
+    status: u16,
+    reason: Option<Reason>,
+    complete: bool,
+}
+
+/// What the limiter said of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// In one word.
+    pub decision: metrics::Decision,
+    /// Index of the policy that says so.
+    pub policy: u16,
+}
+
+/// When a request reached which step, nanoseconds after its start. 0: not reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// It was decided.
+    pub decided: u64,
+    /// It had a connection.
+    pub connected: u64,
+    /// The head of the answer came.
+    pub answered: u64,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Exchange").field("uri", &self.uri).field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    /// A request whose head has come.
+    pub fn begin(conn: Rc<Conn>, head: &http::request::Parts) -> Exchange {
+        let mut exchange = Exchange::unread(conn);
+        exchange.method = head.method.clone();
+        exchange.uri = head.uri.clone();
+        exchange.version = head.version;
+        exchange
+    }
+
+    /// A request whose head never came whole.
+    pub fn unread(conn: Rc<Conn>) -> Exchange {
+        conn.gauge.begin_exchange();
+        Exchange {
+            view: conn.worker.view(),
+            started: clock::instant(),
+            method: Method::default(),
+            uri: Uri::default(),
+            version: Version::HTTP_11,
+            authority: HeaderValue::from_static(""),
+            client: conn.peer.ip().to_canonical(),
+            request_id: HeaderValue::from_static(""),
+            route: None,
+            verdict: None,
+            server: None,
+            retries: 0,
+            steps: Steps::default(),
+            upload: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            status: CLIENT_GONE_STATUS,
+            reason: Some(Reason::ClientGone),
+            complete: false,
+            conn,
+        }
+    }
+
+    /// The answer's status, once it is known; all is well from here on.
+    pub fn answer(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
+        self.reason = None;
+    }
+
+    /// The gateway refuses the request.
+    pub fn refuse(&mut self, reason: Reason, status: u16) {
+        self.conn.worker.refused(reason);
+        self.status = status;
+        self.reason = Some(reason);
+    }
+
+    /// The answer broke off after its head.
+    pub fn fail(&mut self, reason: Reason) {
+        self.reason = Some(reason);
+        self.complete = true;
+    }
+
+    /// The last byte of the answer has gone to the client's connection.
+    pub fn complete(&mut self) {
+        self.complete = true;
+    }
+
+    /// Nanoseconds since it began.
+    pub fn elapsed_ns(&self) -> u64 {
+        clock::instant().saturating_duration_since(self.started).as_nanos() as u64
+    }
+
+    fn bytes_in(&self) -> u64 {
+        self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes.get())
+    }
+
+    /// How the exchange with the upstream ended, once the head of its answer had come; what failed before was
+    /// counted where it failed.
+    fn count_answer(&self, reason: Option<Reason>) {
+        let Some((upstream, _)) = self.server.filter(|_| self.steps.answered > 0) else { return };
+        let outcome = match reason {
+            Some(Reason::UpstreamTimeout) => metrics::Exchange::StallTimeout,
+            Some(Reason::UpstreamReset) => metrics::Exchange::Reset,
+            Some(Reason::ClientGone | Reason::BodyStall) => metrics::Exchange::ClientGone,
+            Some(Reason::UpstreamBadResponse) => metrics::Exchange::BadAnswer,
+            _ => metrics::Exchange::Answered,
+        };
+        self.view.snapshot.figures.upstreams[upstream].exchanged(&self.conn.worker.metrics, outcome);
+    }
+
+    /// Its line in the access log.
+    fn entry(&self, status: u16, reason: Option<Reason>, duration_ns: u64, bytes_in: u64) -> record::Entry<'_> {
+        let table = &self.view.snapshot.table;
+        let policy = |verdict: &Verdict| &*table.policies()[usize::from(verdict.policy)].name;
+        let decision = self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
+            metrics::Decision::Admitted => record::Decision::Admitted,
+            metrics::Decision::ShadowDenied => record::Decision::ShadowDenied(policy(verdict)),
+            metrics::Decision::Denied | metrics::Decision::MissingRejected => {
+                record::Decision::Denied(policy(verdict))
+            }
+        });
+        let (upstream, server) = self.server.map_or(("", ""), |(upstream, server)| {
+            let upstream = &self.view.snapshot.upstreams[upstream];
+            (&*upstream.config.name, &*upstream.servers[server].authority)
+        });
+        let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
+        let peer = self.conn.peer.ip().to_canonical();
+        record::Entry {
+            time: clock::unix(),
+            request_id: self.request_id.as_bytes(),
+            listener: &self.conn.config.name,
+            client: Some(self.client),
+            peer: (peer != self.client).then_some(peer),
+            protocol: protocol(self.version),
+            tls: self.conn.tls,
+            sni: b"",
+            method: self.method.as_str().as_bytes(),
+            host: self.authority.as_bytes(),
+            path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
+            route: self.route.map_or("", |route| &*table.routes()[route].name),
+            status,
+            reason: reason.map_or("", Reason::code),
+            decision,
+            upstream,
+            server,
+            retries: u32::from(self.retries),
+            total_us: duration_ns / 1_000,
+            decide_us: us(self.steps.decided),
+            wait_us: None,
+            connect_us: us(self.steps.connected),
+            first_byte_us: us(self.steps.answered),
+            bytes_in,
+            bytes_out: self.bytes_out,
+        }
+    }
+
+    /// Why it did not go well, where it did not.
+    fn final_reason(&self) -> Option<Reason> {
+        if std::thread::panicking() {
+            return Some(Reason::Panic);
+        }
+        match self.reason {
+            Some(Reason::ClientGone) | None if self.conn.stalled.get() => Some(Reason::BodyStall),
+            None if !self.complete => Some(Reason::ClientGone),
+            reason => reason,
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let now = clock::instant();
+        let duration_ns = now.saturating_duration_since(self.started).as_nanos() as u64;
+        self.conn.gauge.end_exchange(now);
+        let reason = self.final_reason();
+        let status = if reason == Some(Reason::Panic) { PANIC_STATUS } else { self.status };
+        let snapshot = &self.view.snapshot;
+        let worker = &self.conn.worker;
+        let figures = self.route.map_or(&snapshot.figures.no_route, |route| &snapshot.figures.routes[route]);
+        let bytes_in = self.bytes_in();
+        figures.finished(
+            &worker.metrics,
+            &metrics::Request { status, duration_ns, bytes_in, bytes_out: self.bytes_out },
+        );
+        self.count_answer(reason);
+        if snapshot.sampler.is_off(status) {
+            return;
+        }
+        worker.log.write(&snapshot.sampler, &self.entry(status, reason, duration_ns, bytes_in));
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// A client that went away is logged as nginx does: no such status was sent.
+const CLIENT_GONE_STATUS: u16 = 499;
+const PANIC_STATUS: u16 = 500;

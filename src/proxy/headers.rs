@@ -1,0 +1,425 @@
+//! Every header the gateway itself adds or takes away, both ways: hop-by-hop fields, forwarding fields, request ids,
+//! and who the client is. One module, so that one reading audits it.
+//!
+//! Header changes a route asks for are the policy's; rate-limit fields are [`super::reply`]'s.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{
+    CONNECTION, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{Method, Uri, Version};
+
+use super::config::{ClientIp, ForwardedHeader};
+
+/// The client as limits and logs see it, and whether the hop it came over is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Whether what the peer says of others is believed.
+    pub trusted_peer: bool,
+}
+
+/// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right
+/// of the forwarding header that is not one. What cannot be read ends the walk: nothing left of it is believed.
+pub fn client(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
+    let peer = peer.to_canonical();
+    if !is_trusted(config, peer) {
+        return Client { ip: peer, trusted_peer: false };
+    }
+    let name = match config.header {
+        ForwardedHeader::XForwarded => &X_FORWARDED_FOR,
+        ForwardedHeader::Forwarded => &FORWARDED,
+    };
+    let mut ip = peer;
+    'walk: for line in headers.get_all(name).iter().rev() {
+        let Ok(line) = line.to_str() else { break };
+        for element in line.rsplit(',') {
+            let Some(hop) = hop(config.header, element.trim()) else { break 'walk };
+            ip = hop;
+            if !is_trusted(config, hop) {
+                break 'walk;
+            }
+        }
+    }
+    Client { ip, trusted_peer: true }
+}
+
+fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
+    config.trust.iter().any(|net| net.contains(&ip))
+}
+
+/// The address one element of the forwarding header names.
+fn hop(header: ForwardedHeader, element: &str) -> Option<IpAddr> {
+    let node = match header {
+        ForwardedHeader::XForwarded => element,
+        ForwardedHeader::Forwarded => element.split(';').find_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            name.eq_ignore_ascii_case("for").then(|| value.trim_matches('"'))
+        })?,
+    };
+    address(node).map(|ip| ip.to_canonical())
+}
+
+/// An address with or without port and brackets (RFC 7239 section 6).
+fn address(node: &str) -> Option<IpAddr> {
+    if let Ok(ip) = node.parse() {
+        return Some(ip);
+    }
+    if let Ok(socket) = node.parse::<SocketAddr>() {
+        return Some(socket.ip());
+    }
+    node.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+}
+
+/// Takes the hop-by-hop fields away (RFC 9110 section 7.6.1): the known ones and those `Connection` names. Fields
+/// the gateway speaks for itself cannot be named away by a client.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if let Entry::Occupied(connection) = headers.entry(CONNECTION) {
+        let (_, values) = connection.remove_entry_mult();
+        let named: Vec<HeaderName> = values
+            .filter_map(|value| value.to_str().ok().map(str::to_owned))
+            .flat_map(|value| named_by(&value))
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        if headers.contains_key(name) {
+            headers.remove(name);
+        }
+    }
+}
+
+fn named_by(connection: &str) -> Vec<HeaderName> {
+    connection
+        .split(',')
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| !PROTECTED.contains(name))
+        .collect()
+}
+
+/// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
+pub fn accepts_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(TE).iter().any(|value| {
+        value.to_str().is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
+    })
+}
+
+/// The protocol a client asks to switch to: `Connection: upgrade` and `Upgrade` on HTTP/1.1, never h2c.
+pub fn upgrade_wanted(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
+    if version != Version::HTTP_11 {
+        return None;
+    }
+    let protocol = headers.get(UPGRADE)?;
+    let asked = headers.get_all(CONNECTION).iter().any(|value| {
+        value.to_str().is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("upgrade")))
+    });
+    let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
+    (asked && !is_h2c).then(|| protocol.clone())
+}
+
+/// What the forwarding fields tell the upstream of a request.
+#[derive(Debug)]
+pub struct Hop<'a> {
+    /// The socket's other end.
+    pub peer: IpAddr,
+    /// Whether what it said of others stays.
+    pub trusted_peer: bool,
+    /// Whether the client spoke TLS to us.
+    pub tls: bool,
+    /// The authority the client asked for.
+    pub host: &'a str,
+    /// The protocol it spoke.
+    pub version: Version,
+}
+
+/// Sets the forwarding fields for the upstream. What an untrusted peer said is overwritten, in both spellings.
+pub fn forward_client(headers: &mut HeaderMap, header: ForwardedHeader, hop: &Hop<'_>) {
+    if !hop.trusted_peer {
+        for name in &CLAIMS {
+            if headers.contains_key(name) {
+                headers.remove(name);
+            }
+        }
+    }
+    match header {
+        ForwardedHeader::XForwarded => {
+            append(headers, X_FORWARDED_FOR, hop.peer.to_canonical());
+            if !headers.contains_key(&X_FORWARDED_PROTO) {
+                let proto = if hop.tls { HTTPS } else { HTTP };
+                headers.insert(X_FORWARDED_PROTO, proto);
+            }
+            if !headers.contains_key(&X_FORWARDED_HOST)
+                && let Ok(host) = HeaderValue::from_str(hop.host)
+            {
+                headers.insert(X_FORWARDED_HOST, host);
+            }
+        }
+        ForwardedHeader::Forwarded => append(headers, FORWARDED, forwarded_element(hop)),
+    }
+    let via = match hop.version {
+        Version::HTTP_2 => VIA_2,
+        Version::HTTP_10 => VIA_10,
+        _ => VIA_11,
+    };
+    if headers.contains_key(VIA) {
+        append(headers, VIA, via.to_str().unwrap_or_default());
+    } else {
+        headers.insert(VIA, via);
+    }
+}
+
+/// One element of `Forwarded` (RFC 7239 section 4).
+fn forwarded_element(hop: &Hop<'_>) -> String {
+    let node = match hop.peer.to_canonical() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("\"[{ip}]\""),
+    };
+    let proto = if hop.tls { "https" } else { "http" };
+    // A quoted string: a host may carry a port, and what is not a host never gets this far.
+    format!("for={node};host=\"{}\";proto={proto}", hop.host.replace(['"', '\\'], ""))
+}
+
+/// Adds one element to a list field: after what is there, in one line.
+fn append(headers: &mut HeaderMap, name: HeaderName, element: impl std::fmt::Display) {
+    use std::io::Write;
+    let mut line: Vec<u8> = Vec::with_capacity(64);
+    for before in headers.get_all(&name) {
+        line.extend_from_slice(before.as_bytes());
+        line.extend_from_slice(b", ");
+    }
+    // Writing into a Vec cannot fail.
+    let _ = write!(line, "{element}");
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(line)) {
+        headers.insert(name, value);
+    }
+}
+
+/// The authority a request names: the target's own, else `Host`; empty where there is none.
+pub fn authority(uri: &Uri, headers: &HeaderMap) -> HeaderValue {
+    match uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).unwrap_or(NOTHING),
+        None => headers.get(HOST).cloned().unwrap_or(NOTHING),
+    }
+}
+
+/// A request's id: what a trusted hop gave it, else 32 hex digits of its own.
+pub fn request_id(headers: &HeaderMap, trusted_peer: bool, random: impl Fn() -> u64) -> HeaderValue {
+    if trusted_peer
+        && let Some(id) = headers.get(&X_REQUEST_ID)
+        && (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())
+    {
+        return id.clone();
+    }
+    let mut digits = [0; 32];
+    for (half, number) in digits.chunks_exact_mut(16).zip([random(), random()]) {
+        for (place, digit) in half.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15];
+        }
+    }
+    HeaderValue::from_bytes(&digits).unwrap_or(NOTHING)
+}
+
+/// A host without its port and trailing dot. Lower case is the caller's: most hosts are already.
+pub fn bare_host(authority: &str) -> &str {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(authority, |(host, _)| host),
+        None => authority.split_once(':').map_or(authority, |(host, _)| host),
+    };
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// Whether a request may be sent a second time (RFC 9110 section 9.2.2).
+pub fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
+    )
+}
+
+/// `X-Request-Id`.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+const HOP_BY_HOP: [HeaderName; 9] = [
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HTTP2_SETTINGS,
+];
+
+/// Never taken away because `Connection` names them: what the gateway says of a client, and what upstreams judge by.
+const PROTECTED: [HeaderName; 12] = [
+    HOST,
+    FORWARDED,
+    VIA,
+    X_FORWARDED_FOR,
+    X_FORWARDED_PROTO,
+    X_FORWARDED_HOST,
+    X_REQUEST_ID,
+    http::header::AUTHORIZATION,
+    http::header::COOKIE,
+    http::header::CONTENT_LENGTH,
+    http::header::CONTENT_TYPE,
+    HeaderName::from_static("traceparent"),
+];
+
+/// Claims about a client that only a trusted hop may make.
+const CLAIMS: [HeaderName; 8] = [
+    FORWARDED,
+    X_FORWARDED_FOR,
+    X_FORWARDED_PROTO,
+    X_FORWARDED_HOST,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+const NOTHING: HeaderValue = HeaderValue::from_static("");
+const REQUEST_ID_BYTES_MAX: usize = 128;
+const HTTP: HeaderValue = HeaderValue::from_static("http");
+const HTTPS: HeaderValue = HeaderValue::from_static("https");
+const VIA_10: HeaderValue = HeaderValue::from_static("1.0 sluicegate");
+const VIA_11: HeaderValue = HeaderValue::from_static("1.1 sluicegate");
+const VIA_2: HeaderValue = HeaderValue::from_static("2 sluicegate");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            let name: HeaderName = name.parse().expect("a header name");
+            map.append(name, HeaderValue::from_str(value).expect("a header value"));
+        }
+        map
+    }
+
+    fn trusting(header: ForwardedHeader) -> ClientIp {
+        ClientIp {
+            trust: vec!["10.0.0.0/8".parse().expect("a net"), "fd00::/8".parse().expect("a net")],
+            header,
+            ipv6_prefix: 64,
+        }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn an_untrusted_peer_is_the_client_whatever_it_says() {
+        let found = client(&trusting(ForwardedHeader::XForwarded), ip("192.0.2.1"), &map(&[("x-forwarded-for", "1.1.1.1")]));
+        assert_eq!(found, Client { ip: ip("192.0.2.1"), trusted_peer: false });
+    }
+
+    #[test]
+    fn the_walk_goes_from_the_right_past_trusted_hops_over_all_lines() {
+        let config = trusting(ForwardedHeader::XForwarded);
+        let headers = map(&[("x-forwarded-for", "6.6.6.6, 203.0.113.9"), ("x-forwarded-for", "10.1.1.1 , 10.2.2.2")]);
+        assert_eq!(client(&config, ip("10.0.0.1"), &headers).ip, ip("203.0.113.9"));
+        let all_trusted = map(&[("x-forwarded-for", "10.3.3.3, 10.2.2.2")]);
+        assert_eq!(client(&config, ip("10.0.0.1"), &all_trusted).ip, ip("10.3.3.3"));
+        let broken = map(&[("x-forwarded-for", "6.6.6.6, nonsense, 10.2.2.2")]);
+        assert_eq!(client(&config, ip("10.0.0.1"), &broken).ip, ip("10.2.2.2"));
+        let mapped = map(&[("x-forwarded-for", "::ffff:203.0.113.9")]);
+        assert_eq!(client(&config, ip("::ffff:10.0.0.1"), &mapped).ip, ip("203.0.113.9"));
+        let port = map(&[("x-forwarded-for", "203.0.113.9:4711")]);
+        assert_eq!(client(&config, ip("10.0.0.1"), &port).ip, ip("203.0.113.9"));
+    }
+
+    #[test]
+    fn forwarded_is_read_as_rfc_7239_writes_it() {
+        let config = trusting(ForwardedHeader::Forwarded);
+        let headers = map(&[("forwarded", "for=6.6.6.6, proto=https;For=\"[2001:db8::1]:47\";host=a, for=10.2.2.2")]);
+        assert_eq!(client(&config, ip("10.0.0.1"), &headers).ip, ip("2001:db8::1"));
+        let hidden = map(&[("forwarded", "for=6.6.6.6, for=_hidden")]);
+        assert_eq!(client(&config, ip("10.0.0.1"), &hidden).ip, ip("10.0.0.1"));
+    }
+
+    #[test]
+    fn hop_by_hop_fields_go_and_named_ones_with_them() {
+        let mut headers = map(&[
+            ("connection", "close, X-Drop"),
+            ("connection", "x-drop-too, authorization, content-length"),
+            ("x-drop", "1"),
+            ("x-drop-too", "1"),
+            ("authorization", "kept"),
+            ("content-length", "3"),
+            ("keep-alive", "5"),
+            ("transfer-encoding", "chunked"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "x"),
+            ("proxy-connection", "x"),
+            ("x-keep", "1"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["authorization", "content-length", "x-keep"]);
+    }
+
+    #[test]
+    fn an_untrusted_peer_cannot_speak_for_others() {
+        let hop = Hop { peer: ip("192.0.2.1"), trusted_peer: false, tls: true, host: "a.example", version: Version::HTTP_11 };
+        let mut headers = map(&[
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-proto", "http"),
+            ("forwarded", "for=6.6.6.6"),
+            ("x-real-ip", "6.6.6.6"),
+            ("via", "1.0 other"),
+        ]);
+        forward_client(&mut headers, ForwardedHeader::XForwarded, &hop);
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        assert_eq!(headers["x-forwarded-host"], "a.example");
+        assert_eq!(headers["via"], "1.0 other, 1.1 sluicegate");
+        assert!(!headers.contains_key("forwarded") && !headers.contains_key("x-real-ip"));
+    }
+
+    #[test]
+    fn a_trusted_peer_is_appended_to() {
+        let hop = Hop { peer: ip("10.0.0.1"), trusted_peer: true, tls: false, host: "a.example", version: Version::HTTP_2 };
+        let mut headers = map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]);
+        forward_client(&mut headers, ForwardedHeader::XForwarded, &hop);
+        assert_eq!(headers["x-forwarded-for"], "203.0.113.9, 10.0.0.1");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        let hop = Hop { peer: ip("fd00::1"), ..hop };
+        let mut headers = map(&[("forwarded", "for=203.0.113.9")]);
+        forward_client(&mut headers, ForwardedHeader::Forwarded, &hop);
+        assert_eq!(headers["forwarded"], "for=203.0.113.9, for=\"[fd00::1]\";host=\"a.example\";proto=http");
+    }
+
+    #[test]
+    fn only_a_true_upgrade_is_one() {
+        let asks = |lines: &[(&str, &str)]| upgrade_wanted(Version::HTTP_11, &map(lines)).is_some();
+        assert!(asks(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
+        assert!(!asks(&[("connection", "keep-alive"), ("upgrade", "websocket")]));
+        assert!(!asks(&[("connection", "upgrade"), ("upgrade", "h2c")]));
+        assert!(upgrade_wanted(Version::HTTP_2, &map(&[("connection", "upgrade"), ("upgrade", "websocket")])).is_none());
+    }
+
+    #[test]
+    fn a_host_is_bared_of_port_and_dot() {
+        assert_eq!(bare_host("api.example.com:8443"), "api.example.com");
+        assert_eq!(bare_host("api.example.com."), "api.example.com");
+        assert_eq!(bare_host("[::1]:80"), "::1");
+    }
+}

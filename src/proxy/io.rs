@@ -1,0 +1,284 @@
+//! A client's connection as bytes, and the gauge that watches them.
+//!
+//! hyper sees a stream; the [`Gauge`] beside it knows whether the client owes us something: a head, a body, or the
+//! reading of what we sent. It counts and never acts: deadlines are the connection's.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::clock;
+
+/// A client's socket, in the clear or under TLS.
+#[derive(Debug)]
+pub enum Stream {
+    /// In the clear.
+    Plain(TcpStream),
+    /// Under TLS; boxed, because most of its size is rustls' state.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// The socket underneath.
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Stream::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Stream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(tcp) => tcp.is_write_vectored(),
+            Stream::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+}
+
+/// What a connection is doing, told by those who see it: the stream below hyper, the requests above.
+#[derive(Debug)]
+pub struct Gauge {
+    exchanges: Cell<u32>,
+    bodies: Cell<u32>,
+    heading: Cell<bool>,
+    since: Cell<Instant>,
+    moved: Cell<u64>,
+    read_blocked: Cell<bool>,
+    write_blocked: Cell<bool>,
+    last_status: Cell<u16>,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing, since then.
+    Idle(Instant),
+    /// A head has begun to arrive, then.
+    Head(Instant),
+    /// At least one request is being served.
+    Busy,
+}
+
+impl Gauge {
+    /// A connection on which nothing has happened since `now`.
+    pub fn new(now: Instant) -> Gauge {
+        Gauge {
+            exchanges: Cell::new(0),
+            bodies: Cell::new(0),
+            heading: Cell::new(false),
+            since: Cell::new(now),
+            moved: Cell::new(0),
+            read_blocked: Cell::new(false),
+            write_blocked: Cell::new(false),
+            last_status: Cell::new(0),
+        }
+    }
+
+    /// What the connection is doing.
+    pub fn phase(&self) -> Phase {
+        match (self.exchanges.get(), self.heading.get()) {
+            (0, false) => Phase::Idle(self.since.get()),
+            (0, true) => Phase::Head(self.since.get()),
+            _ => Phase::Busy,
+        }
+    }
+
+    /// A request has arrived; when its head began to, where that was seen.
+    pub fn begin_exchange(&self) {
+        self.exchanges.set(self.exchanges.get() + 1);
+        self.heading.set(false);
+    }
+
+    /// A request is over.
+    pub fn end_exchange(&self, now: Instant) {
+        self.exchanges.set(self.exchanges.get().saturating_sub(1));
+        self.since.set(now);
+    }
+
+    /// Whether requests are being served.
+    pub fn is_busy(&self) -> bool {
+        self.exchanges.get() > 0
+    }
+
+    /// A request's body has more to come.
+    pub fn begin_body(&self) {
+        self.bodies.set(self.bodies.get() + 1);
+    }
+
+    /// A request's body is whole, or nobody wants the rest.
+    pub fn end_body(&self) {
+        self.bodies.set(self.bodies.get().saturating_sub(1));
+    }
+
+    /// Whether the client owes us bytes of a body, or the reading of what we sent.
+    pub fn is_owed(&self) -> bool {
+        self.write_blocked.get() || (self.bodies.get() > 0 && self.read_blocked.get())
+    }
+
+    /// Whether bytes of ours wait for the client to read.
+    pub fn is_write_blocked(&self) -> bool {
+        self.write_blocked.get()
+    }
+
+    /// Changes whenever a byte moves either way.
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    /// Status of an answer hyper gave by itself, before any request reached us. 0: none.
+    pub fn last_status(&self) -> u16 {
+        self.last_status.get()
+    }
+
+    /// Bytes that were read before this connection was watched belong to a head that began then.
+    pub fn begin_head(&self, now: Instant) {
+        self.heading.set(true);
+        self.since.set(now);
+    }
+
+    fn on_read(&self, count: usize) {
+        self.moved.set(self.moved.get().wrapping_add(count as u64));
+        if self.exchanges.get() == 0 && !self.heading.get() && count > 0 {
+            self.begin_head(clock::instant());
+        }
+    }
+
+    fn on_write(&self, bytes: &[u8], count: usize) {
+        self.moved.set(self.moved.get().wrapping_add(count as u64));
+        // hyper answers a head it cannot parse without asking us; the log wants to know how.
+        if self.exchanges.get() == 0
+            && let Some(digits) = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3))
+        {
+            let status = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit.wrapping_sub(b'0')));
+            self.last_status.set(status);
+        }
+    }
+}
+
+/// A client's stream with its gauge, and with bytes that were read ahead of hyper.
+#[derive(Debug)]
+pub struct Gauged {
+    /// The stream.
+    pub stream: Stream,
+    ahead: Bytes,
+    gauge: Rc<Gauge>,
+}
+
+impl Gauged {
+    /// Watches `stream`; `ahead` is read first.
+    pub fn new(stream: Stream, ahead: Bytes, gauge: Rc<Gauge>) -> Gauged {
+        Gauged { stream, ahead, gauge }
+    }
+}
+
+impl AsyncRead for Gauged {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead[..count]);
+            this.ahead.advance(count);
+            this.gauge.on_read(count);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.gauge.read_blocked.set(polled.is_pending());
+        ready!(polled)?;
+        this.gauge.on_read(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Gauged {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.gauge.write_blocked.set(polled.is_pending());
+        let count = ready!(polled)?;
+        this.gauge.on_write(buf, count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        // TLS keeps records of its own that a flush has to bring out.
+        if polled.is_pending() {
+            this.gauge.write_blocked.set(true);
+        }
+        polled
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.gauge.write_blocked.set(polled.is_pending());
+        let count = ready!(polled)?;
+        this.gauge.on_write(bufs.first().map_or(&[], |first| first), count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

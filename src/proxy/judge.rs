@@ -1,0 +1,138 @@
+//! What is refused before a route is looked for, and what a target means: one place for the shape of a request.
+
+use std::borrow::Cow;
+
+use http::header::HOST;
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
+
+use super::config::Sizes;
+use super::headers;
+use super::reply::Refusal;
+
+/// Refuses what hyper lets through and a gateway must not pass on.
+pub fn head(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        // A tunnel is no gateway's, and TRACE would show a client what the gateway adds (RFC 9110 section 9.3.8).
+        return Err(Refusal::MethodNotServed);
+    }
+    if length(&head.uri) > max.uri_bytes {
+        return Err(Refusal::UriTooLong);
+    }
+    // hyper counts HTTP/1's fields and bytes itself; of HTTP/2 it bounds only the bytes, and answers without us.
+    if head.version == Version::HTTP_2 && over(&head.headers, max) {
+        return Err(Refusal::HeadersTooLarge);
+    }
+    one_authority(head)?;
+    if !head.uri.path().starts_with('/') {
+        return Err(Refusal::Malformed("the request target is not a path"));
+    }
+    Ok(())
+}
+
+fn length(uri: &Uri) -> usize {
+    uri.path_and_query().map_or(0, |target| target.as_str().len())
+        + uri.authority().map_or(0, |authority| authority.as_str().len())
+}
+
+/// More fields, or more bytes of them, than the listener takes; a field counts as RFC 9113 section 6.5.2 counts it.
+fn over(headers: &HeaderMap, max: &Sizes) -> bool {
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum();
+    headers.len() > max.headers || bytes > max.header_bytes
+}
+
+/// A request names exactly one authority (RFC 9112 section 3.2); only HTTP/1.0 may name none.
+fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Refusal::Malformed("more than one Host"));
+    }
+    match (head.uri.authority(), host) {
+        (None, None) if head.version == Version::HTTP_10 => Ok(()),
+        (None, None) => Err(Refusal::Malformed("no Host")),
+        (Some(authority), _) if authority.as_str().contains('@') => {
+            Err(Refusal::Malformed("user information in the request target"))
+        }
+        (Some(authority), Some(host)) if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) => {
+            Err(Refusal::Malformed("Host and request target name different authorities"))
+        }
+        (None, Some(host)) if !is_authority(host.as_bytes()) => Err(Refusal::Malformed("Host is not a host")),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes a host and a port are made of (RFC 3986 section 3.2.2), without user information.
+fn is_authority(host: &[u8]) -> bool {
+    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+}
+
+/// The host to route by: lower case, without port and trailing dot. Most come that way and are not copied.
+pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
+    let host = headers::bare_host(authority.to_str().unwrap_or_default());
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
+    }
+}
+
+/// The same URL over https, on its usual port.
+pub fn https_location(host: &str, uri: &Uri) -> Option<HeaderValue> {
+    if host.is_empty() {
+        return None;
+    }
+    let host = if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) };
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    HeaderValue::from_str(&format!("https://{host}{target}")).ok()
+}
+
+/// What a field costs beside its bytes (RFC 9113 section 6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(target: &str, version: Version, lines: &[(&str, &str)]) -> request::Parts {
+        let mut builder = http::Request::builder().uri(target).version(version);
+        for &(name, value) in lines {
+            builder = builder.header(name, value);
+        }
+        builder.body(()).expect("a request").into_parts().0
+    }
+
+    fn refused(target: &str, version: Version, lines: &[(&str, &str)]) -> Option<u16> {
+        let refusal = head(&parts(target, version, lines), &Sizes::default()).err()?;
+        Some(refusal.status().as_u16())
+    }
+
+    #[test]
+    fn exactly_one_authority() {
+        let h1 = |target: &str, lines: &[(&str, &str)]| refused(target, Version::HTTP_11, lines);
+        assert_eq!(h1("/", &[("host", "a.example")]), None);
+        assert_eq!(h1("/", &[]), Some(400));
+        assert_eq!(refused("/", Version::HTTP_10, &[]), None);
+        assert_eq!(h1("/", &[("host", "a"), ("host", "a")]), Some(400));
+        assert_eq!(h1("/", &[("host", "a/b")]), Some(400));
+        assert_eq!(h1("/", &[("host", "u@a")]), Some(400));
+        assert_eq!(h1("http://a.example/", &[("host", "A.example")]), None);
+        assert_eq!(h1("http://a.example/", &[("host", "b.example")]), Some(400));
+        assert_eq!(h1("http://u@a.example/", &[]), Some(400));
+    }
+
+    #[test]
+    fn sizes_have_their_own_answers() {
+        let long = "/".to_owned() + &"a".repeat(9_000);
+        assert_eq!(refused(&long, Version::HTTP_11, &[("host", "a")]), Some(414));
+        let many: Vec<(&str, &str)> = vec![("x", "1"); 101];
+        assert_eq!(refused("https://a/", Version::HTTP_2, &many), Some(431));
+    }
+
+    #[test]
+    fn https_keeps_path_and_query() {
+        let location = |host: &str| https_location(host, &Uri::from_static("/a?b=c"));
+        assert_eq!(location("a.example").expect("a location"), "https://a.example/a?b=c");
+        assert_eq!(location("::1").expect("a location"), "https://[::1]/a?b=c");
+        assert_eq!(location(""), None);
+    }
+}

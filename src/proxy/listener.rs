@@ -1,0 +1,210 @@
+//! Accepting connections: the caps, the share of each worker, and nothing of what is spoken on them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::worker::{Order, Worker};
+use super::{config, connection};
+use crate::metrics;
+
+/// What all workers share of one listener. Kept across reloads, so that caps hold over them.
+#[derive(Debug)]
+pub struct Listener {
+    /// What it was told; replaced by a reload.
+    pub config: ArcSwap<config::Listener>,
+    /// How TLS is spoken; `None` in the clear. Replaced by a reload and by a changed certificate.
+    pub tls: ArcSwapOption<rustls::ServerConfig>,
+    /// Its figures.
+    pub metrics: Arc<metrics::Listener>,
+    open: AtomicUsize,
+    per_ip: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl Listener {
+    /// A listener with nothing open.
+    pub fn new(
+        config: config::Listener,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        metrics: Arc<metrics::Listener>,
+    ) -> Listener {
+        Listener {
+            config: ArcSwap::from_pointee(config),
+            tls: ArcSwapOption::new(tls),
+            metrics,
+            open: AtomicUsize::new(0),
+            per_ip: Mutex::default(),
+        }
+    }
+
+    /// Counts a connection in, unless a cap forbids it.
+    fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
+        let config = self.config.load();
+        if self.open.fetch_add(1, Ordering::Relaxed) >= config.connections_max {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(metrics::Refused::Connections);
+        }
+        let caller = caller(peer);
+        let mut per_ip = self.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = per_ip.entry(caller).or_insert(0);
+        if *count >= config.connections_per_ip_max {
+            drop(per_ip);
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(metrics::Refused::ConnectionsPerIp);
+        }
+        *count += 1;
+        Ok(Admission { listener: Arc::clone(self), caller })
+    }
+}
+
+/// A connection counted in; counted out when dropped.
+#[derive(Debug)]
+pub struct Admission {
+    listener: Arc<Listener>,
+    caller: IpAddr,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.listener.open.fetch_sub(1, Ordering::Relaxed);
+        let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = per_ip.get_mut(&self.caller) {
+            *count -= 1;
+            if *count == 0 {
+                per_ip.remove(&self.caller);
+            }
+        }
+    }
+}
+
+/// What one caller is: an IPv4 address, or an IPv6 network of 64 bits.
+fn caller(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()),
+        ip => ip,
+    }
+}
+
+/// A listening socket of one worker; several may share an address, and the kernel spreads connections over them.
+pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if addr.is_ipv6() {
+        // "[::]:80" means every address, IPv4 too, whatever the system's default is.
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts on one socket until the worker drains, then takes what the kernel has accepted already and closes it.
+pub async fn accept(worker: Rc<Worker>, socket: std::net::TcpListener, listener: Arc<Listener>) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be used");
+            return;
+        }
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = socket.accept() => accepted,
+            () = worker.drain_begins() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => place(&worker, stream, peer, &listener),
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                // Out of descriptors or memory: accepting again at once would only spin.
+                tracing::warn!(%error, "accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
+    while let std::task::Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
+        start(&worker, stream, peer, listener.clone());
+    }
+}
+
+/// Serves a connection here, or hands it to the worker that has clearly fewer: the kernel spreads connections by a
+/// hash, which over a few long-lived ones (HTTP/2) can leave a core without any.
+fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
+    let loads = &worker.shared.loads;
+    let mine = worker.connections();
+    let least = loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, load)| load);
+    let Some((other, load)) = least.filter(|&(_, load)| mine > load + 1 + load / 4) else {
+        return start(worker, stream, peer, Arc::clone(listener));
+    };
+    tracing::trace!(mine, load, other, "handing a connection over");
+    let handed = stream.into_std().map(|stream| Order::Adopt(stream, Arc::clone(listener)));
+    if let Ok(order) = handed
+        && let Err(refused) = worker.shared.orders[other].try_send(order)
+        && let Order::Adopt(stream, listener) = refused.into_inner()
+    {
+        adopt(worker, stream, listener);
+    }
+}
+
+/// Serves a connection that another worker accepted.
+pub fn adopt(worker: &Rc<Worker>, stream: std::net::TcpStream, listener: Arc<Listener>) {
+    let adopted = stream.peer_addr().and_then(|peer| Ok((TcpStream::from_std(stream)?, peer)));
+    match adopted {
+        Ok((stream, peer)) => start(worker, stream, peer, listener),
+        Err(error) => tracing::debug!(%error, "a connection was gone before it was served"),
+    }
+}
+
+fn start(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listener: Arc<Listener>) {
+    match listener.admit(peer.ip()) {
+        Ok(admission) => {
+            let worker = Rc::clone(worker);
+            worker.connection_opened();
+            listener.metrics.opened(&worker.metrics);
+            tokio::task::spawn_local(async move {
+                connection::serve(&worker, &listener, stream, peer).await;
+                drop(admission);
+                listener.metrics.closed(&worker.metrics);
+                worker.connection_closed();
+            });
+        }
+        Err(refused) => listener.metrics.refused(&worker.metrics, refused),
+    }
+}
+
+/// Errors that say something of one connection, not of the socket (accept(2)).
+fn is_of_the_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// Connections the kernel holds for us before they are accepted.
+const BACKLOG: i32 = 4096;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_an_address_or_a_64() {
+        let of = |text: &str| caller(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+}

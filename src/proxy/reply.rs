@@ -1,0 +1,300 @@
+//! The answers the gateway gives itself: the only file that picks a status.
+//!
+//! Every refusal is problem+json (RFC 9457) with a stable `reason`, the same word the access log and the metrics
+//! use. What a client sent is never repeated to it.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use super::body::ResponseBody;
+use super::exchange::{Exchange, Reason};
+use super::headers::X_REQUEST_ID;
+use crate::policy::definition::Respond;
+
+/// Why a request is refused, with what the answer says of it.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The head is not a request we may pass on.
+    Malformed(&'static str),
+    /// The method is none a gateway forwards (CONNECT, TRACE).
+    MethodNotServed,
+    /// The target is too long.
+    UriTooLong,
+    /// Too many or too long fields.
+    HeadersTooLarge,
+    /// The body is over the route's limit.
+    BodyTooLarge,
+    /// No route fits.
+    NoRoute,
+    /// Routes fit for these methods.
+    MethodNotAllowed(HeaderValue),
+    /// Over these limits.
+    Limited(Box<Limited>),
+    /// A policy wants this dimension.
+    MissingKey(String),
+    /// The upstream's name has no address.
+    UpstreamUnresolved,
+    /// No connection to the upstream.
+    UpstreamConnect,
+    /// No connection to the upstream in time.
+    UpstreamConnectTimeout,
+    /// No connection came free.
+    UpstreamPoolFull,
+    /// No answer in time.
+    UpstreamTimeout,
+    /// The upstream broke off.
+    UpstreamReset,
+    /// The upstream's answer is not HTTP.
+    UpstreamBadResponse,
+    /// The client broke off within its body.
+    ClientGone,
+    /// A fault of ours.
+    Panic,
+}
+
+/// Which limits a request is over.
+#[derive(Debug)]
+pub struct Limited {
+    /// Every violated window.
+    pub violated: Vec<Violation>,
+    /// Seconds to wait, jitter included. `None`: the request can never be admitted.
+    pub retry_after_seconds: Option<u64>,
+}
+
+/// One violated window.
+#[derive(Debug)]
+pub struct Violation {
+    /// Its name, as `RateLimit-Policy` has it.
+    pub window: String,
+    /// The policy's name.
+    pub policy: String,
+    /// Units in one period.
+    pub limit: u64,
+    /// The period, seconds.
+    pub period_seconds: u64,
+    /// Whole seconds until it may admit the request. `None`: it costs more than the window ever holds.
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl Refusal {
+    /// The status it is answered with.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refusal::Malformed(_) | Refusal::MissingKey(_) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
+            Refusal::MethodNotServed => StatusCode::NOT_IMPLEMENTED,
+            Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
+            Refusal::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::NoRoute => StatusCode::NOT_FOUND,
+            Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
+                StatusCode::BAD_GATEWAY
+            }
+            Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Refusal::Panic => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Its reason, for logs, metrics and the problem.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Refusal::Malformed(_) => Reason::Malformed,
+            Refusal::MethodNotServed | Refusal::MethodNotAllowed(_) => Reason::MethodNotAllowed,
+            Refusal::UriTooLong => Reason::UriTooLong,
+            Refusal::HeadersTooLarge => Reason::HeadersTooLarge,
+            Refusal::BodyTooLarge => Reason::BodyTooLarge,
+            Refusal::NoRoute => Reason::NoRoute,
+            Refusal::Limited(_) => Reason::Limited,
+            Refusal::MissingKey(_) => Reason::MissingKey,
+            Refusal::UpstreamUnresolved => Reason::UpstreamUnresolved,
+            Refusal::UpstreamConnect => Reason::UpstreamConnect,
+            Refusal::UpstreamPoolFull => Reason::UpstreamPoolFull,
+            Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => Reason::UpstreamTimeout,
+            Refusal::UpstreamReset => Reason::UpstreamReset,
+            Refusal::UpstreamBadResponse => Reason::UpstreamBadResponse,
+            Refusal::ClientGone => Reason::ClientGone,
+            Refusal::Panic => Reason::Panic,
+        }
+    }
+
+    /// One sentence for the client.
+    fn detail(&self) -> String {
+        match self {
+            Refusal::Malformed(what) => (*what).to_owned(),
+            Refusal::MethodNotServed => "this gateway does not serve the method".to_owned(),
+            Refusal::UriTooLong => "the request target is too long".to_owned(),
+            Refusal::HeadersTooLarge => "the header fields are too many or too long".to_owned(),
+            Refusal::BodyTooLarge => "the request body is larger than this route takes".to_owned(),
+            Refusal::NoRoute => "no route matches host and path".to_owned(),
+            Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
+            Refusal::Limited(limited) => limited.detail(),
+            Refusal::MissingKey(dimension) => format!("the request lacks {dimension}, which its limit counts by"),
+            Refusal::UpstreamUnresolved => "the upstream's name does not resolve".to_owned(),
+            Refusal::UpstreamConnect => "the upstream cannot be reached".to_owned(),
+            Refusal::UpstreamConnectTimeout => "the upstream cannot be reached in time".to_owned(),
+            Refusal::UpstreamPoolFull => "all connections to the upstream are in use".to_owned(),
+            Refusal::UpstreamTimeout => "the upstream did not answer in time".to_owned(),
+            Refusal::UpstreamReset => "the upstream closed the connection before it answered".to_owned(),
+            Refusal::UpstreamBadResponse => "the upstream's answer is not valid HTTP".to_owned(),
+            Refusal::ClientGone => "the request body ended early".to_owned(),
+            Refusal::Panic => "an internal error".to_owned(),
+        }
+    }
+
+    /// The problem's type: registered ones where there are any.
+    fn kind(&self) -> &'static str {
+        if matches!(self, Refusal::Limited(_)) { QUOTA_EXCEEDED } else { "about:blank" }
+    }
+}
+
+impl Limited {
+    fn detail(&self) -> String {
+        let windows: Vec<String> = self
+            .violated
+            .iter()
+            .map(|violation| {
+                format!("{} allows {} in {} s", violation.policy, violation.limit, violation.period_seconds)
+            })
+            .collect();
+        match self.retry_after_seconds {
+            Some(seconds) => format!("{}; try again in {seconds} s", windows.join(", ")),
+            None => format!("{}; the request costs more than that", windows.join(", ")),
+        }
+    }
+}
+
+/// Refuses a request: problem+json, a line in the log, a count.
+pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
+    let status = refusal.status();
+    exchange.refuse(refusal.reason(), status.as_u16());
+    let id = exchange.request_id.clone();
+    let body = problem(refusal, status, &id);
+    let mut response = Response::new(ResponseBody::bytes(body, Some(exchange)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    if !id.is_empty() {
+        headers.insert(X_REQUEST_ID, id);
+    }
+    match refusal {
+        Refusal::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
+        Refusal::Limited(limited) => {
+            if let Some(seconds) = limited.retry_after_seconds {
+                headers.insert(RETRY_AFTER, seconds.into());
+            }
+        }
+        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+            drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
+        }
+        _ => {}
+    }
+    response
+}
+
+/// The answer to a request under which the gateway itself failed; its exchange went down with it.
+pub fn panicked() -> Response<ResponseBody> {
+    let refusal = Refusal::Panic;
+    let body = problem(&refusal, refusal.status(), &HeaderValue::from_static(""));
+    let mut response = Response::new(ResponseBody::bytes(body, None));
+    *response.status_mut() = refusal.status();
+    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response
+}
+
+/// A route's fixed answer.
+pub fn respond(mut exchange: Box<Exchange>, fixed: &Respond) -> Response<ResponseBody> {
+    exchange.answer(fixed.status);
+    let mut response = Response::new(ResponseBody::bytes(fixed.body.clone(), Some(exchange)));
+    *response.status_mut() = fixed.status;
+    for (name, value) in &fixed.headers {
+        response.headers_mut().append(name, value.clone());
+    }
+    response
+}
+
+/// The same URL over https. `location` is `None` where the request names no host to send it to.
+pub fn redirect(mut exchange: Box<Exchange>, location: Option<HeaderValue>) -> Response<ResponseBody> {
+    let Some(location) = location else {
+        return refuse(exchange, &Refusal::Malformed("the request names no host"));
+    };
+    // 308 keeps method and body (RFC 9110 section 15.4.9).
+    exchange.answer(StatusCode::PERMANENT_REDIRECT);
+    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
+    response.headers_mut().insert(LOCATION, location);
+    response
+}
+
+/// The built-in echo upstream's answer.
+pub fn echo(mut exchange: Box<Exchange>, body: super::body::RequestBody, kind: Option<HeaderValue>) -> Response<ResponseBody> {
+    exchange.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::echo(body, exchange));
+    response.headers_mut().insert(CONTENT_TYPE, kind.unwrap_or(OCTETS));
+    response
+}
+
+/// The built-in echo upstream's answer to a request without a body: the head as an upstream would have seen it.
+pub fn echo_head(mut exchange: Box<Exchange>, head: String) -> Response<ResponseBody> {
+    exchange.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::bytes(Bytes::from(head), Some(exchange)));
+    response.headers_mut().insert(CONTENT_TYPE, TEXT);
+    response
+}
+
+/// Why hyper answered a head by itself, told by the status it chose.
+pub fn reason_of_parse_status(status: u16) -> Reason {
+    match status {
+        414 => Reason::UriTooLong,
+        431 => Reason::HeadersTooLarge,
+        _ => Reason::Malformed,
+    }
+}
+
+fn problem(refusal: &Refusal, status: StatusCode, id: &HeaderValue) -> Bytes {
+    let mut problem = serde_json::json!({
+        "type": refusal.kind(),
+        "title": status.canonical_reason().unwrap_or("Error"),
+        "status": status.as_u16(),
+        "detail": refusal.detail(),
+        "reason": refusal.reason().code(),
+    });
+    if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+        problem["request-id"] = id.into();
+    }
+    if let Refusal::Limited(limited) = refusal {
+        problem["violated-policies"] =
+            limited.violated.iter().map(|violation| violation.window.as_str()).collect();
+        problem["violations"] = limited.violated.iter().map(Violation::to_json).collect();
+    }
+    Bytes::from(problem.to_string() + "\n")
+}
+
+impl Violation {
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "policy": self.policy,
+            "window": self.window,
+            "limit": self.limit,
+            "period-seconds": self.period_seconds,
+            "decided": "local",
+            "retry-after-seconds": self.retry_after_seconds,
+        })
+    }
+}
+
+/// The answer to a head that does not come (RFC 9110 section 15.5.9), for a socket no parser stands behind any more.
+pub const HEADER_TIMEOUT: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// Its status.
+pub const HEADER_TIMEOUT_STATUS: u16 = 408;
+
+/// draft-ietf-httpapi-ratelimit-headers-11, section 5.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -1,0 +1,259 @@
+//! A worker: one thread, one runtime, its own listening sockets, its own connections to the upstreams.
+//!
+//! From accept to the last byte nothing here takes a lock or wakes another thread. The control runtime speaks to it
+//! in [`Order`]s; it answers by ending.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+use super::body::RequestBody;
+use super::exchange::Reason;
+use super::listener::{self, Listener};
+use super::snapshot::{Snapshot, View};
+use crate::limiter::Limiter;
+use crate::{clock, metrics, record, upstream};
+
+/// What the control runtime tells a worker.
+#[derive(Debug)]
+pub enum Order {
+    /// Accept on this socket.
+    Listen(std::net::TcpListener, Arc<Listener>),
+    /// Stop accepting on the listener of this name; its connections go on until they are done.
+    Close(String),
+    /// Serve this connection, which another worker accepted.
+    Adopt(std::net::TcpStream, Arc<Listener>),
+    /// Accept no more, finish what runs, end at the deadline at the latest.
+    Drain(Instant),
+}
+
+/// What every worker is made with.
+#[derive(Debug)]
+pub struct Shared {
+    /// The snapshot in force.
+    pub current: Arc<ArcSwap<Snapshot>>,
+    /// The limiter.
+    pub limiter: Arc<Limiter>,
+    /// Where refusals are counted, by [`Reason`].
+    pub refusals: Vec<Arc<metrics::Refusal>>,
+    /// Panics caught.
+    pub panics: metrics::Counter,
+    /// Connections of each worker, for the balance between them.
+    pub loads: Vec<AtomicUsize>,
+    /// How each worker is reached.
+    pub orders: Vec<mpsc::Sender<Order>>,
+}
+
+/// One worker's own things; never leaves its thread.
+pub struct Worker {
+    /// Its number, from 0.
+    pub index: usize,
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+    /// Its cells of the metrics.
+    pub metrics: metrics::Worker,
+    /// Its part of the access log.
+    pub log: record::Buffer,
+    snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
+    view: RefCell<Rc<View>>,
+    random: Cell<u64>,
+    draining: Cell<bool>,
+    drain: Notify,
+    emptied: Notify,
+}
+
+/// Starts worker `index` on a thread of its own; it ends after an [`Order::Drain`].
+pub fn spawn(
+    index: usize,
+    shared: Arc<Shared>,
+    cells: metrics::Worker,
+    log: record::Buffer,
+    orders: mpsc::Receiver<Order>,
+) -> std::io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .event_interval(EVENT_INTERVAL)
+            .build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(run(index, shared, cells, log, orders)),
+            Err(error) => tracing::error!(index, %error, "a worker's runtime does not start"),
+        }
+    })
+}
+
+async fn run(
+    index: usize,
+    shared: Arc<Shared>,
+    cells: metrics::Worker,
+    log: record::Buffer,
+    mut orders: mpsc::Receiver<Order>,
+) {
+    let worker = Rc::new(Worker::new(index, shared, cells, log));
+    let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
+    let mut tick = tokio::time::interval(TICK);
+    let deadline = loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Listen(socket, listener)) => {
+                    let name = listener.config.load().name.clone();
+                    let task = tokio::task::spawn_local(listener::accept(Rc::clone(&worker), socket, listener));
+                    listeners.entry(name).or_default().push(task);
+                }
+                Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
+                Some(Order::Adopt(socket, listener)) => listener::adopt(&worker, socket, listener),
+                Some(Order::Drain(deadline)) => break deadline,
+                // The process is going down without a word: so do we.
+                None => break clock::instant(),
+            },
+            _ = tick.tick() => worker.upkeep(),
+        }
+    };
+    worker.draining.set(true);
+    worker.drain.notify_waiters();
+    // The accept loops take what the kernel has accepted already, then close their sockets.
+    for task in listeners.into_values().flatten() {
+        let _ = task.await;
+    }
+    while worker.connections() > 0 {
+        tokio::select! {
+            () = worker.emptied.notified() => {}
+            _ = tick.tick() => worker.upkeep(),
+            // A connection may have been handed over by a worker that had not heard yet.
+            Some(Order::Adopt(socket, listener)) = orders.recv() => listener::adopt(&worker, socket, listener),
+            () = tokio::time::sleep_until(deadline.into()) => {
+                tracing::warn!(worker = index, connections = worker.connections(), "drain deadline: closing what is left");
+                break;
+            }
+        }
+    }
+    worker.log.hand_over();
+}
+
+impl Worker {
+    fn new(index: usize, shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Worker {
+        let mut snapshot = Cache::new(Arc::clone(&shared.current));
+        let seed = random_seed();
+        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
+        let view = Rc::new(view.with_pools(&[], seed));
+        Worker {
+            index,
+            shared,
+            metrics: cells,
+            log,
+            snapshot: RefCell::new(snapshot),
+            view: RefCell::new(view),
+            random: Cell::new(seed),
+            draining: Cell::new(false),
+            drain: Notify::new(),
+            emptied: Notify::new(),
+        }
+    }
+
+    /// The snapshot in force, once a request. Notices a reload by one load of a pointer.
+    pub fn view(&self) -> Rc<View> {
+        let mut snapshot = self.snapshot.borrow_mut();
+        let current = snapshot.load();
+        let mut view = self.view.borrow_mut();
+        if !Arc::ptr_eq(current, &view.snapshot) {
+            let next = View { snapshot: Arc::clone(current), pools: Vec::new() };
+            *view = Rc::new(next.with_pools(&view.pools, self.random()));
+        }
+        Rc::clone(&view)
+    }
+
+    /// Counts a refusal.
+    pub fn refused(&self, reason: Reason) {
+        self.shared.refusals[reason as usize].count(&self.metrics);
+    }
+
+    /// Whether this worker takes no new work.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Ready once the drain begins.
+    pub async fn drain_begins(&self) {
+        let begins = self.drain.notified();
+        if !self.draining.get() {
+            begins.await;
+        }
+    }
+
+    /// Connections it serves.
+    pub fn connections(&self) -> usize {
+        self.shared.loads[self.index].load(Ordering::Relaxed)
+    }
+
+    /// A connection begins.
+    pub fn connection_opened(&self) {
+        self.shared.loads[self.index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection is over.
+    pub fn connection_closed(&self) {
+        if self.shared.loads[self.index].fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// A random number: xorshift64* (Vigna 2016), for request ids and balance, not for secrets.
+    pub fn random(&self) -> u64 {
+        let mut state = self.random.get();
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.random.set(state);
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
+    fn upkeep(&self) {
+        self.log.hand_over();
+        let now = clock::instant();
+        for pool in &self.view().pools {
+            pool.sweep(now, self.shared.loads.len());
+        }
+    }
+}
+
+impl View {
+    /// Takes over the pools of upstreams that are still the same; makes the others.
+    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
+        self.pools = self
+            .snapshot
+            .upstreams
+            .iter()
+            .zip(&self.snapshot.figures.upstreams)
+            .map(|(upstream, _)| {
+                let same = before.iter().find(|pool| pool.upstream.id == upstream.id);
+                same.cloned().unwrap_or_else(|| {
+                    Rc::new(upstream::Pool::new(Arc::clone(upstream), seed ^ upstream.id.rotate_left(32)))
+                })
+            })
+            .collect();
+        self
+    }
+}
+
+/// A seed no client can guess, from the standard library's own source of them.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
+}
+
+/// How often [`Worker::upkeep`] runs.
+const TICK: Duration = Duration::from_millis(200);
+/// Polls of tasks between two looks at the sockets.
+const EVENT_INTERVAL: u32 = 61;

@@ -1,0 +1,83 @@
+//! A worker's own end of the access log.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::line::{Formatter, LINE_BYTES_MAX};
+use super::queue::{CHUNK_BYTES_MAX, Chunk, Offered, Queue};
+use super::{Entry, Sampler};
+use crate::metrics::Counter;
+
+/// Where one worker's lines gather. It belongs to one thread; dropping it hands over what is left.
+#[derive(Debug)]
+pub struct Buffer {
+    queue: Arc<Queue>,
+    dropped: Counter,
+    lines: RefCell<Lines>,
+}
+
+#[derive(Debug)]
+struct Lines {
+    chunk: Chunk,
+    formatter: Formatter,
+    drawn: u64,
+}
+
+impl Buffer {
+    pub(super) fn new(queue: Arc<Queue>, dropped: Counter) -> Buffer {
+        let lines = Lines { chunk: queue.chunk(), formatter: Formatter::new(), drawn: 0 };
+        Buffer { queue, dropped, lines: RefCell::new(lines) }
+    }
+
+    /// Writes the request's line if the sampler draws it. Neither waits nor fails: what cannot be kept is counted.
+    pub fn write(&self, sampler: &Sampler, entry: &Entry<'_>) {
+        let mut lines = self.lines.borrow_mut();
+        let lines = &mut *lines;
+        if !sampler.keeps(entry.status, &mut lines.drawn) {
+            return;
+        }
+        if lines.chunk.text.len() > CHUNK_BYTES_MAX - LINE_BYTES_MAX {
+            // The lock was taken at every line since the chunk was due: it is not made any longer.
+            self.hand_over_from(&mut lines.chunk);
+            if lines.chunk.lines > 0 {
+                self.dropped.add(1);
+                return;
+            }
+        }
+        lines.formatter.push(&mut lines.chunk.text, entry);
+        lines.chunk.lines += 1;
+        if lines.chunk.text.len() >= CHUNK_BYTES_DUE {
+            self.hand_over_from(&mut lines.chunk);
+        }
+    }
+
+    /// Hands over what has gathered. The worker calls it on a tick, so that a quiet gateway's lines show soon.
+    pub fn hand_over(&self) {
+        self.hand_over_from(&mut self.lines.borrow_mut().chunk);
+    }
+
+    fn hand_over_from(&self, chunk: &mut Chunk) {
+        if chunk.lines > 0 && self.queue.offer(chunk) == Offered::Full {
+            self.give_up(chunk);
+        }
+    }
+
+    fn give_up(&self, chunk: &mut Chunk) {
+        self.dropped.add(chunk.lines);
+        chunk.clear();
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut lines = self.lines.borrow_mut();
+        if lines.chunk.lines > 0 && self.queue.offer_last(&mut lines.chunk) == Offered::Full {
+            self.give_up(&mut lines.chunk);
+        }
+    }
+}
+
+/// A chunk of this many bytes is handed over.
+const CHUNK_BYTES_DUE: usize = 32 * 1024;
+/// A due chunk has room for one more line, however long.
+const _: () = assert!(CHUNK_BYTES_DUE <= CHUNK_BYTES_MAX - LINE_BYTES_MAX);

@@ -1,0 +1,115 @@
+//! Any bytes as the inside of a JSON string, in printable ASCII only.
+//!
+//! What a client sends may hold line feeds, terminal sequences, text that runs backwards or no text at all. None
+//! of it leaves this file as it came: everything but printable ASCII is written as `\u....`, bytes that are not
+//! UTF-8 as U+FFFD, so that a line can be shown on any terminal and read by any parser.
+
+/// Appends `bytes` escaped, cut after at most `bytes_max` of them; `…` marks the cut. At most six times as many
+/// bytes as went in come out, and six more.
+pub(super) fn push(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
+    let kept = if bytes.len() > bytes_max { cut(bytes, bytes_max) } else { bytes };
+    // One pass without an early exit is what the compiler turns into vector instructions.
+    if kept.iter().fold(true, |plain, byte| plain & is_plain(*byte)) {
+        out.extend_from_slice(kept);
+    } else {
+        push_escaped(out, kept);
+    }
+    if kept.len() < bytes.len() {
+        out.extend_from_slice(CUT);
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    (0x20..0x7f).contains(&byte) && byte != b'"' && byte != b'\\'
+}
+
+/// The first `length` bytes, or up to three fewer so that no character is cut in two.
+fn cut(bytes: &[u8], length: usize) -> &[u8] {
+    let is_inside = |end: usize| bytes[end] & 0xc0 == 0x80;
+    let end = (length.saturating_sub(3)..=length).rev().find(|end| !is_inside(*end));
+    &bytes[..end.unwrap_or(length)]
+}
+
+#[cold]
+fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            push_character(out, character);
+        }
+        if !chunk.invalid().is_empty() {
+            push_unit(out, 0xfffd);
+        }
+    }
+}
+
+fn push_character(out: &mut Vec<u8>, character: char) {
+    match character {
+        '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
+        ' '..='~' => out.push(character as u8),
+        _ => character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| push_unit(out, *unit)),
+    }
+}
+
+fn push_unit(out: &mut Vec<u8>, unit: u16) {
+    let digit = |shift: u16| HEX[usize::from(unit >> shift & 0xf)];
+    out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+/// U+2026, an ellipsis.
+const CUT: &[u8] = b"\\u2026";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn escaped(bytes: &[u8], bytes_max: usize) -> String {
+        let mut out = Vec::new();
+        push(&mut out, bytes, bytes_max);
+        String::from_utf8(out).expect("ASCII is UTF-8")
+    }
+
+    #[test]
+    fn hostile_bytes_are_shown_not_sent() {
+        assert_eq!(escaped(b"plain /a?b=%0a'", 100), "plain /a?b=%0a'");
+        assert_eq!(escaped(b"a\r\n\"b\\", 100), r#"a\u000d\u000a\"b\\"#);
+        assert_eq!(escaped(b"\x1b[31m\x7f\x00", 100), r"\u001b[31m\u007f\u0000");
+        assert_eq!(escaped("\u{85}\u{9b}\u{202e}\u{2028}".as_bytes(), 100), r"\u0085\u009b\u202e\u2028");
+        assert_eq!(escaped("é😀".as_bytes(), 100), r"\u00e9\ud83d\ude00");
+        assert_eq!(escaped(b"\xff\xc3", 100), r"\ufffd\ufffd");
+    }
+
+    #[test]
+    fn a_cut_is_marked_and_spares_characters() {
+        assert_eq!(escaped(b"abcdef", 6), "abcdef");
+        assert_eq!(escaped(b"abcdef", 5), r"abcde\u2026");
+        assert_eq!(escaped("abcdé".as_bytes(), 5), r"abcd\u2026");
+        assert_eq!(escaped("a😀😀".as_bytes(), 8), r"a\ud83d\ude00\u2026");
+        assert_eq!(escaped(&[0x80; 9], 8), format!("{}\\u2026", r"\ufffd".repeat(8)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_back(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let text = escaped(&bytes, usize::MAX);
+            prop_assert!(text.bytes().all(|byte| (0x20..0x7f).contains(&byte)));
+            prop_assert!(text.len() <= 6 * bytes.len());
+            let parsed: String = serde_json::from_str(&format!("\"{text}\"")).expect("JSON");
+            prop_assert_eq!(parsed, String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn any_text_parses_back_cut(text in any::<String>(), bytes_max in 0usize..40) {
+            let parsed: String = serde_json::from_str(&format!("\"{}\"", escaped(text.as_bytes(), bytes_max)))
+                .expect("JSON");
+            if text.len() <= bytes_max {
+                prop_assert_eq!(parsed, text);
+            } else {
+                let kept = &text[..text.floor_char_boundary(bytes_max)];
+                prop_assert_eq!(parsed, format!("{kept}…"));
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The access log as a whole: its file, its writer thread, its end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::queue::{Output, Queue, Task};
+use super::{Buffer, Sink};
+use crate::metrics::AccessLog;
+
+/// The access log. The app holds it; workers hold [`Buffer`]s of it.
+#[derive(Debug)]
+pub struct Log {
+    queue: Arc<Queue>,
+    sink: Mutex<Sink>,
+    figures: AccessLog,
+}
+
+/// Why a log cannot be opened. Both are for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be opened for appending.
+    #[error("access log {path}: {source}")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The writer's thread cannot be started.
+    #[error("access log: no thread to write it: {0}")]
+    Thread(io::Error),
+}
+
+impl Log {
+    /// Opens the sink and starts the writer.
+    ///
+    /// The writer is a thread of its own and not a task: a pipe nobody reads may block it for ever, and must
+    /// block nothing else.
+    pub fn open(sink: &Sink, figures: &AccessLog) -> Result<Log, Error> {
+        Log::start(open(sink)?, sink, figures)
+    }
+
+    fn start(output: Output, sink: &Sink, figures: &AccessLog) -> Result<Log, Error> {
+        let queue = Arc::new(Queue::default());
+        let writer = Writer { output, is_torn: false, is_failing: false, figures: figures.clone() };
+        let tasks = queue.clone();
+        thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || writer.run(&tasks))
+            .map_err(Error::Thread)?;
+        Ok(Log { queue, sink: Mutex::new(sink.clone()), figures: figures.clone() })
+    }
+
+    /// A buffer for one worker.
+    pub fn buffer(&self) -> Buffer {
+        Buffer::new(self.queue.clone(), self.figures.dropped.clone())
+    }
+
+    /// Goes on in another sink, opened here and now; on an error everything stays as it was. Opens the file again
+    /// where the sink is the same, which is what follows a rotation.
+    pub fn switch(&self, sink: &Sink) -> Result<(), Error> {
+        let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.switch(open(sink)?);
+        *current = sink.clone();
+        Ok(())
+    }
+
+    /// Opens the present sink's file again.
+    pub fn reopen(&self) -> Result<(), Error> {
+        let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.switch(&sink)
+    }
+
+    /// Waits until everything handed over is written, at most `wait`. Says whether it is.
+    pub fn flush(&self, wait: Duration) -> bool {
+        self.queue.flush(wait)
+    }
+
+    /// Writes what was handed over, waiting at most `wait`, and ends; a writer that is stuck is left behind.
+    /// Says how many lines were lost. Buffers are to be dropped before.
+    pub fn close(self, wait: Duration) -> u64 {
+        self.queue.flush(wait);
+        let lost = self.queue.close();
+        self.figures.dropped.add(lost);
+        lost
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// Works in its own thread.
+struct Writer {
+    output: Output,
+    /// A write broke off inside a line.
+    is_torn: bool,
+    /// The last write failed, and that was said.
+    is_failing: bool,
+    figures: AccessLog,
+}
+
+impl Writer {
+    fn run(mut self, queue: &Queue) {
+        while let Some(task) = queue.next() {
+            match task {
+                Task::Switch(output) => {
+                    self.output = output;
+                    self.is_torn = false;
+                }
+                Task::Write(chunk) => {
+                    match self.write(&chunk.text) {
+                        Ok(()) => self.figures.written.add(chunk.lines),
+                        Err(error) => self.lose(chunk.lines, &error),
+                    }
+                    queue.done(chunk);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        match &mut self.output {
+            Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
+            Output::Stderr => write_whole(&mut io::stderr().lock(), text, &mut self.is_torn),
+            Output::File(file) => write_whole(file, text, &mut self.is_torn),
+            Output::Off => Ok(()),
+        }?;
+        self.is_failing = false;
+        Ok(())
+    }
+
+    fn lose(&mut self, lines: u64, error: &io::Error) {
+        self.figures.dropped.add(lines);
+        if !self.is_failing {
+            tracing::warn!(%error, "access log cannot be written; lines are lost until it can");
+            self.is_failing = true;
+        }
+    }
+}
+
+/// Writes all of `text`. Where an earlier write broke off inside a line, that line is ended first, so that one
+/// line is spoilt and not two.
+fn write_whole(output: &mut impl Write, text: &[u8], is_torn: &mut bool) -> io::Result<()> {
+    if *is_torn {
+        output.write_all(b"\n")?;
+        *is_torn = false;
+    }
+    let mut left = text;
+    while !left.is_empty() {
+        match output.write(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                *is_torn = left[written - 1] != b'\n';
+                left = &left[written..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    output.flush()
+}
+
+fn open(sink: &Sink) -> Result<Output, Error> {
+    match sink {
+        Sink::Stdout => Ok(Output::Stdout),
+        Sink::Stderr => Ok(Output::Stderr),
+        Sink::File(path) => {
+            append_to(path).map(Output::File).map_err(|source| Error::Open { path: path.clone(), source })
+        }
+        Sink::Off => Ok(Output::Off),
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
+    let mut options = OpenOptions::new();
+    // A named pipe opened for writing alone would wait here until somebody reads it.
+    options.append(true).read(is_pipe).create(!is_pipe).mode(FILE_MODE).open(path)
+}
+
+/// A log holds clients' addresses: no business of everybody on the machine.
+const FILE_MODE: u32 = 0o640;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::record::{AccessConfig, Entry, Sampler};
+
+    #[test]
+    fn lines_reach_the_file_whole_and_in_order() {
+        let scratch = Scratch::new("order");
+        let (log, figures) = open_log(&Sink::File(scratch.file("access.log")));
+        write_lines(&log, 0..5_000);
+        assert_eq!(log.close(LONG), 0);
+        assert_eq!(statuses_of(&scratch.file("access.log")), (0..5_000).collect::<Vec<_>>());
+        assert_eq!((figures.written.value(), figures.dropped.value()), (5_000, 0));
+    }
+
+    #[test]
+    fn a_rotated_file_is_let_go() {
+        let scratch = Scratch::new("rotate");
+        let (log, _) = open_log(&Sink::File(scratch.file("access.log")));
+        write_lines(&log, 0..3);
+        assert!(log.flush(LONG));
+        fs::rename(scratch.file("access.log"), scratch.file("access.log.1")).expect("renamed");
+        log.reopen().expect("a new file");
+        write_lines(&log, 3..5);
+        assert_eq!(log.close(LONG), 0);
+        assert_eq!(statuses_of(&scratch.file("access.log.1")), [0, 1, 2]);
+        assert_eq!(statuses_of(&scratch.file("access.log")), [3, 4]);
+    }
+
+    #[test]
+    fn a_sink_that_cannot_be_opened_leaves_the_old_one() {
+        let scratch = Scratch::new("switch");
+        let (log, _) = open_log(&Sink::File(scratch.file("access.log")));
+        let error =
+            log.switch(&Sink::File(scratch.file("absent/access.log"))).expect_err("no such directory");
+        assert!(error.to_string().contains("absent/access.log"), "{error}");
+        log.reopen().expect("the old one is still known");
+        write_lines(&log, 0..2);
+        assert_eq!(log.close(LONG), 0);
+        assert_eq!(statuses_of(&scratch.file("access.log")), [0, 1]);
+    }
+
+    #[test]
+    fn a_reader_that_stalls_stalls_no_worker() {
+        let figures = AccessLog::default();
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let output = Output::File(File::from(OwnedFd::from(writer)));
+        let log = Log::start(output, &Sink::Stdout, &figures).expect("a thread");
+        let buffer = log.buffer();
+        let mut offered = 0;
+        while figures.dropped.value() == 0 {
+            buffer.write(&everything(), &Entry { path: &[b'a'; 500], ..Entry::default() });
+            offered += 1;
+        }
+        drop(buffer);
+        let read = thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).expect("UTF-8");
+            text
+        });
+        assert_eq!(log.close(LONG), 0);
+        let text = read.join().expect("a reader");
+        let whole =
+            text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).count();
+        assert_eq!(whole as u64, figures.written.value());
+        assert_eq!(figures.written.value() + figures.dropped.value(), offered);
+    }
+
+    #[test]
+    fn a_writer_that_is_stuck_is_left_behind() {
+        let figures = AccessLog::default();
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let output = Output::File(File::from(OwnedFd::from(writer)));
+        let log = Log::start(output, &Sink::Stdout, &figures).expect("a thread");
+        write_lines(&log, 0..5_000);
+        assert!(!log.flush(Duration::from_millis(1)));
+        let lost = log.close(Duration::from_millis(1));
+        assert!(lost > 0);
+        assert_eq!(figures.dropped.value(), lost);
+        drop(reader);
+    }
+
+    #[test]
+    fn a_full_disk_costs_counted_lines() {
+        let (log, figures) = open_log(&Sink::File("/dev/full".into()));
+        write_lines(&log, 0..10);
+        assert_eq!(log.close(LONG), 0, "nothing waits any more");
+        assert_eq!((figures.written.value(), figures.dropped.value()), (0, 10));
+    }
+
+    #[test]
+    fn a_torn_line_spoils_only_itself() {
+        let (mut is_torn, mut written) = (false, Vec::new());
+        let mut room_for_five = [0; 5];
+        assert!(write_whole(&mut room_for_five.as_mut_slice(), b"one\ntwo\n", &mut is_torn).is_err());
+        assert!(is_torn);
+        write_whole(&mut written, b"three\n", &mut is_torn).expect("a Vec takes it");
+        assert_eq!((&room_for_five, written.as_slice()), (b"one\nt", b"\nthree\n".as_slice()));
+        assert!(!is_torn);
+    }
+
+    #[test]
+    fn a_named_pipe_without_a_reader_opens() {
+        let scratch = Scratch::new("fifo");
+        let made = std::process::Command::new("mkfifo").arg(scratch.file("pipe")).status();
+        assert!(made.expect("mkfifo runs").success());
+        let (log, figures) = open_log(&Sink::File(scratch.file("pipe")));
+        write_lines(&log, 0..1);
+        assert_eq!(log.close(LONG), 0);
+        assert_eq!(figures.written.value(), 1);
+    }
+
+    fn open_log(sink: &Sink) -> (Log, AccessLog) {
+        let figures = AccessLog::default();
+        (Log::open(sink, &figures).expect("a log"), figures)
+    }
+
+    /// One line a number, from a buffer that ends here: so they are handed over for certain.
+    fn write_lines(log: &Log, statuses: std::ops::Range<u16>) {
+        let buffer = log.buffer();
+        for status in statuses {
+            buffer.write(&everything(), &Entry { status, ..Entry::default() });
+        }
+    }
+
+    fn everything() -> Sampler {
+        Sampler::new(&AccessConfig { to: Sink::Stdout, sample: Vec::new() })
+    }
+
+    fn statuses_of(path: &Path) -> Vec<u64> {
+        let text = fs::read_to_string(path).expect("a log file");
+        let status = |line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["status"].as_u64();
+        text.lines().map(|line| status(line).expect("a number")).collect()
+    }
+
+    /// A directory of this test's own, gone with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("sluicegate-log-{test}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a directory");
+            Scratch(path)
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+}

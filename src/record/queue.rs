@@ -1,0 +1,171 @@
+//! Chunks of lines on their way from the workers to the writer: bounded, and a worker never waits at it.
+//!
+//! One short lock guards it. A worker only tries for the lock and comes back with its next line where it is taken;
+//! the writer holds it for as long as it takes to move a few words. Emptied chunks go back to the workers, so that
+//! a steady load allocates nothing.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Whole lines, and how many.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    pub(super) text: Vec<u8>,
+    pub(super) lines: u64,
+}
+
+/// Where the writer writes.
+#[derive(Debug)]
+pub(super) enum Output {
+    Stdout,
+    Stderr,
+    File(File),
+    Off,
+}
+
+/// What the writer is to do next.
+#[derive(Debug)]
+pub(super) enum Task {
+    Switch(Output),
+    Write(Chunk),
+}
+
+/// What became of a chunk that was offered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Offered {
+    /// Taken; an empty one stands in its place.
+    Taken,
+    /// The lock was taken: nothing happened, try again with the next line.
+    Busy,
+    /// The queue is full: the chunk is as it was.
+    Full,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// The writer waits here for work.
+    work: Condvar,
+    /// Whoever waits for the writer waits here.
+    progress: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    chunks: VecDeque<Chunk>,
+    spare: Vec<Chunk>,
+    output: Option<Output>,
+    /// Lines the writer holds in its hands.
+    writing: u64,
+    closed: bool,
+}
+
+impl Chunk {
+    fn with_room() -> Chunk {
+        Chunk { text: Vec::with_capacity(CHUNK_BYTES_MAX), lines: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.lines = 0;
+    }
+}
+
+impl Queue {
+    /// An empty chunk with room for [`CHUNK_BYTES_MAX`] bytes.
+    pub(super) fn chunk(&self) -> Chunk {
+        self.lock().spare.pop().unwrap_or_else(Chunk::with_room)
+    }
+
+    /// A worker hands over a chunk if that can be done at once.
+    pub(super) fn offer(&self, chunk: &mut Chunk) -> Offered {
+        match self.state.try_lock() {
+            Ok(state) => self.take(state, chunk),
+            Err(TryLockError::Poisoned(poisoned)) => self.take(poisoned.into_inner(), chunk),
+            Err(TryLockError::WouldBlock) => Offered::Busy,
+        }
+    }
+
+    /// Hands over a chunk that is the last of its worker: this one waits for the lock.
+    pub(super) fn offer_last(&self, chunk: &mut Chunk) -> Offered {
+        self.take(self.lock(), chunk)
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State>, chunk: &mut Chunk) -> Offered {
+        if state.closed || state.chunks.len() >= CHUNKS_MAX {
+            return Offered::Full;
+        }
+        let empty = state.spare.pop().unwrap_or_else(Chunk::with_room);
+        state.chunks.push_back(std::mem::replace(chunk, empty));
+        drop(state);
+        self.work.notify_one();
+        Offered::Taken
+    }
+
+    /// What comes next, for the writer; waits for it. `None`: closed, and everything is written.
+    pub(super) fn next(&self) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if let Some(output) = state.output.take() {
+                return Some(Task::Switch(output));
+            }
+            if let Some(chunk) = state.chunks.pop_front() {
+                state.writing = chunk.lines;
+                return Some(Task::Write(chunk));
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The writer is done with a chunk, in one way or the other.
+    pub(super) fn done(&self, mut chunk: Chunk) {
+        chunk.clear();
+        let mut state = self.lock();
+        state.writing = 0;
+        if state.spare.len() < SPARE_MAX {
+            state.spare.push(chunk);
+        }
+        drop(state);
+        self.progress.notify_all();
+    }
+
+    /// The writer goes on with another output from its next chunk on.
+    pub(super) fn switch(&self, output: Output) {
+        self.lock().output = Some(output);
+        self.work.notify_one();
+    }
+
+    /// Waits until all that was handed over is written, but not longer than `wait`. Says whether it is.
+    pub(super) fn flush(&self, wait: Duration) -> bool {
+        let is_behind = |state: &mut State| !state.chunks.is_empty() || state.writing > 0;
+        let waited = self.progress.wait_timeout_while(self.lock(), wait, is_behind);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Takes no more, lets the writer end, and gives up what it has not begun. Says how many lines that were,
+    /// with those it is stuck with.
+    pub(super) fn close(&self) -> u64 {
+        let mut state = self.lock();
+        state.closed = true;
+        let lost = state.chunks.drain(..).map(|chunk| chunk.lines).sum::<u64>() + state.writing;
+        drop(state);
+        self.work.notify_one();
+        lost
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes a chunk has room for: about a hundred lines more than make it due, while the lock is taken.
+pub(super) const CHUNK_BYTES_MAX: usize = 96 * 1024;
+/// Chunks that may wait for the writer: 6 MiB.
+pub(super) const CHUNKS_MAX: usize = 64;
+/// Empty chunks that are kept: 1.5 MiB.
+const SPARE_MAX: usize = 16;

@@ -1,0 +1,107 @@
+//! Which requests get a line: a share of each status, drawn from a counter, so the same traffic gives the same log.
+
+use super::{AccessConfig, Sink, StatusMatch};
+
+/// Shares by status, ready to be asked once a request. Part of a snapshot: a reload brings a new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampler {
+    /// Parts per million kept, by status.
+    kept_ppm: Box<[u32]>,
+}
+
+impl Sampler {
+    /// The shares a configuration names; nothing at all where the log is off.
+    pub fn new(config: &AccessConfig) -> Sampler {
+        let share = |status: u16| {
+            let rule = |wanted| config.sample.iter().find(|(rule, _)| *rule == wanted).map(|(_, ppm)| *ppm);
+            rule(StatusMatch::Exact(status))
+                .or_else(|| rule(StatusMatch::Class(status / 100)))
+                .unwrap_or(WHOLE_PPM)
+        };
+        match config.to {
+            Sink::Off => Sampler { kept_ppm: vec![0; usize::from(STATUSES)].into() },
+            Sink::Stdout | Sink::Stderr | Sink::File(_) => {
+                Sampler { kept_ppm: (0..STATUSES).map(share).collect() }
+            }
+        }
+    }
+
+    /// Whether the log keeps nothing of this status, so that nothing need be gathered for it.
+    pub fn is_off(&self, status: u16) -> bool {
+        self.share_ppm(status) == 0
+    }
+
+    /// Draws whether this request gets a line. `drawn` counts the draws.
+    pub(super) fn keeps(&self, status: u16, drawn: &mut u64) -> bool {
+        match self.share_ppm(status) {
+            0 => false,
+            ppm if ppm >= WHOLE_PPM => true,
+            ppm => {
+                *drawn = drawn.wrapping_add(1);
+                // The product's high word is uniform below a million: no division, no bias worth speaking of.
+                (u128::from(mix(*drawn)) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
+            }
+        }
+    }
+
+    fn share_ppm(&self, status: u16) -> u32 {
+        let last = usize::from(STATUSES) - 1;
+        self.kept_ppm[usize::from(status).min(last)]
+    }
+}
+
+/// The finaliser of SplitMix64 over its Weyl sequence: a plain every-nth would lock step with periodic traffic.
+fn mix(count: u64) -> u64 {
+    let mut bits = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// Everything.
+const WHOLE_PPM: u32 = 1_000_000;
+/// Statuses with a share of their own; any above share the last, which no rule names.
+const STATUSES: u16 = 1_001;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(sampler: &Sampler, status: u16, requests: u32) -> u32 {
+        let mut drawn = 0;
+        (0..requests).map(|_| u32::from(sampler.keeps(status, &mut drawn))).sum()
+    }
+
+    #[test]
+    fn a_status_goes_before_its_class_and_the_rest_is_whole() {
+        let sample = vec![(StatusMatch::Class(2), 100_000), (StatusMatch::Exact(204), 0)];
+        let sampler = Sampler::new(&AccessConfig { to: Sink::Stdout, sample });
+        assert!((9_700..10_300).contains(&kept(&sampler, 200, 100_000)));
+        assert_eq!(kept(&sampler, 204, 1_000), 0);
+        assert!(sampler.is_off(204) && !sampler.is_off(200));
+        for whole in [0, 429, 500, 999, u16::MAX] {
+            assert_eq!(kept(&sampler, whole, 1_000), 1_000);
+        }
+    }
+
+    #[test]
+    fn off_keeps_nothing() {
+        let sampler = Sampler::new(&AccessConfig { to: Sink::Off, sample: Vec::new() });
+        assert_eq!([0, 200, 503, u16::MAX].map(|status| kept(&sampler, status, 100)), [0; 4]);
+    }
+
+    #[test]
+    fn periodic_traffic_is_sampled_fairly() {
+        let sample = vec![(StatusMatch::Exact(200), 500_000)];
+        let sampler = Sampler::new(&AccessConfig { to: Sink::Stdout, sample });
+        let mut drawn = 0;
+        let even: u32 = (0..10_000)
+            .map(|_| {
+                let even = u32::from(sampler.keeps(200, &mut drawn));
+                sampler.keeps(200, &mut drawn);
+                even
+            })
+            .sum();
+        assert!((4_700..5_300).contains(&even), "{even} of every second request");
+    }
+}

@@ -1,0 +1,497 @@
+//! One worker's connections to one upstream.
+//!
+//! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::Server`] are a hard maximum
+//! over all workers, and a request waits for one within bounds. HTTP/2: requests share connections up to the stream
+//! limit, the least loaded first. Nothing is locked: a pool belongs to one thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::balance::Balancer;
+use super::budget::Budget;
+use super::config::Version;
+use super::connect::{self, BoxedStream, ConnectError};
+use super::{Deadline, Server, Upstream};
+use crate::clock;
+
+/// One worker's connections to one upstream; `B` is the body of its requests.
+#[derive(Debug)]
+pub struct Pool<B> {
+    /// What all workers share.
+    pub upstream: Arc<Upstream>,
+    /// How many retries it may still see.
+    pub budget: Budget,
+    servers: Vec<ServerPool<B>>,
+    balancer: Balancer,
+    jitter: Cell<u32>,
+}
+
+#[derive(Debug)]
+struct ServerPool<B> {
+    idle: RefCell<Vec<Http1<B>>>,
+    shared: RefCell<Vec<Rc<Http2<B>>>>,
+    waiters: RefCell<VecDeque<oneshot::Sender<Http1<B>>>>,
+    exchanges: Cell<u32>,
+}
+
+/// An HTTP/1.1 connection, held by at most one request.
+#[derive(Debug)]
+pub struct Http1<B> {
+    sender: http1::SendRequest<B>,
+    upgraded: oneshot::Receiver<Upgraded>,
+    /// For whoever holds the connection: kept with it, so that a deadline costs no timer each time.
+    pub deadline: Deadline,
+    retires: Instant,
+    idle_since: Instant,
+    _open: Open,
+}
+
+/// An HTTP/2 connection, shared by requests.
+#[derive(Debug)]
+struct Http2<B> {
+    sender: http2::SendRequest<B>,
+    streams: Cell<usize>,
+    retires: Instant,
+    _open: Open,
+}
+
+/// What is left of a connection whose protocol was switched: the stream, and bytes already read from it.
+pub struct Upgraded {
+    /// The stream.
+    pub stream: Box<dyn connect::Stream>,
+    /// What the server sent after its answer's head.
+    pub read: bytes::Bytes,
+}
+
+impl std::fmt::Debug for Upgraded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Upgraded({} bytes read)", self.read.len())
+    }
+}
+
+/// Counts one open connection against the server's maximum for as long as it lives.
+#[derive(Debug)]
+struct Open {
+    upstream: Arc<Upstream>,
+    server: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Why no connection could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// A new one failed.
+    #[error("{server}: {source}")]
+    Connect {
+        /// Which server.
+        server: String,
+        /// Its index.
+        index: usize,
+        /// Why.
+        source: ConnectError,
+    },
+    /// All are in use, and none came free in time or too many wait already.
+    #[error("{server}: all {max} connections are in use")]
+    Full {
+        /// Which server.
+        server: String,
+        /// The maximum.
+        max: usize,
+    },
+}
+
+/// Why no head of an answer came.
+#[derive(Debug)]
+pub enum SendError<B> {
+    /// The exchange broke.
+    Broken {
+        /// What hyper says.
+        error: hyper::Error,
+        /// The request, if not a byte of it was sent.
+        unsent: Option<Request<B>>,
+    },
+    /// The deadline passed.
+    Timeout,
+}
+
+/// A connection lent to one exchange. Dropped before [`Lease::finish`], it takes an HTTP/1.1 connection down with
+/// it and resets an HTTP/2 stream: the server learns that nobody listens.
+#[derive(Debug)]
+pub struct Lease<B: Body + 'static> {
+    pool: Rc<Pool<B>>,
+    /// Index of the server.
+    pub server: usize,
+    /// Whether the connection was opened for this exchange.
+    pub fresh: bool,
+    connection: Option<Connection<B>>,
+}
+
+#[derive(Debug)]
+enum Connection<B> {
+    Http1(Http1<B>),
+    Http2(Rc<Http2<B>>, Deadline),
+}
+
+impl<B> Pool<B>
+where
+    B: Body + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// An empty pool; `seed` sets the workers' random choices apart.
+    pub fn new(upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
+        let weights = upstream.config.servers.iter().map(|server| server.weight).collect();
+        Pool {
+            budget: Budget::new(upstream.config.retry.budget_percent),
+            servers: upstream.servers.iter().map(|_| ServerPool::default()).collect(),
+            balancer: Balancer::new(upstream.config.balance, weights, seed),
+            jitter: Cell::new(seed as u32),
+            upstream,
+        }
+    }
+
+    /// A connection to the next server; `avoid` is the one a retry comes from.
+    pub async fn acquire(self: &Rc<Self>, avoid: Option<usize>, now: Instant) -> Result<Lease<B>, AcquireError> {
+        let server = self.balancer.next(|index| self.servers[index].exchanges.get(), avoid, now);
+        let pool = &self.servers[server];
+        // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
+        pool.exchanges.set(pool.exchanges.get() + 1);
+        let mut lease = Lease { pool: Rc::clone(self), server, fresh: false, connection: None };
+        lease.connection = match self.upstream.config.http {
+            Version::H1 => match pool.take_idle(now) {
+                Some(idle) => Some(Connection::Http1(idle)),
+                None => {
+                    let (connection, fresh) = self.open_or_wait(server).await?;
+                    lease.fresh = fresh;
+                    Some(Connection::Http1(connection))
+                }
+            },
+            Version::H2 => {
+                let (connection, fresh) = self.stream(server, now).await?;
+                lease.fresh = fresh;
+                Some(Connection::Http2(connection, Deadline::new(now + super::deadline::FAR)))
+            }
+        };
+        Ok(lease)
+    }
+
+    /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
+    /// a permit that another worker gives back.
+    async fn open_or_wait(&self, index: usize) -> Result<(Http1<B>, bool), AcquireError> {
+        let shared = &self.upstream.servers[index];
+        if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
+            return Ok((self.open(index, permit).await?, true));
+        }
+        let bounds = &self.upstream.config.connections;
+        let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let (tx, mut rx) = oneshot::channel();
+        {
+            let mut waiters = self.servers[index].waiters.borrow_mut();
+            waiters.retain(|waiter| !waiter.is_closed());
+            if waiters.len() >= bounds.waiting {
+                return Err(full());
+            }
+            waiters.push_back(tx);
+        }
+        let _waiting = Waiting::new(shared);
+        tokio::select! {
+            biased;
+            Ok(connection) = &mut rx => Ok((connection, false)),
+            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => match rx.try_recv() {
+                // Both came at once: the open connection is the better one, the permit goes to the next.
+                Ok(connection) => Ok((connection, false)),
+                Err(_) => {
+                    drop(rx);
+                    Ok((self.open(index, permit).await?, true))
+                }
+            },
+            () = tokio::time::sleep(bounds.wait) => Err(full()),
+        }
+    }
+
+    async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Http1<B>, AcquireError> {
+        let open = Open::new(&self.upstream, index, permit);
+        let (sender, connection) = connect::http1(&self.upstream, index)
+            .await
+            .map_err(|source| self.unreachable(index, source))?;
+        let now = clock::instant();
+        let (tx, upgraded) = oneshot::channel();
+        tokio::task::spawn_local(drive(connection, tx));
+        Ok(Http1 {
+            sender,
+            upgraded,
+            deadline: Deadline::new(now + self.upstream.config.timeouts.response),
+            retires: now + self.age(),
+            idle_since: now,
+            _open: open,
+        })
+    }
+
+    /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit.
+    async fn stream(&self, index: usize, now: Instant) -> Result<(Rc<Http2<B>>, bool), AcquireError> {
+        let bounds = &self.upstream.config.connections;
+        let pool = &self.servers[index];
+        pool.shared.borrow_mut().retain(|connection| !connection.sender.is_closed() && now < connection.retires);
+        let least = pool.shared.borrow().iter().min_by_key(|connection| connection.streams.get()).cloned();
+        let room = least.filter(|connection| connection.streams.get() < bounds.streams);
+        if let Some(connection) = room {
+            connection.streams.set(connection.streams.get() + 1);
+            return Ok((connection, false));
+        }
+        let shared = &self.upstream.servers[index];
+        let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let waiting = Waiting::new(shared);
+        let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned())
+            .await
+            .map_err(|_| full())?
+            .map_err(|_| full())?;
+        drop(waiting);
+        let open = Open::new(&self.upstream, index, permit);
+        let sender =
+            connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        let retires = clock::instant() + self.age();
+        let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, _open: open });
+        pool.shared.borrow_mut().push(Rc::clone(&connection));
+        Ok((connection, true))
+    }
+
+    fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
+        self.balancer.rest(index, clock::instant() + REST);
+        AcquireError::Connect { server: self.upstream.servers[index].authority.clone(), index, source }
+    }
+
+    /// The maximum age, ±10 %, so that connections opened together do not all close together.
+    fn age(&self) -> Duration {
+        let step = self.jitter.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.jitter.set(step);
+        let per_mille = 900 + step / (u32::MAX / 201 + 1);
+        self.upstream.config.connections.max_age / 1_000 * per_mille
+    }
+
+    /// Closes what has been idle too long, is too old, closed by the server, or wanted by another worker. Called
+    /// now and then by the worker; `workers` share the number of idle connections.
+    pub fn sweep(&self, now: Instant, workers: usize) {
+        let bounds = &self.upstream.config.connections;
+        let keep = bounds.idle.div_ceil(workers.max(1));
+        for (pool, shared) in self.servers.iter().zip(&self.upstream.servers) {
+            let mut idle = pool.idle.borrow_mut();
+            idle.retain(|connection| {
+                !connection.sender.is_closed()
+                    && now < connection.retires
+                    && now < connection.idle_since + bounds.idle_timeout
+            });
+            // The oldest lie in front: the last used is the first taken.
+            let wanted = shared.waiting.load(Ordering::Relaxed);
+            let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
+            idle.drain(..surplus);
+            pool.shared.borrow_mut().retain(|connection| {
+                !connection.sender.is_closed()
+                    && (connection.streams.get() > 0 || now < connection.retires)
+            });
+        }
+    }
+
+    /// Idle connections held now.
+    pub fn idle(&self) -> usize {
+        self.servers.iter().map(|server| server.idle.borrow().len()).sum()
+    }
+}
+
+impl<B> Default for ServerPool<B> {
+    fn default() -> ServerPool<B> {
+        ServerPool {
+            idle: RefCell::default(),
+            shared: RefCell::default(),
+            waiters: RefCell::default(),
+            exchanges: Cell::default(),
+        }
+    }
+}
+
+impl<B> ServerPool<B> {
+    /// The last one used that still lives.
+    fn take_idle(&self, now: Instant) -> Option<Http1<B>> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(connection) = idle.pop() {
+            if !connection.sender.is_closed() && now < connection.retires {
+                return Some(connection);
+            }
+        }
+        None
+    }
+}
+
+impl<B> Lease<B>
+where
+    B: Body + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Sends the request and waits for the head of its answer, until `deadline`; the body is still to come then.
+    pub async fn send(&mut self, request: Request<B>, until: Instant) -> Result<Response<Incoming>, SendError<B>> {
+        match self.connection.as_mut() {
+            Some(Connection::Http1(Http1 { sender, deadline, .. })) => {
+                deadline.set(until);
+                // The last answer's final byte may have reached its reader before the connection came round.
+                if let Err(error) = sender.ready().await {
+                    return Err(SendError::Broken { error, unsent: Some(request) });
+                }
+                answered(sender.try_send_request(request), deadline).await
+            }
+            Some(Connection::Http2(connection, deadline)) => {
+                deadline.set(until);
+                let mut sender = connection.sender.clone();
+                answered(sender.try_send_request(request), deadline).await
+            }
+            None => unreachable!("a lease holds its connection until it is finished"),
+        }
+    }
+
+    /// The deadline that travels with the connection.
+    pub fn deadline(&mut self) -> &mut Deadline {
+        match self.connection.as_mut() {
+            Some(Connection::Http1(connection)) => &mut connection.deadline,
+            Some(Connection::Http2(_, deadline)) => deadline,
+            None => unreachable!("a lease holds its connection until it is finished"),
+        }
+    }
+
+    /// `host:port` of the server.
+    pub fn authority(&self) -> &str {
+        &self.pool.upstream.servers[self.server].authority
+    }
+
+    /// Gives the connection back: the exchange is over to the last byte.
+    pub fn finish(mut self, now: Instant) {
+        let Some(Connection::Http1(mut connection)) = self.connection.take_http1() else { return };
+        if connection.sender.is_closed() || now >= connection.retires {
+            return;
+        }
+        connection.idle_since = now;
+        let pool = &self.pool.servers[self.server];
+        let mut waiters = pool.waiters.borrow_mut();
+        while let Some(waiter) = waiters.pop_front() {
+            match waiter.send(connection) {
+                Ok(()) => return,
+                Err(back) => connection = back,
+            }
+        }
+        // Somebody on another worker waits for a permit: closing this one gives it.
+        if self.pool.upstream.servers[self.server].waiting.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        pool.idle.borrow_mut().push(connection);
+    }
+
+    /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
+    pub async fn into_upgraded(mut self) -> Option<Upgraded> {
+        match self.connection.take_http1() {
+            Some(Connection::Http1(connection)) => {
+                let Http1 { sender, upgraded, _open, .. } = connection;
+                // The driver ends by itself after a 101; without its sender it could not be asked again.
+                drop(sender);
+                upgraded.await.ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The answer's head, or the deadline.
+async fn answered<B>(
+    answer: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>,
+    deadline: &mut Deadline,
+) -> Result<Response<Incoming>, SendError<B>> {
+    let mut answer = std::pin::pin!(answer);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(sent) = answer.as_mut().poll(cx) {
+            return Poll::Ready(sent.map_err(|mut failed| {
+                let unsent = failed.take_message();
+                SendError::Broken { error: failed.into_error(), unsent }
+            }));
+        }
+        deadline.poll(cx).map(|()| Err(SendError::Timeout))
+    })
+    .await
+}
+
+/// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
+trait TakeHttp1<B> {
+    fn take_http1(&mut self) -> Option<Connection<B>>;
+}
+
+impl<B> TakeHttp1<B> for Option<Connection<B>> {
+    fn take_http1(&mut self) -> Option<Connection<B>> {
+        if matches!(self, Some(Connection::Http1(_))) { self.take() } else { None }
+    }
+}
+
+impl<B: Body + 'static> Drop for Lease<B> {
+    fn drop(&mut self) {
+        if let Some(Connection::Http2(connection, _)) = &self.connection {
+            connection.streams.set(connection.streams.get().saturating_sub(1));
+        }
+        let exchanges = &self.pool.servers[self.server].exchanges;
+        exchanges.set(exchanges.get().saturating_sub(1));
+    }
+}
+
+impl Open {
+    fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
+        upstream.servers[server].open.fetch_add(1, Ordering::Relaxed);
+        Open { upstream: Arc::clone(upstream), server, _permit: permit }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.upstream.servers[self.server].open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Shows the other workers that somebody waits, for as long as it does.
+struct Waiting<'a>(&'a Server);
+
+impl Waiting<'_> {
+    fn new(server: &Server) -> Waiting<'_> {
+        server.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(server)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Drives an HTTP/1.1 connection to its end, and hands over its stream where the server switched protocols.
+async fn drive<B>(mut connection: http1::Connection<BoxedStream, B>, upgraded: oneshot::Sender<Upgraded>)
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match (&mut connection).await {
+        Ok(()) => {
+            let parts = connection.into_parts();
+            // Nobody takes it unless it was a switch of protocols; then the stream closes here.
+            let _ = upgraded.send(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf });
+        }
+        Err(error) => tracing::debug!(%error, "upstream connection ended"),
+    }
+}
+
+/// How long a server that could not be reached is asked last.
+const REST: Duration = Duration::from_secs(1);

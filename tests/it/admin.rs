@@ -1,0 +1,89 @@
+//! The admin listener as a scraper, a probe and an operator see it.
+
+use crate::support::{Client, Gateway};
+
+const CONFIG: &str = "[policy.p]\nby = [\"header:x-key\"]\nlimit = \"1/h\"\n\
+    [[route]]\nname = \"r\"\npath = \"/a\"\nlimit = \"p\"\nrespond = { status = 200, body = \"ok\" }\n";
+
+#[test]
+fn probes_are_answered() {
+    let gateway = Gateway::start(CONFIG);
+    assert_eq!((gateway.admin("/healthz").status, gateway.admin("/readyz").status), (200, 200));
+    assert_eq!(gateway.admin("/nothing").status, 404);
+    let mut client = Client::connect(gateway.listener("admin"));
+    let answer = client.request("POST", "/metrics", &[], "");
+    assert_eq!(answer.status, 405);
+    assert!(answer.header("allow").is_some_and(|methods| methods.contains("GET")));
+}
+
+#[test]
+fn metrics_count_requests_and_never_name_a_key() {
+    let gateway = Gateway::start(CONFIG);
+    let ask = |key: &str| gateway.client().request("GET", "/a", &[&format!("X-Key: {key}")], "").status;
+    assert_eq!([ask("secret-key-1"), ask("secret-key-1"), ask("secret-key-2")], [200, 429, 200]);
+    assert_eq!(gateway.get("/nowhere").status, 404);
+    let count = |labels: &[&str]| gateway.metric("sluicegate_requests_total", labels);
+    assert_eq!(count(&["route=\"r\"", "code=\"200\""]), 2.0);
+    assert_eq!(count(&["route=\"r\"", "code=\"429\""]), 1.0);
+    assert_eq!(gateway.metric("sluicegate_refused_requests_total", &["reason=\"no-route\""]), 1.0);
+    assert_eq!(gateway.metric("sluicegate_request_duration_seconds_count", &["route=\"r\""]), 3.0);
+    let page = gateway.admin("/metrics");
+    assert!(page.header("content-type").is_some_and(|kind| kind.contains("text/")));
+    assert!(!page.text().contains("secret-key"));
+}
+
+#[test]
+fn the_configuration_in_force_is_shown_without_secrets() {
+    let gateway = Gateway::start(CONFIG);
+    let page = gateway.admin("/config");
+    assert_eq!(page.status, 200);
+    assert!(page.text().contains("/a") && page.text().contains("drain"), "{}", page.text());
+}
+
+#[test]
+fn a_token_is_asked_for_where_it_is_set() {
+    let gateway =
+        Gateway::start(&format!("{CONFIG}[admin]\nbind = \"127.0.0.1:0\"\ntoken = \"hunter2-and-more\"\n"));
+    assert_eq!(gateway.admin("/config").status, 401);
+    let ask = |token: &str| {
+        let field = format!("Authorization: Bearer {token}");
+        Client::connect(gateway.listener("admin")).request("GET", "/config", &[&field], "")
+    };
+    assert_eq!(ask("wrong").status, 401);
+    let page = ask("hunter2-and-more");
+    assert_eq!(page.status, 200);
+    assert!(!page.text().contains("hunter2"), "{}", page.text());
+}
+
+#[test]
+fn explain_spends_nothing() {
+    let gateway = Gateway::start(CONFIG);
+    let explain = "/v1/explain?method=GET&url=http://localhost/a&header=X-Key:%20k&from=203.0.113.9";
+    for _ in 0..3 {
+        let answer = gateway.admin(explain);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(answer.text().contains("\"r\""), "{}", answer.text());
+    }
+    assert_eq!(gateway.client().request("GET", "/a", &["X-Key: k"], "").status, 200);
+}
+
+#[test]
+fn the_admin_is_not_on_the_data_port() {
+    let gateway = Gateway::start(CONFIG);
+    for path in ["/metrics", "/healthz", "/readyz", "/config"] {
+        assert_eq!(gateway.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_admin_can_be_a_unix_socket_or_nowhere() {
+    let directory = crate::support::Directory::new();
+    let socket = directory.join("admin.sock");
+    let text = format!("{CONFIG}[admin]\nbind = \"unix:{}\"\n", socket.display());
+    let gateway = Gateway::start_in(directory, &text);
+    let stream = std::os::unix::net::UnixStream::connect(&socket).expect("it listens there");
+    assert_eq!(Client::over(stream).get("/healthz").status, 200);
+    assert_eq!(gateway.get("/a").status, 200);
+    let without = Gateway::start(&format!("admin = false\n{CONFIG}"));
+    assert_eq!(without.get("/a").status, 200);
+}

@@ -1,0 +1,136 @@
+//! The command line: exit codes, and what is said before a port is opened.
+
+use std::process::Output;
+
+use crate::support::gateway::{binary, complete};
+use crate::support::{Directory, Gateway, text};
+
+/// Runs a command on a configuration; `FILE` in the arguments is its path.
+fn sluicegate(arguments: &[&str], config: &str) -> Output {
+    let directory = Directory::new();
+    let file = directory.write("gateway.toml", config).display().to_string();
+    let arguments = arguments.iter().map(|argument| if *argument == "FILE" { &file } else { *argument });
+    binary().args(arguments).output().expect("the binary under test can be started")
+}
+
+/// What a command printed, on both outputs.
+fn said(output: &Output) -> String {
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+const GOOD: &str =
+    "[[route]]\npath = \"/api/{*rest}\"\nto = \"http://127.0.0.1:3000\"\nlimit = \"100/m burst 20 by ip\"\n";
+const BAD: &str = "workrs = 2\n[[route]]\npath = \"/a\"\nto = \"orders\"\nlimit = \"100/fortnight by ip\"\n";
+
+#[test]
+fn check_accepts_the_first_file_a_user_writes() {
+    let output = sluicegate(&["check", "--config", "FILE"], GOOD);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
+fn check_names_every_error_with_its_place() {
+    let output = sluicegate(&["check", "--config", "FILE"], BAD);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    for expected in
+        ["gateway.toml:1:1", "workrs", "workers", "gateway.toml:4:", "orders", "gateway.toml:5:", "fortnight"]
+    {
+        assert!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+}
+
+#[test]
+fn a_bad_configuration_never_starts() {
+    let output = sluicegate(&["run", "--config", "FILE"], BAD);
+    assert_eq!(output.status.code(), Some(78), "{}", said(&output));
+    assert!(!said(&output).contains("listener"), "{}", said(&output));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let output = binary().args(["check", "--config", "/nonexistent/gateway.toml"]).output();
+    let output = output.expect("the binary under test can be started");
+    assert_eq!(output.status.code(), Some(78), "{}", said(&output));
+    assert!(said(&output).contains("/nonexistent/gateway.toml"));
+}
+
+#[test]
+fn the_effective_configuration_can_be_loaded_again() {
+    let directory = Directory::new();
+    let first = sluicegate(&["check", "--effective", "--config", "FILE"], &complete(GOOD, &directory));
+    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    let shown = text(&first.stdout);
+    assert!(
+        shown.contains("burst") && shown.contains("drain"),
+        "defaults and shorthands are written out:\n{shown}"
+    );
+    let second = sluicegate(&["check", "--effective", "--config", "FILE"], &shown);
+    assert_eq!(second.status.code(), Some(0), "{}", said(&second));
+    assert_eq!(text(&second.stdout), shown);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let config = format!("{GOOD}[admin]\nbind = \"127.0.0.1:0\"\ntoken = \"hunter2-and-more\"\n");
+    let output = sluicegate(&["check", "--effective", "--config", "FILE"], &config);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(!said(&output).contains("hunter2"), "{}", said(&output));
+}
+
+#[test]
+fn version_is_printed() {
+    let output = sluicegate(&["version"], "");
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).trim()),
+        (Some(0), concat!("sluicegate ", env!("CARGO_PKG_VERSION")))
+    );
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for arguments in [&["sprint"][..], &["run", "--speed"], &["explain"]] {
+        assert_eq!(sluicegate(arguments, GOOD).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn explain_says_which_route_and_which_limit() {
+    let config = "[policy.p]\nby = [\"header:x-key\"]\nlimit = \"10/m\"\n\
+                  [[route]]\nname = \"orders\"\npath = \"/orders/{id}\"\nlimit = \"p\"\nto = \"http://127.0.0.1:1\"\n\
+                  [[route]]\nname = \"rest\"\npath = \"/{*rest}\"\nto = \"http://127.0.0.1:1\"\n";
+    let url = "http://localhost/orders/7";
+    let output = sluicegate(
+        &["explain", "GET", url, "-H", "X-Key: k", "--from", "203.0.113.9", "--config", "FILE"],
+        config,
+    );
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for expected in ["orders", "rest", "10", "p"] {
+        assert!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_an_error_that_names_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = taken.local_addr().expect("it is bound").to_string();
+    let config = format!("[listener.plain]\nbind = \"{addr}\"\n{GOOD}[admin]\nbind = \"127.0.0.1:0\"\n");
+    let output = sluicegate(&["run", "--config", "FILE"], &config);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains(&addr), "{}", said(&output));
+}
+
+#[test]
+fn values_come_from_the_environment_and_from_files() {
+    let directory = Directory::new();
+    let body = directory.write("body", "from a file");
+    let gateway = Gateway::start_in(
+        directory,
+        &format!(
+            "[[route]]\npath = \"/a\"\nrespond = {{ status = 200, body = \"${{file:{}}} ${{SLUICEGATE_UNSET:-and a default}}\" }}",
+            body.display()
+        ),
+    );
+    assert_eq!(gateway.get("/a").text(), "from a file and a default");
+}

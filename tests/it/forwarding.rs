@@ -1,0 +1,330 @@
+//! What the gateway adds to a request and takes from it, both ways, and whom it believes about the client.
+
+use crate::support::upstream::Recorded;
+use crate::support::{Gateway, Upstream, stdout_of};
+
+/// A gateway with more configuration, everything forwarded to one upstream.
+fn before(upstream: &Upstream, more: &str) -> Gateway {
+    Gateway::start(&format!("{more}\n[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"", upstream.addr()))
+}
+
+/// What the upstream sees of a GET with these fields.
+fn seen(more: &str, fields: &[&str]) -> Recorded {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream, more);
+    assert_eq!(gateway.client().request("GET", "/", fields, "").status, 200);
+    upstream.request()
+}
+
+/// Trust in the tests' own address.
+const TRUST: &str = "[client-ip]\ntrust = [\"127.0.0.1/32\", \"10.0.0.0/8\"]";
+
+#[test]
+fn hop_by_hop_fields_stay_on_their_hop() {
+    let request = seen(
+        "",
+        &[
+            "Connection: keep-alive, X-Private",
+            "Connection: x-other",
+            "X-Private: 1",
+            "X-Other: 1",
+            "Keep-Alive: timeout=5",
+            "Proxy-Connection: keep-alive",
+            "Proxy-Authorization: Basic eDp5",
+            "TE: gzip",
+            "X-Public: 1",
+            "Authorization: Bearer token",
+        ],
+    );
+    for gone in
+        ["connection", "x-private", "x-other", "keep-alive", "proxy-connection", "proxy-authorization", "te"]
+    {
+        assert_eq!(request.header(gone), None, "{gone}");
+    }
+    assert_eq!(request.header("x-public").as_deref(), Some("1"));
+    assert_eq!(request.header("authorization").as_deref(), Some("Bearer token"));
+}
+
+#[test]
+fn hop_by_hop_fields_of_an_answer_stay_on_their_hop() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nConnection: X-Private\r\nX-Private: 1\r\nKeep-Alive: timeout=5\r\n\
+         Proxy-Authenticate: Basic\r\nX-Public: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\
+         Content-Length: 2\r\n\r\nok",
+    );
+    let gateway = before(&upstream, "");
+    let answer = gateway.get("/");
+    for gone in ["connection", "x-private", "keep-alive", "proxy-authenticate"] {
+        assert_eq!(answer.header(gone), None, "{gone}");
+    }
+    assert_eq!(answer.header("x-public"), Some("1"));
+    assert_eq!(answer.all("set-cookie"), ["a=1", "b=2"]);
+}
+
+#[test]
+fn connection_cannot_name_away_what_the_gateway_says() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream, "");
+    let field = "Connection: Host, X-Forwarded-For, X-Request-Id, Authorization, Via";
+    let answer = gateway.client().request("GET", "/", &[field, "Authorization: kept"], "");
+    if answer.status == 400 {
+        return;
+    }
+    let request = upstream.request();
+    for kept in ["host", "x-forwarded-for", "x-request-id", "authorization", "via"] {
+        assert!(request.header(kept).is_some(), "{kept}");
+    }
+}
+
+#[test]
+fn the_upstream_learns_of_the_client() {
+    let request = seen("", &["Host: api.example.com"]);
+    assert_eq!(request.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(request.all("x-forwarded-proto"), ["http"]);
+    assert_eq!(request.all("x-forwarded-host"), ["api.example.com"]);
+    assert_eq!(request.all("via"), ["1.1 sluicegate"]);
+    assert_eq!(request.all("host"), ["api.example.com"]);
+}
+
+#[test]
+fn what_a_stranger_claims_is_overwritten() {
+    let request = seen(
+        "",
+        &[
+            "X-Forwarded-For: 6.6.6.6",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Host: evil.example",
+            "X-Real-IP: 6.6.6.6",
+            "Forwarded: for=6.6.6.6",
+            "X-Request-Id: mine",
+        ],
+    );
+    assert_eq!(request.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(request.all("x-forwarded-proto"), ["http"]);
+    assert_eq!(request.all("x-forwarded-host"), ["localhost"]);
+    assert_eq!((request.header("x-real-ip"), request.header("forwarded")), (None, None));
+    assert_ne!(request.header("x-request-id").as_deref(), Some("mine"));
+}
+
+#[test]
+fn what_a_trusted_hop_says_is_kept_and_continued() {
+    let request = seen(
+        TRUST,
+        &["X-Forwarded-For: 203.0.113.9, 10.1.1.1", "X-Forwarded-Proto: https", "X-Request-Id: theirs"],
+    );
+    assert_eq!(request.header("x-forwarded-for").as_deref(), Some("203.0.113.9, 10.1.1.1, 127.0.0.1"));
+    assert_eq!(request.all("x-forwarded-proto"), ["https"]);
+    assert_eq!(request.all("x-request-id"), ["theirs"]);
+}
+
+/// Whom the access log names as the client of a request with these fields.
+fn client(more: &str, fields: &[&str]) -> String {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream, more);
+    assert_eq!(gateway.client().request("GET", "/who", fields, "").status, 200);
+    gateway.logged("/who")["client"].as_str().expect("a client is text").to_owned()
+}
+
+#[test]
+fn the_client_is_found_from_the_right_past_trusted_hops() {
+    assert_eq!(client("", &["X-Forwarded-For: 203.0.113.9"]), "127.0.0.1");
+    assert_eq!(client(TRUST, &[]), "127.0.0.1");
+    assert_eq!(client(TRUST, &["X-Forwarded-For: 203.0.113.9"]), "203.0.113.9");
+    assert_eq!(client(TRUST, &["X-Forwarded-For: 6.6.6.6, 203.0.113.9, 10.1.1.1"]), "203.0.113.9");
+    assert_eq!(
+        client(TRUST, &["X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 203.0.113.9, 10.1.1.1"]),
+        "203.0.113.9"
+    );
+    assert_eq!(client(TRUST, &["X-Forwarded-For: 6.6.6.6, nonsense, 10.1.1.1"]), "10.1.1.1");
+    assert_eq!(client(TRUST, &["X-Forwarded-For: ::ffff:203.0.113.9"]), "203.0.113.9");
+}
+
+#[test]
+fn forwarded_is_spoken_where_it_is_chosen() {
+    let chosen = format!("{TRUST}\nheader = \"forwarded\"");
+    let fields = ["Forwarded: for=6.6.6.6, for=\"[2001:db8::1]:4711\";proto=https, for=10.1.1.1"];
+    assert_eq!(client(&chosen, &fields), "2001:db8::1");
+    assert_eq!(client(&chosen, &["X-Forwarded-For: 6.6.6.6"]), "127.0.0.1");
+    let request = seen("[client-ip]\nheader = \"forwarded\"", &["Forwarded: for=6.6.6.6"]);
+    assert_eq!(request.header("forwarded").as_deref(), Some("for=127.0.0.1;host=\"localhost\";proto=http"));
+}
+
+#[test]
+fn a_request_id_is_made_passed_on_answered_and_logged() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream, "");
+    let first = gateway.get("/first");
+    let id = first.header("x-request-id").expect("an answer carries it").to_owned();
+    assert!(id.len() >= 16, "{id}");
+    assert_eq!(upstream.request().all("x-request-id"), [&id]);
+    assert_eq!(gateway.logged("/first")["request_id"], id.as_str());
+    assert_ne!(gateway.get("/second").header("x-request-id"), Some(id.as_str()));
+}
+
+#[test]
+fn trace_context_passes_unchanged() {
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let request = seen("", &[&format!("traceparent: {parent}"), "tracestate: a=1,b=2"]);
+    assert_eq!((request.all("traceparent"), request.all("tracestate")), (vec![parent], vec!["a=1,b=2"]));
+}
+
+#[test]
+fn http_2_requests_reach_an_http_1_upstream_whole() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream, "");
+    let url = format!("http://{}/over?q=1", gateway.plain());
+    let arguments = [
+        "-sS",
+        "--http2-prior-knowledge",
+        "-H",
+        "Host: api.example.com",
+        "-H",
+        "Cookie: a=1",
+        "-H",
+        "Cookie: b=2",
+        &url,
+    ];
+    assert_eq!(stdout_of("curl", &arguments), "ok");
+    let request = upstream.request();
+    assert_eq!(request.line, "GET /over?q=1 HTTP/1.1");
+    assert_eq!(request.all("host"), ["api.example.com"]);
+    assert_eq!(request.all("via"), ["2 sluicegate"]);
+    assert_eq!(request.all("cookie"), ["a=1; b=2"], "RFC 9113, section 8.2.3: one line for HTTP/1.1");
+}
+
+#[test]
+fn the_host_may_be_the_server_s_own() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[upstream.u]\nservers = [\"http://{}\"]\nhost = \"server\"\n[[route]]\npath = \"/\"\nto = \"u\"",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.client().request("GET", "/", &["Host: api.example.com"], "").status, 200);
+    let request = upstream.request();
+    assert_eq!(request.all("host"), [upstream.addr().to_string()]);
+    assert_eq!(request.all("x-forwarded-host"), ["api.example.com"]);
+}
+
+#[test]
+fn a_rewrite_changes_the_path_and_keeps_the_query() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/v1/orders/{{id}}\"\nto = \"http://{0}\"\nrewrite = \"/orders/{{id}}/full\"\n\
+         [[route]]\npath = \"/files/{{*rest}}\"\nto = \"http://{0}\"\nrewrite = \"/{{rest}}\"",
+        upstream.addr()
+    ));
+    for (asked, forwarded) in [
+        ("/v1/orders/7?a=b", "/orders/7/full?a=b"),
+        ("/v1/orders/a%20b", "/orders/a%20b/full"),
+        ("/files/x/y?z", "/x/y?z"),
+        ("/files/", "/"),
+    ] {
+        assert_eq!(gateway.get(asked).status, 200, "{asked}");
+        assert_eq!(upstream.request().line, format!("GET {forwarded} HTTP/1.1"));
+    }
+}
+
+#[test]
+fn a_route_changes_headers_both_ways() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nServer: secret\r\nX-Kept: 1\r\nCache-Control: no-store\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nname = \"r\"\npath = \"/o/{{id}}\"\nto = \"http://{}\"\n\
+         headers = {{ set = {{ x-order = \"{{id}}\", x-from = \"{{ip}} {{route}} {{method}}\" }}, add = {{ x-tag = \"b\" }}, remove = [\"x-debug\"] }}\n\
+         response-headers = {{ set = {{ cache-control = \"private\" }}, add = {{ x-served = \"{{host}}\" }}, remove = [\"server\"] }}",
+        upstream.addr()
+    ));
+    let fields = ["X-Debug: 1", "X-Tag: a", "X-Order: forged", "Host: h.example"];
+    let answer = gateway.client().request("GET", "/o/42", &fields, "");
+    let request = upstream.request();
+    assert_eq!(request.all("x-order"), ["42"]);
+    assert_eq!(request.all("x-from"), ["127.0.0.1 r GET"]);
+    assert_eq!(request.all("x-tag"), ["a", "b"]);
+    assert_eq!(request.header("x-debug"), None);
+    assert_eq!((answer.header("server"), answer.header("x-kept")), (None, Some("1")));
+    assert_eq!(
+        (answer.header("cache-control"), answer.header("x-served")),
+        (Some("private"), Some("h.example"))
+    );
+}
+
+#[test]
+fn a_value_that_would_break_a_header_breaks_none() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/o/{{id}}\"\nto = \"http://{}\"\nheaders = {{ set = {{ x-order = \"{{id}}\" }} }}",
+        upstream.addr()
+    ));
+    let status = gateway.get("/o/a%0d%0aX-Evil:%201").status;
+    assert!(status == 200 || status == 400, "{status}");
+    if status == 200 {
+        assert_eq!(upstream.request().header("x-evil"), None);
+    }
+}
+
+#[test]
+fn servers_share_the_requests() {
+    for balance in ["p2c", "round-robin"] {
+        let servers = [Upstream::answering(named("a")), Upstream::answering(named("b"))];
+        let gateway = Gateway::start(&format!(
+            "workers = 1\n[upstream.u]\nservers = [\"http://{}\", \"http://{}\"]\nbalance = \"{balance}\"\n\
+             [[route]]\npath = \"/\"\nto = \"u\"",
+            servers[0].addr(),
+            servers[1].addr()
+        ));
+        let mut client = gateway.client();
+        let names: Vec<String> = (0..40).map(|_| client.get("/").text()).collect();
+        let share = names.iter().filter(|name| *name == "a").count();
+        // p2c draws among equals: less than 5 of 40 has odds of one to three million.
+        let expected = if balance == "p2c" { 5..=35 } else { 20..=20 };
+        assert!(expected.contains(&share), "{balance}: {share} of 40");
+    }
+}
+
+#[test]
+fn weights_are_shares() {
+    let servers = [Upstream::answering(named("a")), Upstream::answering(named("b"))];
+    let gateway = Gateway::start(&format!(
+        "workers = 1\n[upstream.u]\nservers = [{{ url = \"http://{}\", weight = 3 }}, \"http://{}\"]\n\
+         balance = \"round-robin\"\n[[route]]\npath = \"/\"\nto = \"u\"",
+        servers[0].addr(),
+        servers[1].addr()
+    ));
+    let mut client = gateway.client();
+    let share = (0..40).filter(|_| client.get("/").text() == "a").count();
+    assert_eq!(share, 30);
+}
+
+fn named(name: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}")
+}
+
+#[test]
+fn the_access_log_tells_the_whole_exchange() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nname = \"r\"\npath = \"/{{*rest}}\"\nto = \"http://{}\"\nlimit = \"10/m by ip\"",
+        upstream.addr()
+    ));
+    let answer = gateway.client().request("POST", "/a", &["Host: api.example.com"], "12345");
+    assert_eq!(answer.status, 200);
+    let line = gateway.logged("/a");
+    for (field, value) in [
+        ("listener", "plain"),
+        ("client", "127.0.0.1"),
+        ("method", "POST"),
+        ("host", "api.example.com"),
+        ("protocol", "HTTP/1.1"),
+        ("route", "r"),
+        ("upstream", &upstream.addr().to_string()),
+    ] {
+        assert_eq!(line[field], value, "{field} in {line}");
+    }
+    assert_eq!((line["status"].as_u64(), line["bytes_in"].as_u64()), (Some(200), Some(5)), "{line}");
+    assert_eq!(line["bytes_out"].as_u64(), Some(2), "{line}");
+    assert!(line["duration_us"].as_u64().is_some_and(|time| time > 0), "{line}");
+    let time = line["time"].as_str().unwrap_or_default();
+    assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
+    assert!(line["decision"].as_str().unwrap_or_default().contains("admitted"), "{line}");
+}

@@ -1,0 +1,16 @@
+//! gRPC: HTTP/2 on both sides, every kind of call, the status in the trailers.
+
+use crate::support::{Gateway, Python, python};
+
+#[test]
+fn a_grpc_client_talks_to_a_grpc_server() {
+    let server = Python::serve("grpc_server.py");
+    let gateway = Gateway::start(&format!(
+        "[upstream.echo-service]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"echo-service\"",
+        server.addr()
+    ));
+    assert_eq!(python::client("grpc_client.py", &[&gateway.plain().to_string()]), "called\n");
+    let line = gateway.logged("/test.Echo/Unary");
+    assert_eq!((line["status"].as_u64(), line["protocol"].as_str()), (Some(200), Some("HTTP/2.0")));
+}

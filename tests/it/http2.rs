@@ -1,0 +1,136 @@
+//! HTTP/2 from a client: over TLS by ALPN, in the clear by prior knowledge; what several workers share.
+
+use std::collections::HashMap;
+
+use crate::support::h2::Connection;
+use crate::support::{Directory, Gateway, Nginx, Upstream, heavy, stdout_of, tls};
+
+/// A gateway with a listener `plain` and one `tls`, everything forwarded to this address.
+fn before(upstream: std::net::SocketAddr, more: &str) -> Gateway {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let config = format!(
+        "{more}\n[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
+         certs = [{{ cert = \"{0}.pem\", key = \"{0}.key\" }}]\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{upstream}\"",
+        directory.join("a").display()
+    );
+    Gateway::start_in(directory, &config)
+}
+
+#[test]
+fn curl_agrees_on_http_2_over_tls() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let url = format!("https://{}/tls", gateway.listener("tls"));
+    let arguments = ["-sSk", "--http2", "-w", " %{http_version} %{http_code}", &url];
+    assert_eq!(stdout_of("curl", &arguments), "ok 2 200");
+    assert_eq!(upstream.request().line, "GET /tls HTTP/1.1");
+    assert_eq!(gateway.logged("/tls")["protocol"], "HTTP/2.0");
+}
+
+#[test]
+fn curl_without_http_2_is_served_http_1_1_over_tls() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let url = format!("https://{}/tls", gateway.listener("tls"));
+    let arguments = ["-sSk", "--http1.1", "-w", " %{http_version} %{http_code}", &url];
+    assert_eq!(stdout_of("curl", &arguments), "ok 1.1 200");
+}
+
+#[test]
+fn the_protocol_is_what_both_sides_have_first() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let agreed = |offer: &[&str]| {
+        let stream = tls::connect(gateway.listener("tls"), "localhost", offer).ok()?;
+        stream.conn.alpn_protocol().map(crate::support::text)
+    };
+    assert_eq!(agreed(&["h2", "http/1.1"]).as_deref(), Some("h2"));
+    assert_eq!(agreed(&["http/1.1"]).as_deref(), Some("http/1.1"));
+    assert_eq!(agreed(&[]), None);
+}
+
+#[test]
+fn prior_knowledge_works_in_the_clear() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let url = format!("http://{}/clear", gateway.plain());
+    let arguments = ["-sS", "--http2-prior-knowledge", "-w", " %{http_version} %{http_code}", &url];
+    assert_eq!(stdout_of("curl", &arguments), "ok 2 200");
+    let listing = stdout_of("nghttp", &["-nv", &url]);
+    assert!(listing.contains(":status: 200"), "{listing}");
+}
+
+#[test]
+fn a_listener_speaks_only_what_it_is_told_to() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\nhttp = [\"http/1.1\"]\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.get("/").status, 200);
+    let url = format!("http://{}/", gateway.plain());
+    let output = crate::support::run("curl", &["-sS", "--http2-prior-knowledge", &url]);
+    assert!(!output.status.success());
+}
+
+#[test]
+fn bodies_pass_both_ways_over_http_2() {
+    let upstream = Upstream::replying(|request| {
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len()).into_bytes();
+        answer.extend(&request.body);
+        answer
+    });
+    let gateway = before(upstream.addr(), "");
+    let mut client = Connection::open(gateway.plain());
+    client.request(1, "POST", "/a", false);
+    client.data(1, b"hello ", false);
+    client.data(1, b"world", true);
+    client.request(3, "POST", "/b", false);
+    client.data(3, &[b'x'; 10_000], true);
+    assert_eq!(client.answer(1), b"hello world");
+    assert_eq!(client.answer(3), [b'x'; 10_000]);
+}
+
+#[test]
+fn h2load_has_no_failure() {
+    let _alone = heavy();
+    let nginx = Nginx::start("location / { return 200 \"hello from nginx\"; }");
+    let gateway = before(nginx.addr(), "");
+    for url in [format!("https://{}/", gateway.listener("tls")), format!("http://{}/", gateway.plain())] {
+        let report = stdout_of("h2load", &["-n", "5000", "-c", "8", "-m", "16", &url]);
+        assert!(report.contains("5000 succeeded, 0 failed, 0 errored, 0 timeout"), "{report}");
+        assert!(report.contains("status codes: 5000 2xx"), "{report}");
+    }
+}
+
+#[test]
+fn both_workers_serve_eight_connections() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "workers = 2");
+    // The kernel spreads connections by a hash: that all eight meet one worker has odds of 1 to 127.
+    // Three times in a row it has odds of 1 to two million.
+    for _ in 0..3 {
+        let mut connections: Vec<_> = (0..8).map(|_| Connection::open(gateway.plain())).collect();
+        for connection in &mut connections {
+            for stream in [1, 3, 5] {
+                connection.request(stream, "GET", "/", true);
+                assert_eq!(connection.answer(stream), b"ok");
+            }
+        }
+        let served = requests_by_worker(&gateway);
+        assert_eq!(served.len(), 2, "{served:?}");
+        if served.values().all(|count| *count > 0) {
+            return;
+        }
+    }
+    panic!("one worker served everything: {:?}", requests_by_worker(&gateway));
+}
+
+fn requests_by_worker(gateway: &Gateway) -> HashMap<&'static str, u64> {
+    let count = |label: &str| gateway.metric("sluicegate_worker_requests_total", &[label]) as u64;
+    HashMap::from([("0", count("worker=\"0\"")), ("1", count("worker=\"1\""))])
+}

@@ -1,0 +1,237 @@
+//! The gateway under test: its process, its configuration, what it says of itself.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use serde_json::Value;
+
+use super::{Client, Directory, Response, end, eventually, get, signal};
+
+/// A running gateway. It is stopped when the test ends.
+pub struct Gateway {
+    child: Child,
+    directory: Directory,
+    addresses: HashMap<String, SocketAddr>,
+    stderr: Arc<Mutex<Vec<String>>>,
+}
+
+impl Gateway {
+    /// Starts one and waits until it is ready.
+    ///
+    /// What a test does not write itself is added: a listener `plain`, the admin, an access log, a quick stop.
+    pub fn start(config: &str) -> Gateway {
+        Gateway::start_in(Directory::new(), config)
+    }
+
+    /// Starts one whose files are in this directory already.
+    pub fn start_in(directory: Directory, config: &str) -> Gateway {
+        let file = directory.write("gateway.toml", complete(config, &directory));
+        let mut child = binary()
+            .args(["run", "--config"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary under test can be started");
+        let pipe = child.stderr.take().expect("it was asked for");
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&stderr);
+        thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).push(super::text(&line));
+            }
+        });
+        let mut gateway = Gateway { child, directory, addresses: HashMap::new(), stderr };
+        eventually("the gateway is ready", || {
+            let lines = gateway.stderr();
+            if let Ok(Some(status)) = gateway.child.try_wait() {
+                panic!("the gateway ended with {status}:\n{}", lines.join("\n"));
+            }
+            lines.iter().any(|line| line == "sluicegate: ready").then_some(())
+        });
+        gateway.addresses = gateway.stderr().iter().filter_map(|line| address(line)).collect();
+        gateway
+    }
+
+    /// The address of the listener `plain`.
+    pub fn plain(&self) -> SocketAddr {
+        self.listener("plain")
+    }
+
+    /// The address of a listener.
+    pub fn listener(&self, name: &str) -> SocketAddr {
+        *self.addresses.get(name).unwrap_or_else(|| panic!("no address of {name} in {:?}", self.stderr()))
+    }
+
+    /// A connection to the listener `plain`.
+    pub fn client(&self) -> Client {
+        Client::connect(self.plain())
+    }
+
+    /// One GET at the listener `plain`.
+    pub fn get(&self, target: &str) -> Response {
+        get(self.plain(), target)
+    }
+
+    /// One GET at the admin listener.
+    pub fn admin(&self, target: &str) -> Response {
+        get(self.listener("admin"), target)
+    }
+
+    /// The sum of all samples of a metric whose labels hold every one of `labels` (`route="a"`).
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let page = self.admin("/metrics").text();
+        page.lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter(|(series, _)| series.split('{').next() == Some(name))
+            .filter(|(series, _)| labels.iter().all(|label| series.contains(label)))
+            .map(|(_, value)| value.parse::<f64>().expect("a sample ends with its value"))
+            .sum()
+    }
+
+    /// The access-log line of the first request whose path is this.
+    pub fn logged(&self, path: &str) -> Value {
+        eventually(&format!("a line about {path} in the access log"), || {
+            self.access_log().into_iter().find(|line| line["path"] == path)
+        })
+    }
+
+    /// The first line of the access log that this holds for.
+    pub fn logged_where(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("a line with {what} in the access log"), || {
+            self.access_log().into_iter().find(&holds)
+        })
+    }
+
+    /// Every line of the access log so far; panics where one is not JSON.
+    pub fn access_log(&self) -> Vec<Value> {
+        let content = fs::read(self.directory.join("access.log")).unwrap_or_default();
+        let whole = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines = content[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let parse = |line| {
+            serde_json::from_slice(line).unwrap_or_else(|error| panic!("{error} in {}", super::text(line)))
+        };
+        lines.map(parse).collect()
+    }
+
+    /// The access log's bytes.
+    pub fn access_log_bytes(&self) -> Vec<u8> {
+        fs::read(self.directory.join("access.log")).unwrap_or_default()
+    }
+
+    /// What it printed on standard error so far.
+    pub fn stderr(&self) -> Vec<String> {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the configuration, sends SIGHUP and waits until the reload has succeeded.
+    pub fn reload(&self, config: &str) {
+        self.reload_to(config, "succeeded");
+    }
+
+    /// The same with a configuration that must be refused.
+    pub fn reload_refused(&self, config: &str) {
+        self.reload_to(config, "failed");
+    }
+
+    fn reload_to(&self, config: &str, result: &str) {
+        let (good, bad) = (self.reloads("succeeded"), self.reloads("failed"));
+        self.directory.write("gateway.toml", complete(config, &self.directory));
+        self.signal("HUP");
+        eventually(&format!("the reload has {result}"), || {
+            let (is_good, is_bad) = (self.reloads("succeeded") > good, self.reloads("failed") > bad);
+            assert!(
+                !(if result == "succeeded" { is_bad } else { is_good }),
+                "not {result}: {:?}",
+                self.stderr()
+            );
+            (is_good || is_bad).then_some(())
+        });
+    }
+
+    /// Reloads so far that ended so: `succeeded` or `failed`.
+    pub fn reloads(&self, result: &str) -> f64 {
+        self.metric("sluicegate_config_reloads_total", &[&format!("result=\"{result}\"")])
+    }
+
+    /// Sends a signal by its name: `HUP`, `TERM`.
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        eventually("the gateway ends", || self.child.try_wait().expect("it is a child of ours"))
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is a child of ours").is_none()
+    }
+
+    /// The most memory it ever had resident, KiB.
+    pub fn memory_peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+        line.trim().trim_end_matches(" kB").parse().expect("a number of kB")
+    }
+
+    /// The path of a file in its directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Writes a file in its directory, in one step.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        self.directory.write(name, content)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the gateway said:\n{}", self.stderr().join("\n"));
+        }
+        end(&mut self.child);
+    }
+}
+
+/// The binary under test, to be given arguments.
+pub fn binary() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+}
+
+/// The configuration with what every test needs and this one has not written.
+pub fn complete(config: &str, directory: &Directory) -> String {
+    let mut whole = format!("{config}\n");
+    if !config.contains("[listener.") {
+        whole.push_str("[listener.plain]\nbind = \"127.0.0.1:0\"\n");
+    }
+    if !config.contains("[admin]") && !config.contains("admin = false") {
+        whole.push_str("[admin]\nbind = \"127.0.0.1:0\"\n");
+    }
+    if !config.contains("[log]") {
+        let log = directory.join("access.log");
+        whole.push_str(&format!("[log]\naccess = {{ to = {:?} }}\n", log.display().to_string()));
+    }
+    if !config.contains("[shutdown]") {
+        whole.push_str("[shutdown]\nready-delay = \"0s\"\ndrain = \"5s\"\n");
+    }
+    whole
+}
+
+/// `sluicegate: listener "plain" on http://127.0.0.1:41234` as a name and an address.
+fn address(line: &str) -> Option<(String, SocketAddr)> {
+    let (who, url) = line.strip_prefix("sluicegate: ")?.split_once(" on ")?;
+    let (_, address) = url.split_once("://")?;
+    let name = who.strip_prefix("listener ").map_or(who, |name| name.trim_matches('"'));
+    Some((name.to_owned(), address.trim_end_matches('/').parse().ok()?))
+}

@@ -1,0 +1,113 @@
+//! Certificates for a test and a TLS client that shows what the server presented.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
+    SupportedProtocolVersion,
+};
+
+use super::{Directory, PATIENCE};
+
+/// A TLS connection of a client.
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A self-signed certificate as the two files of a pair: `NAME.pem` and `NAME.key`.
+///
+/// Returns the certificate as the handshake shows it.
+pub fn certify(directory: &Directory, name: &str, hosts: &[&str]) -> Vec<u8> {
+    let (cert, key, der) = pair(hosts);
+    directory.write(&format!("{name}.pem"), cert);
+    directory.write(&format!("{name}.key"), key);
+    der
+}
+
+/// A self-signed certificate: PEM, the key's PEM, DER.
+pub fn pair(hosts: &[&str]) -> (String, String, Vec<u8>) {
+    let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(hosts).expect("these are names");
+    (made.cert.pem(), made.signing_key.serialize_pem(), made.cert.der().to_vec())
+}
+
+/// Connects, offers these protocols, and finishes the handshake.
+pub fn connect(addr: SocketAddr, host: &str, alpn: &[&str]) -> io::Result<Stream> {
+    resume(addr, host, &session(alpn, rustls::ALL_VERSIONS))
+}
+
+/// What a client remembers between connections, and what it offers.
+pub fn session(alpn: &[&str], versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .expect("the provider speaks them")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+/// Connects with what a client remembers and finishes the handshake.
+pub fn resume(addr: SocketAddr, host: &str, session: &Arc<ClientConfig>) -> io::Result<Stream> {
+    let name = ServerName::try_from(host.to_owned()).expect("a host name");
+    let session = ClientConnection::new(Arc::clone(session), name).expect("the configuration is whole");
+    let socket = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = StreamOwned::new(session, socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+/// The certificate a server presents for a host.
+pub fn presented(addr: SocketAddr, host: &str) -> Vec<u8> {
+    let stream = connect(addr, host, &[]).expect("the handshake succeeds");
+    let chain = stream.conn.peer_certificates().expect("a server has a certificate");
+    chain[0].to_vec()
+}
+
+/// Takes any certificate: the tests compare it themselves.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _chain: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

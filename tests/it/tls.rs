@@ -1,0 +1,173 @@
+//! TLS at a listener: which certificate, which versions, resumption, and files that change.
+
+use rustls::HandshakeKind;
+
+use crate::support::{Client, Directory, Gateway, eventually, run, tls};
+
+/// A listener `tls` with these pairs, in order; every route answers `ok`.
+fn config(directory: &Directory, pairs: &[&str]) -> String {
+    let pairs: Vec<String> = pairs
+        .iter()
+        .map(|name| {
+            let file = directory.join(name).display().to_string();
+            format!("{{ cert = \"{file}.pem\", key = \"{file}.key\" }}")
+        })
+        .collect();
+    format!(
+        "[listener.tls]\nbind = \"127.0.0.1:0\"\ncerts = [{}]\n\
+         [[route]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200, body = \"ok\" }}\n",
+        pairs.join(", ")
+    )
+}
+
+#[test]
+fn the_certificate_is_chosen_by_the_name_the_client_asks_for() {
+    let directory = Directory::new();
+    let first = tls::certify(&directory, "first", &["first.example.com"]);
+    let exact = tls::certify(&directory, "exact", &["api.example.com"]);
+    let wild = tls::certify(&directory, "wild", &["*.example.com"]);
+    let text = config(&directory, &["first", "wild", "exact"]);
+    let gateway = Gateway::start_in(directory, &text);
+    for (host, expected) in [
+        ("first.example.com", &first),
+        ("api.example.com", &exact),
+        ("API.example.com", &exact),
+        ("www.example.com", &wild),
+        ("deep.www.example.com", &first),
+        ("example.com", &first),
+        ("elsewhere.org", &first),
+        ("127.0.0.1", &first),
+    ] {
+        assert!(tls::presented(gateway.listener("tls"), host) == *expected, "{host}");
+    }
+}
+
+#[test]
+fn only_tls_1_2_and_1_3_are_spoken() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let addr = gateway.listener("tls");
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut client = Client::over(
+            tls::resume(addr, "localhost", &tls::session(&[], &[version])).expect("it is spoken"),
+        );
+        assert_eq!(client.get("/").text(), "ok");
+    }
+    let url = format!("https://{addr}/");
+    for (version, works) in [("1.0", false), ("1.1", false), ("1.2", true), ("1.3", true)] {
+        let least = format!("--tlsv{version}");
+        // Security level 0 lets curl itself offer the old versions.
+        let arguments = ["-sSk", &least, "--tls-max", version, "--ciphers", "DEFAULT@SECLEVEL=0", &url];
+        assert_eq!(run("curl", &arguments).status.success(), works, "{version}");
+    }
+}
+
+#[test]
+fn sessions_are_resumed_at_every_worker() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = format!("workers = 2\n{}", config(&directory, &["a"]));
+    let gateway = Gateway::start_in(directory, &text);
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let session = tls::session(&[], &[version]);
+        let mut kinds = Vec::new();
+        for _ in 0..12 {
+            let mut stream =
+                tls::resume(gateway.listener("tls"), "localhost", &session).expect("it is spoken");
+            kinds.push(stream.conn.handshake_kind());
+            // Tickets of TLS 1.3 come behind the handshake: an answer is read so that they are.
+            assert_eq!(Client::over(&mut stream).get("/").text(), "ok");
+        }
+        assert_eq!(kinds[0], Some(HandshakeKind::Full));
+        assert!(
+            kinds[1..].iter().all(|kind| *kind == Some(HandshakeKind::Resumed)),
+            "{version:?}: {kinds:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_tls_is_closed_and_counted() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let mut client = Client::connect(gateway.listener("tls"));
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").rest();
+    eventually("the failure is counted", || {
+        (gateway.metric("sluicegate_handshake_failures_total", &["listener=\"tls\""]) == 1.0).then_some(())
+    });
+}
+
+#[test]
+fn a_changed_certificate_is_served_without_being_told() {
+    let directory = Directory::new();
+    let old = tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let addr = gateway.listener("tls");
+    assert!(tls::presented(addr, "localhost") == old);
+    let mut kept = Client::over(tls::connect(addr, "localhost", &[]).expect("it is served"));
+    let (cert, key, new) = tls::pair(&["localhost"]);
+    gateway.write("a.pem", cert);
+    gateway.write("a.key", key);
+    eventually("the new certificate", || (tls::presented(addr, "localhost") == new).then_some(()));
+    assert_eq!(kept.get("/").text(), "ok", "connections go on");
+}
+
+#[test]
+fn a_broken_pair_keeps_the_old_one() {
+    let directory = Directory::new();
+    let old = tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let addr = gateway.listener("tls");
+    let (_, foreign_key, _) = tls::pair(&["localhost"]);
+    gateway.write("a.key", foreign_key);
+    gateway.reload_refused(&text);
+    assert!(tls::presented(addr, "localhost") == old, "a key of another certificate");
+    gateway.write("a.pem", "-----BEGIN CERTIFICATE-----\nhalf");
+    gateway.reload_refused(&text);
+    assert!(tls::presented(addr, "localhost") == old, "half a file");
+    assert!(gateway.stderr().iter().any(|line| line.contains("a.pem")), "{:?}", gateway.stderr());
+    let (cert, key, new) = tls::pair(&["localhost"]);
+    gateway.write("a.pem", cert);
+    gateway.write("a.key", key);
+    gateway.reload(&text);
+    assert!(tls::presented(addr, "localhost") == new);
+}
+
+#[test]
+fn a_self_signed_pair_is_made_on_the_first_start() {
+    let directory = Directory::new();
+    let file = directory.join("made").display().to_string();
+    let text = format!(
+        "[listener.tls]\nbind = \"127.0.0.1:0\"\n\
+         certs = [{{ cert = \"{file}.pem\", key = \"{file}.key\", self-signed = true }}]\n\
+         [[route]]\npath = \"/\"\nrespond = {{ status = 200, body = \"ok\" }}\n"
+    );
+    let gateway = Gateway::start_in(directory, &text);
+    let first = tls::presented(gateway.listener("tls"), "localhost");
+    let url = format!("https://localhost:{}/", gateway.listener("tls").port());
+    let output =
+        run("curl", &["-sS", "--cacert", &format!("{file}.pem"), "--resolve", "localhost::127.0.0.1", &url]);
+    assert!(output.status.success(), "{}", crate::support::text(&output.stderr));
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(gateway.file("made.key")).expect("it was made").permissions(),
+    );
+    assert_eq!(mode & 0o077, 0, "the key is for its owner alone");
+    gateway.reload(&text);
+    assert!(tls::presented(gateway.listener("tls"), "localhost") == first, "it is made once");
+}
+
+#[test]
+fn the_end_of_a_certificate_can_be_watched() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let end = gateway.metric("sluicegate_certificate_expiry_timestamp_seconds", &["listener=\"tls\""]);
+    assert!(end > 1.7e9, "{end}");
+}

@@ -1,0 +1,75 @@
+//! Protocol upgrades: WebSocket through the gateway, and what is not switched.
+
+use crate::support::upstream::receive;
+use crate::support::{Client, Gateway, Python, Upstream, python};
+
+const UPGRADE: &[&str] = &[
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+];
+
+#[test]
+fn a_websocket_client_talks_to_a_websocket_server() {
+    let server = Python::serve("websocket_server.py");
+    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", server.addr()));
+    let url = format!("ws://{}/ws", gateway.plain());
+    assert_eq!(python::client("websocket_client.py", &[&url]), "echoed\n");
+    assert_eq!(gateway.logged("/ws")["status"], 101);
+}
+
+#[test]
+fn bytes_pass_both_ways_after_101_and_the_end_too() {
+    let upstream = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        let Some(request) = receive(&mut peer) else { return };
+        assert_eq!(request.header("upgrade").as_deref(), Some("websocket"));
+        // The first bytes of the new protocol may come in the packet of the answer.
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
+        );
+        let question = peer.bytes(4);
+        peer.send(question);
+    });
+    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", upstream.addr()));
+    let mut client = gateway.client();
+    let answer = client.request("GET", "/ws", UPGRADE, "");
+    assert_eq!((answer.status, answer.header("upgrade")), (101, Some("websocket")));
+    assert_eq!(client.bytes(5), b"hello");
+    client.send("ping");
+    assert_eq!(client.bytes(4), b"ping");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn an_upstream_that_does_not_switch_answers_as_usual() {
+    let upstream = Upstream::answering("HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno");
+    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", upstream.addr()));
+    let mut client = gateway.client();
+    assert_eq!(client.request("GET", "/ws", UPGRADE, "").status, 426);
+    assert_eq!(client.get("/ws").status, 426);
+}
+
+#[test]
+fn a_route_without_upgrade_forwards_none() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = false",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.client().request("GET", "/ws", UPGRADE, "").status, 200);
+    let request = upstream.request();
+    assert_eq!((request.header("upgrade"), request.header("connection")), (None, None));
+}
+
+#[test]
+fn http_2_in_the_clear_is_not_switched_to() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!("[[route]]\npath = \"/\"\nto = \"http://{}\"", upstream.addr()));
+    let fields =
+        ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"];
+    assert_eq!(gateway.client().request("GET", "/", &fields, "").status, 200);
+    let request = upstream.request();
+    assert_eq!((request.header("upgrade"), request.header("http2-settings")), (None, None));
+}
