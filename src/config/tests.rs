@@ -62,6 +62,10 @@ fn each_says(cases: &[Wrong]) {
     assert!(failures.is_empty(), "{failures}");
 }
 
+const PATH_SEGMENT: &str =
+    "an empty segment never matches: slashes of a request are merged before it is routed";
+const HOST_STAR: &str = "`*` stands for whole labels in front: `*.example.com`";
+
 /// A file with every key there is.
 const FULL: &str = r#"
 workers = 2
@@ -125,7 +129,7 @@ limit = ["search", "100/m burst 20 by ip", "login", "5/d by consumer"]
 to = "orders"
 rewrite = "/orders/{id}"
 headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, add = { via = ["a", "b"] }, remove = ["x-debug"] }
-response-headers = { set = { x-cost = "$${cost}" } }
+response-headers = { set = { x-cost = "$${tenant}" } }
 max-body = "1GiB"
 upgrade = false
 
@@ -229,7 +233,7 @@ fn every_key_is_read() {
     assert_eq!(route.limits, ["search", "route:orders", "login", "route:orders#2"]);
     assert_eq!(route.request_headers.add.len(), 2);
     assert_eq!(route.request_headers.set[1].1, "Basic hunter2");
-    assert_eq!(route.response_headers.set[0].1, "${cost}");
+    assert_eq!(route.response_headers.set[0].1, "${tenant}");
     assert_eq!(config.routes[4].name, "old.example.com/{*rest}");
 }
 
@@ -674,9 +678,9 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nlimit = \"100/m brust 20\"",
-            "`brust` has no place here",
+            "`brust` is not expected here",
             "3:16",
-            "`100/m burst 20 by ip`",
+            "after the period come `burst` and a number",
         ),
         (
             "[[route]]\nto = \"echo\"\nlimit = \"per-tenant\"",
@@ -749,6 +753,41 @@ fn routes_are_checked() {
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
     ]);
+}
+
+#[test]
+fn what_is_wrong_together_is_checked() {
+    each_says(&[
+        ("[[route]]\nto = \"echo\"\npath = \"//a\"", PATH_SEGMENT, "3:8", ""),
+        ("[[route]]\nto = \"echo\"\nhost = [\"a\", \"b.*\"]", HOST_STAR, "3:14", ""),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/{id}\"\nheaders = { set = { x-a = \"{di}\" } }",
+            "nothing is called `di` here",
+            "4:19",
+            "",
+        ),
+        (
+            "[policy.a]\nby = [\"ip\"]\nlimit = \"5/s\"\ncost = { default = 6 }",
+            "a request of 6 units is never admitted by a window that holds 5",
+            "4:20",
+            "",
+        ),
+        (
+            "[policy.a]\nby = [\"ip\", \"param:id\"]\nlimit = \"5/s\"\n[[route]]\nto = \"echo\"\nlimit = \"a\"",
+            "no route with this policy has a parameter `id` in its path",
+            "2:13",
+            "",
+        ),
+    ]);
+    let said = said(
+        "[[route]]\nname = \"a\"\npath = \"/{x}\"\nto = \"echo\"\n[[route]]\nname = \"b\"\npath = \"/{y}\"\nto = \"echo\"",
+    );
+    assert!(
+        said.starts_with("error: route `a` matches the same requests just as specifically; give"),
+        "{said}"
+    );
+    let places: Vec<_> = said.lines().filter(|line| line.contains("gateway.toml:")).collect();
+    assert_eq!(places, [" --> gateway.toml:7:8", " ::: gateway.toml:3:8"], "{said}");
 }
 
 #[test]
