@@ -192,7 +192,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// Every finding, an empty line between two; at most [`FINDINGS_SHOWN_MAX`].
+    /// Every finding, an empty line between two; at most `FINDINGS_SHOWN_MAX`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, finding) in self.findings.iter().take(FINDINGS_SHOWN_MAX).enumerate() {
             if index > 0 {
