@@ -8,6 +8,7 @@ pub mod definition;
 pub mod error;
 pub mod host;
 pub mod key;
+pub mod literals;
 pub mod method;
 pub mod pattern;
 pub mod percent;
