@@ -15,7 +15,7 @@ use super::pattern::Pattern;
 use super::route::{Action, HeaderMatch, Route};
 use super::table::{Table, join_items, precedence};
 use super::template::{HeaderTemplate, Rewrite};
-use super::tree::Tree;
+use super::tree::{ANY_HOST, Tree};
 use crate::limit::{Algorithm, Quota};
 
 /// What a table needs beside the definitions.
@@ -477,10 +477,12 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
     let (mut hosts, mut tree) = (Hosts::default(), Tree::default());
     for route in routes.iter().flatten() {
         let number = u32::try_from(route.index).expect("at most ROUTES_MAX routes, checked first");
-        let any = route.hosts.is_empty().then_some(None);
-        for host in route.hosts.iter().map(Some).chain(any) {
+        if route.hosts.is_empty() {
+            tree.insert(ANY_HOST, &route.pattern, number);
+        }
+        for host in &route.hosts {
             let root = hosts.root(host, || tree.plant());
-            tree.insert(root, &route.pattern, number);
+            tree.insert(root.get(), &route.pattern, number);
         }
     }
     (hosts, tree)

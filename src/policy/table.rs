@@ -6,6 +6,7 @@
 //! nothing; where it would have to, the table does not compile.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -15,7 +16,7 @@ use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
 use super::route::Route;
-use super::tree::Tree;
+use super::tree::{ANY_HOST, Tree};
 use crate::limit::Charge;
 
 /// Routes and policies, ready for requests.
@@ -100,7 +101,7 @@ impl Table {
     /// # Errors
     /// Where there is none.
     pub fn find<'t, 'r>(&'t self, facts: &Facts<'r, '_>) -> Result<Found<'t, 'r>, NotFound> {
-        for root in self.hosts.roots(facts.host) {
+        for root in self.roots(facts.host) {
             if let Some(route) = self.tree.walk(root, facts.path, |leaf| self.pick(leaf, facts)) {
                 return Ok(Found { route, params: Params::new(&route.pattern, facts.path) });
             }
@@ -163,9 +164,14 @@ impl Table {
         by_get
     }
 
+    /// The roots of the trees that may answer, the most specific host first.
+    fn roots(&self, host: &str) -> impl Iterator<Item = u32> {
+        self.hosts.roots(host).map(NonZeroU32::get).chain([ANY_HOST])
+    }
+
     fn refusal(&self, facts: &Facts<'_, '_>) -> NotFound {
         let mut allow = BTreeSet::new();
-        for root in self.hosts.roots(facts.host) {
+        for root in self.roots(facts.host) {
             self.tree.walk(root, facts.path, |leaf| {
                 let routes = leaf.iter().map(|&index| &self.routes[index as usize]);
                 for route in routes.filter(|route| route.asks_for(facts)) {

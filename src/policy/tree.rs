@@ -16,14 +16,13 @@ use smallvec::SmallVec;
 use super::literals::Literals;
 use super::pattern::{FIRST, Pattern, Segment, is_end, split};
 
-/// The tree; each host has a root of its own in it.
-#[derive(Clone, Debug, Default)]
+/// The tree; each host has a root of its own in it, and node 0 is the root of any host.
+#[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
     literals: Literals,
 }
 
-/// Children are indices of nodes; no child is node 0, which is a root.
 #[derive(Clone, Debug, Default)]
 struct Node {
     param: Option<NonZeroU32>,
@@ -33,12 +32,21 @@ struct Node {
     routes: SmallVec<[u32; 4]>,
 }
 
+/// The root of routes that answer to any host.
+pub const ANY_HOST: u32 = 0;
+
 /// A node still to be visited, and the place in the path it is to be visited with.
 type Step = (u32, usize);
 
+impl Default for Tree {
+    fn default() -> Self {
+        Tree { nodes: vec![Node::default()], literals: Literals::default() }
+    }
+}
+
 impl Tree {
     /// A new root.
-    pub fn plant(&mut self) -> u32 {
+    pub fn plant(&mut self) -> NonZeroU32 {
         self.push()
     }
 
@@ -101,7 +109,7 @@ impl Tree {
         if let Some(child) = known {
             return child.get();
         }
-        let child = NonZeroU32::new(self.push()).expect("node 0 is the root this child is under");
+        let child = self.push();
         let node = &mut self.nodes[parent as usize];
         match segment {
             Segment::Literal(text) => {
@@ -114,8 +122,9 @@ impl Tree {
         child.get()
     }
 
-    fn push(&mut self) -> u32 {
-        let index = u32::try_from(self.nodes.len()).expect("four billion nodes exceed any memory");
+    fn push(&mut self) -> NonZeroU32 {
+        let index = u32::try_from(self.nodes.len()).ok().and_then(NonZeroU32::new);
+        let index = index.expect("node 0 is there from the start, and four billion nodes exceed any memory");
         self.nodes.push(Node::default());
         index
     }
