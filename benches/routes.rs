@@ -1,8 +1,8 @@
 //! Finding a route among 10 and among 10,000, and making a request's keys.
 //!
 //! `cargo bench --bench routes`. What counts is the comparison within a shape: a table of 10,000
-//! routes is to answer as fast as one of 10. Where traffic goes to 10 of the 10,000 it does; where it goes over
-//! all of them in turn, a table also pays for what does not fit the caches, as it would in service.
+//! routes is to answer as fast as one of 10. Where traffic goes to 10 of the 10,000 it does; where it goes
+//! over all of them in turn, a table also pays for what does not fit the caches, as it would in service.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -101,7 +101,8 @@ fn finding(criterion: &mut Criterion) {
             group.bench_function(
                 BenchmarkId::new(shape.name, format!("{count} routes, {asked} asked for")),
                 |bencher| {
-                    // A request has just been read when it is routed, so its bytes are in the cache; the table's need not be.
+                    // A request has just been read when it is routed, so its bytes are in the cache; the
+                    // table's need not be.
                     let find = |(host, path): &mut (String, String)| {
                         let found = table.find(&facts(host, path, &headers, &identity));
                         black_box(found.expect("every request has its route").route.index)

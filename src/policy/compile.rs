@@ -448,8 +448,9 @@ fn check_names<'d>(names: impl Iterator<Item = &'d str>, mut wrong: impl FnMut(u
     }
 }
 
-/// A dimension `param:x` must be a parameter of at least one route that uses the policy; where another has none,
-/// the policy's `missing` says what happens. Says nothing of a policy with a route that did not compile.
+/// A dimension `param:x` must be a parameter of at least one route that uses the policy; where another has
+/// none, the policy's `missing` says what happens. Says nothing of a policy with a route that did not
+/// compile.
 fn check_params(
     routes: &[definition::Route],
     policies: &[definition::Policy],
@@ -488,8 +489,9 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
     (hosts, tree)
 }
 
-/// Two routes of one leaf tie where some request satisfies both, neither is more specific by its method or number
-/// of headers, and no third route is more specific for all those requests. Each route is reported once.
+/// Two routes of one leaf tie where some request satisfies both, neither is more specific by its method or
+/// number of headers, and no third route is more specific for all those requests. Each route is reported
+/// once.
 fn check_ties(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
     let mut reported = HashSet::new();
     for leaf in tree.leaves() {

@@ -1,8 +1,9 @@
 //! The literal children of all nodes of a tree, in one hash table: (parent, text) to child.
 //!
 //! A found child costs two cache lines, its slot and its text, and texts that many parents share are stored
-//! once. Open addressing, linear probing, at most half full. The hash is fast, not keyed: what is in the table
-//! is the operator's, so a client can neither fill it nor lengthen a probe beyond the longest run that is there.
+//! once. Open addressing, linear probing, at most half full. The hash is fast, not keyed: what is in the
+//! table is the operator's, so a client can neither fill it nor lengthen a probe beyond the longest run that
+//! is there.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -107,7 +108,8 @@ fn hash(parent: u32, text: &str) -> u64 {
     mix(state ^ last)
 }
 
-/// The upper and lower half of a product depend on every bit of the factors (2^64 divided by the golden ratio).
+/// The upper and lower half of a product depend on every bit of the factors (2^64 divided by the golden
+/// ratio).
 fn mix(word: u64) -> u64 {
     let product = u128::from(word ^ 0x2545_f491_4f6c_dd1d) * 0x9e37_79b9_7f4a_7c15;
     (product >> 64) as u64 ^ product as u64

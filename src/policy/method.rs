@@ -1,5 +1,5 @@
-//! Sets of methods. HEAD goes wherever GET goes unless it is listed itself, as nginx and Caddy have it, so that
-//! it neither gets a 405 nor past a limit on GET. OPTIONS is a method like any other.
+//! Sets of methods. HEAD goes wherever GET goes unless it is listed itself, as nginx and Caddy have it, so
+//! that it neither gets a 405 nor past a limit on GET. OPTIONS is a method like any other.
 
 use http::Method;
 use smallvec::SmallVec;

@@ -1,9 +1,9 @@
 //! The compiled table: which route answers a request, why not another, and what it is charged.
 //!
-//! Of the routes that match a request the most specific wins: by host (an exact one, then the longest wildcard,
-//! then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by method (listed,
-//! HEAD by GET, any), then by how many headers it asks for. The order in which routes were written decides
-//! nothing; where it would have to, the table does not compile.
+//! Of the routes that match a request the most specific wins: by host (an exact one, then the longest
+//! wildcard, then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by
+//! method (listed, HEAD by GET, any), then by how many headers it asks for. The order in which routes were
+//! written decides nothing; where it would have to, the table does not compile.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -135,8 +135,8 @@ impl Table {
         Ok(())
     }
 
-    /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request of
-    /// this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
+    /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request
+    /// of this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
     /// beforehand for the usual case that all policies of the route apply.
     pub fn rate_limit_policy(&self, route: &Route, charges: &[Charge]) -> Option<HeaderValue> {
         if charges.len() == route.windows {
@@ -148,8 +148,8 @@ impl Table {
         }))
     }
 
-    /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for HEAD: a
-    /// later route that lists it goes before an earlier one that lists GET.
+    /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for
+    /// HEAD: a later route that lists it goes before an earlier one that lists GET.
     fn pick(&self, leaf: &[u32], facts: &Facts<'_, '_>) -> Option<&Route> {
         let mut by_get = None;
         for &index in leaf {

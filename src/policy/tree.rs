@@ -1,13 +1,13 @@
 //! A tree of path segments: which routes may answer a path, the most specific first.
 //!
 //! Every pattern is one way from a root to a node, so a walk meets each node at most once: it visits at most
-//! min(nodes of its root, 2^depth) of them, in a loop without recursion, and looks at no more segments than the
-//! longest pattern has ([`SEGMENTS_MAX`](super::pattern::SEGMENTS_MAX)). A path of 4,000 segments costs no more
-//! than one of 64. It knows paths only; methods and headers are the visitor's, which is why a walk goes on
-//! until the visitor is content.
+//! min(nodes of its root, 2^depth) of them, in a loop without recursion, and looks at no more segments than
+//! the longest pattern has ([`SEGMENTS_MAX`](super::pattern::SEGMENTS_MAX)). A path of 4,000 segments costs
+//! no more than one of 64. It knows paths only; methods and headers are the visitor's, which is why a walk
+//! goes on until the visitor is content.
 //!
-//! With 10,000 routes it is cache lines that take time, not comparisons. So nodes are small and lie in the order
-//! they were made (those of one route beside each other), and all literal children are in one table.
+//! With 10,000 routes it is cache lines that take time, not comparisons. So nodes are small and lie in the
+//! order they were made (those of one route beside each other), and all literal children are in one table.
 
 use std::num::NonZeroU32;
 
