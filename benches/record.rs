@@ -1,12 +1,12 @@
-//! What one line of the access log costs a worker: formatting and handing over, against the same line by
-//! serde_json from a ready `Value`.
+//! What it costs a worker to record a request: its line in the access log, formatted and handed over, against the
+//! same line by serde_json from a ready `Value`; and its figures, against one shared atomic counter.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
-use sluicegate::metrics::AccessLog;
+use sluicegate::metrics::{self, AccessLog, Metrics, Request};
 use sluicegate::record::{AccessConfig, Decision, Entry, Log, Sampler, Sink};
 
 fn line(criterion: &mut Criterion) {
@@ -39,6 +39,20 @@ fn line(criterion: &mut Criterion) {
     group.finish();
 }
 
+fn figures(criterion: &mut Criterion) {
+    let (metrics, workers) = Metrics::new(1);
+    let (route, policy) = (metrics.route("orders"), metrics.policy("per-tenant"));
+    let worker = &workers[0];
+    let mut group = criterion.benchmark_group("metrics");
+    let request = Request { status: 200, duration_ns: 1_234_567, bytes_in: 0, bytes_out: 5_120 };
+    group.bench_function("request", |bencher| bencher.iter(|| route.finished(worker, black_box(&request))));
+    group.bench_function("decision", |bencher| {
+        bencher.iter(|| policy.decided(worker, black_box(metrics::Decision::Admitted)));
+    });
+    group.bench_function("shared_counter", |bencher| bencher.iter(|| metrics.panics.add(black_box(1))));
+    group.finish();
+}
+
 fn entry(path: &[u8]) -> Entry<'_> {
     Entry {
         time: Duration::from_millis(1_709_164_800_123),
@@ -64,5 +78,5 @@ fn entry(path: &[u8]) -> Entry<'_> {
     }
 }
 
-criterion_group!(benches, line);
+criterion_group!(benches, line, figures);
 criterion_main!(benches);

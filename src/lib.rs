@@ -3,6 +3,7 @@
 //! The crate is the program's own; `ARCHITECTURE.md` says how its modules build on each other.
 
 pub mod admin;
+pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;

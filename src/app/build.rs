@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::policy::{self, Table};
+use crate::policy::Table;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
@@ -20,14 +20,12 @@ pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 /// Builds a snapshot beside the one in force, and the upstreams it uses.
 pub(super) fn snapshot(
     config: &Config,
+    table: Table,
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
     before: &Upstreams,
-    salt: [u8; 16],
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
-    let table = compile(config, salt)
-        .map_err(|errors| anyhow::anyhow!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
     limiter.declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();
     let mut upstreams = Vec::with_capacity(config.upstreams.len());
@@ -57,13 +55,6 @@ pub(super) fn snapshot(
     Ok((snapshot, used))
 }
 
-/// The routing and policy tables of a configuration.
-pub(crate) fn compile(config: &Config, salt: [u8; 16]) -> Result<Table, Vec<policy::Error>> {
-    let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-    let options = policy::Options { salt, ipv6_prefix: config.client_ip.ipv6_prefix, upstreams: &upstreams };
-    Table::compile(&config.routes, &config.policies, options)
-}
-
 fn make(wanted: &upstream::Config) -> anyhow::Result<Upstream> {
     let wants_tls = wanted.servers.iter().any(|server| server.tls);
     let tls = match wants_tls {
@@ -78,7 +69,7 @@ fn make(wanted: &upstream::Config) -> anyhow::Result<Upstream> {
 }
 
 /// What limiter keys are hashed with: new at every start, so that no client can prepare keys that collide.
-pub(super) fn salt() -> [u8; 16] {
+pub fn salt() -> [u8; 16] {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let half = || RandomState::new().build_hasher().finish().to_le_bytes();
     let (one, two) = (half(), half());

@@ -30,9 +30,9 @@ pub(super) fn expiries(listeners: &[Listener]) -> Vec<CertificateExpiry> {
         for certificate in listener.certs.iter().filter_map(|pair| Certificate::read(pair).ok()) {
             expiries.push(CertificateExpiry {
                 listener: listener.name.clone(),
-                file: certificate.path.display().to_string(),
+                file: certificate.path.clone(),
                 subject: certificate.names.first().cloned().unwrap_or_default(),
-                not_after_unix_seconds: certificate.not_after,
+                not_after: certificate.not_after,
             });
         }
     }

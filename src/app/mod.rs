@@ -2,8 +2,9 @@
 //!
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
-mod build;
+pub mod build;
 mod certificates;
+pub mod explain;
 mod listeners;
 mod reload;
 
@@ -16,28 +17,30 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::admin::{self, Readiness};
-use crate::config::{self, Config};
+use crate::admin::{self, Phase, Readiness};
+use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::policy::Table;
 use crate::proxy::exchange::Reason;
+use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
-use crate::record;
-use crate::{clock, local};
+use crate::{clock, local, record};
 
-/// Runs the gateway on `config` until it is told to stop; `path` is read again on SIGHUP.
+/// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
 ///
 /// # Errors
 /// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
-pub fn run(path: &Path, config: Config) -> anyhow::Result<()> {
+pub fn run(path: &Path, config: Config, table: Table, salt: [u8; 16]) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
         .enable_all()
         .build()
         .context("the control runtime does not start")?;
-    runtime.block_on(Gateway::start(path, config)?.serve())
+    runtime.block_on(Gateway::start(path, config, table, salt)?.serve())
 }
 
 /// The parts that live as long as the process.
@@ -46,18 +49,18 @@ struct Gateway {
     workers: Vec<std::thread::JoinHandle<()>>,
     shared: Arc<Shared>,
     log: record::Log,
-    readiness: Arc<Readiness>,
+    readiness: Readiness,
+    admin: Option<(admin::Config, Arc<admin::State>)>,
 }
 
 impl Gateway {
-    fn start(path: &Path, config: Config) -> anyhow::Result<Gateway> {
+    fn start(path: &Path, config: Config, table: Table, salt: [u8; 16]) -> anyhow::Result<Gateway> {
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
-        let log = record::Log::open(&config.access_log.to, metrics.access_log()).context("the access log")?;
+        let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
         let limiter = Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
-        let salt = build::salt();
         let none = build::Upstreams::default();
-        let (snapshot, upstreams) = build::snapshot(&config, 0, &limiter, &metrics, &none, salt)?;
+        let (snapshot, upstreams) = build::snapshot(&config, table, 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
@@ -65,7 +68,7 @@ impl Gateway {
             current: Arc::clone(&current),
             limiter: Arc::clone(&limiter),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
-            panics: metrics.panics(),
+            panics: metrics.panics.clone(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
@@ -76,10 +79,14 @@ impl Gateway {
         }
         metrics.started(0, clock::unix().as_secs());
         build::show_table(&metrics, &limiter);
-        let readiness = Arc::new(Readiness::default());
+        let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
+        let admin = config.admin.clone();
+        let readiness = Readiness::default();
+        let state = Arc::new(show(&metrics, &readiness, &effective, &current, &limiter, admin.as_ref()));
         let parts = reload::Parts {
             path: path.to_owned(),
             config,
+            effective,
             current,
             limiter,
             metrics,
@@ -87,15 +94,15 @@ impl Gateway {
             orders: shared.orders.clone(),
         };
         let reloader = reload::Reloader::new(parts, salt)?;
-        Ok(Gateway { reloader, workers, shared, log, readiness })
+        Ok(Gateway { reloader, workers, shared, log, readiness, admin: admin.map(|admin| (admin, state)) })
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
         let mut signals = Signals::new().context("signals")?;
         self.reloader.open_listeners().await?;
-        let admin = self.open_admin().await?;
+        let admin = self.open_admin()?;
         self.reloader.resolve_upstreams().await;
-        self.readiness.set(admin::State::Ready);
+        self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
         let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
         loop {
@@ -116,15 +123,29 @@ impl Gateway {
         });
         self.drain().await;
         second.abort();
-        admin.abort();
+        if let Some(admin) = admin {
+            admin.abort();
+        }
         Ok(())
+    }
+
+    /// Opens the admin listener, if there is to be one.
+    fn open_admin(&self) -> anyhow::Result<Option<JoinHandle<()>>> {
+        let Some((config, state)) = &self.admin else { return Ok(None) };
+        let listener = admin::Listener::bind(&config.bind)?;
+        match (&config.bind, listener.tcp_address()) {
+            (_, Some(addr)) => eprintln!("sluicegate: admin on http://{addr}"),
+            (admin::Bind::Unix(path), None) => eprintln!("sluicegate: admin on unix:{}", path.display()),
+            (admin::Bind::Tcp(_), None) => {}
+        }
+        Ok(Some(tokio::spawn(admin::serve(listener, Arc::clone(state), std::future::pending()))))
     }
 
     /// Says not ready, waits until balancers have seen it, accepts no more, lets requests end, then ends.
     async fn drain(self) {
         let shutdown = self.reloader.shutdown();
         eprintln!("sluicegate: draining");
-        self.readiness.set(admin::State::Draining);
+        self.readiness.enter(Phase::Draining);
         tokio::time::sleep(shutdown.ready_delay).await;
         let deadline = clock::instant() + shutdown.drain;
         for orders in &self.shared.orders {
@@ -140,6 +161,34 @@ impl Gateway {
             tracing::warn!(dropped, "access-log lines were not written in time");
         }
         eprintln!("sluicegate: stopped");
+    }
+}
+
+/// What the admin listener shows.
+fn show(
+    metrics: &Arc<Metrics>,
+    readiness: &Readiness,
+    effective: &Arc<ArcSwap<String>>,
+    current: &Arc<ArcSwap<Snapshot>>,
+    limiter: &Arc<Limiter>,
+    config: Option<&admin::Config>,
+) -> admin::State {
+    let (effective, current, limiter) = (Arc::clone(effective), Arc::clone(current), Arc::clone(limiter));
+    admin::State {
+        metrics: Arc::clone(metrics),
+        readiness: readiness.clone(),
+        config: Box::new(move || effective.load().to_string()),
+        explain: Box::new(move |request| {
+            let snapshot = current.load();
+            let asked = explain::Asked {
+                method: &request.method,
+                url: &request.url,
+                headers: &request.headers,
+                from: request.from,
+            };
+            explain::explain(&snapshot.table, Some(&limiter), &asked, clock::now_ns()).to_json().to_string()
+        }),
+        token: config.and_then(|config| config.token.clone()),
     }
 }
 

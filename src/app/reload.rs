@@ -25,6 +25,8 @@ pub(super) struct Parts {
     pub(super) path: PathBuf,
     /// The configuration in force.
     pub(super) config: Config,
+    /// The configuration in force as text, for the admin listener.
+    pub(super) effective: Arc<ArcSwap<String>>,
     /// The snapshot in force.
     pub(super) current: Arc<ArcSwap<Snapshot>>,
     /// Told of every quota.
@@ -63,11 +65,6 @@ impl Reloader {
         Ok(())
     }
 
-    /// The configuration in force, with every default, secrets masked.
-    pub(super) fn effective(&self) -> String {
-        config::effective(&self.parts.config)
-    }
-
     /// How it stops.
     pub(super) fn shutdown(&self) -> Shutdown {
         self.parts.config.shutdown.clone()
@@ -94,16 +91,20 @@ impl Reloader {
         let path = self.parts.path.clone();
         // Reading files may block; the signals and the admin listener go on meanwhile.
         let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await?;
-        let config = loaded.map_err(|errors| anyhow::anyhow!("{errors}"))?;
+        let (config, table, report) =
+            loaded.and_then(|loaded| loaded.compile(self.salt)).map_err(|errors| anyhow::anyhow!("{errors}"))?;
+        if !report.is_empty() {
+            tracing::warn!("{report}");
+        }
         let parts = &mut self.parts;
         let generation = self.generation + 1;
         let (snapshot, upstreams) = build::snapshot(
             &config,
+            table,
             generation,
             &parts.limiter,
             &parts.metrics,
             &parts.upstreams,
-            self.salt,
         )?;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
@@ -113,6 +114,7 @@ impl Reloader {
         warn_of_what_needs_a_restart(&parts.config, &config);
         parts.upstreams = upstreams;
         parts.current.store(Arc::new(snapshot));
+        parts.effective.store(Arc::new(config.effective()));
         parts.config = config;
         self.generation = generation;
         self.listeners.apply(prepared, &self.parts.metrics, &self.parts.orders).await;

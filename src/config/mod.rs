@@ -15,6 +15,7 @@ mod report;
 mod route;
 mod running;
 mod source;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod units;

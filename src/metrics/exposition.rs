@@ -499,12 +499,13 @@ mod tests {
         metrics.reload_succeeded(2, 2_000);
         metrics.reload_failed();
         metrics.set_table(|| TableUsage { slots: 10, used: 7, evictions: 1, overflow_decisions: 2 });
-        metrics.set_certificates(vec![CertificateExpiry {
+        let certificate = CertificateExpiry {
             listener: "edge".into(),
             subject: "CN=a".into(),
             file: "a.pem".into(),
             not_after: 99,
-        }]);
+        };
+        metrics.set_certificates(vec![certificate.clone(), certificate]);
         metrics
     }
 

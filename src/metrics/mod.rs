@@ -14,7 +14,7 @@ mod series;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -157,8 +157,11 @@ impl Metrics {
         self.reloads_failed.add(1);
     }
 
-    /// Replaces what is known of the certificates being served.
-    pub fn set_certificates(&self, certificates: Vec<CertificateExpiry>) {
+    /// Replaces what is known of the certificates being served. One that is named twice shows once: a scraper
+    /// refuses everything where two samples have the same labels.
+    pub fn set_certificates(&self, mut certificates: Vec<CertificateExpiry>) {
+        certificates.sort_by(|one, other| one.labels().cmp(&other.labels()));
+        certificates.dedup_by(|one, other| one.labels() == other.labels());
         *lock(&self.certificates) = certificates;
     }
 
@@ -171,6 +174,12 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Metrics").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+impl CertificateExpiry {
+    fn labels(&self) -> (&str, &str, &Path) {
+        (&self.listener, &self.subject, &self.file)
     }
 }
 

@@ -51,7 +51,7 @@ impl Buffer {
         }
     }
 
-    /// Hands over what has gathered. The worker calls it on a tick, so that a quiet gateway's lines show soon.
+    /// Hands over what has gathered, if that can be done at once. The worker calls it every [`super::TICK`].
     pub fn hand_over(&self) {
         self.hand_over_from(&mut self.lines.borrow_mut().chunk);
     }

@@ -12,7 +12,8 @@ use super::queue::{Output, Queue, Task};
 use super::{Buffer, Sink};
 use crate::metrics::AccessLog;
 
-/// The access log. The app holds it; workers hold [`Buffer`]s of it.
+/// The access log. The app holds it; workers hold [`Buffer`]s of it. Opening, flushing and closing block for as long
+/// as the file system takes, or as they are told: they are not for a thread that answers requests.
 #[derive(Debug)]
 pub struct Log {
     queue: Arc<Queue>,

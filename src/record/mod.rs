@@ -13,6 +13,7 @@ mod queue;
 mod sampler;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use buffer::Buffer;
 pub use entry::{Decision, Entry};
@@ -49,3 +50,6 @@ pub enum StatusMatch {
     /// `2xx`: the hundreds digit.
     Class(u16),
 }
+
+/// How often a worker calls [`Buffer::hand_over`], so that a quiet gateway's lines show soon.
+pub const TICK: Duration = Duration::from_millis(200);

@@ -1,0 +1,122 @@
+//! `sluicegate explain`: what would become of a request. Asks the running gateway, which knows what is left; where
+//! none runs, explains from the configuration alone and says so.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
+use super::File;
+use super::check::EXIT_CONFIG;
+use crate::admin::Bind;
+use crate::app::explain::{Asked, explain};
+use crate::{admin, clock, config};
+
+/// What is asked.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The method, as GET
+    method: Method,
+    /// The URL, or its path and query
+    url: Uri,
+    /// A header, as "name: value"; may be given several times
+    #[arg(short = 'H', long = "header", value_parser = header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The client's address
+    #[arg(long)]
+    from: Option<IpAddr>,
+    #[command(flatten)]
+    file: File,
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write it as \"name: value\"")?;
+    let name = name.trim().parse().map_err(|_| "the name is not a header's")?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| "the value is not a header's")?;
+    Ok((name, value))
+}
+
+/// Explains, on standard output.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let loaded = match config::load(&arguments.file.config).and_then(|loaded| loaded.compile([0; 16])) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    let (config, table, _) = loaded;
+    if let Some(text) = config.admin.as_ref().and_then(|admin| ask(admin, arguments)) {
+        print!("{text}");
+        return ExitCode::SUCCESS;
+    }
+    let headers: HeaderMap = arguments.headers.iter().cloned().collect();
+    let asked =
+        Asked { method: &arguments.method, url: &arguments.url, headers: &headers, from: arguments.from };
+    print!("{}", explain(&table, None, &asked, clock::now_ns()).to_text());
+    println!("note     no gateway answers on the admin address: explained from the file alone");
+    ExitCode::SUCCESS
+}
+
+/// What the running gateway says; `None` where none answers.
+fn ask(admin: &admin::Config, arguments: &Arguments) -> Option<String> {
+    let target = target(arguments);
+    let token = admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+    let request = format!("GET {target} HTTP/1.1\r\nhost: admin\r\n{token}connection: close\r\n\r\n");
+    let answer = match &admin.bind {
+        Bind::Tcp(addr) => talk(connect(*addr)?, &request),
+        Bind::Unix(path) => {
+            let stream = UnixStream::connect(path).ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).ok()?;
+            talk(stream, &request)
+        }
+    }?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    if !head.starts_with("HTTP/1.1 200") {
+        return None;
+    }
+    let explained: serde_json::Value = serde_json::from_str(body).ok()?;
+    explained["text"].as_str().map(str::to_owned)
+}
+
+fn connect(addr: SocketAddr) -> Option<TcpStream> {
+    let stream = TcpStream::connect_timeout(&addr, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    Some(stream)
+}
+
+fn talk(mut stream: impl Read + Write, request: &str) -> Option<String> {
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// The query of the admin listener's /v1/explain.
+fn target(arguments: &Arguments) -> String {
+    let mut target = format!("/v1/explain?method={}&url={}", encoded(arguments.method.as_str()), encoded(&arguments.url.to_string()));
+    if let Some(from) = arguments.from {
+        target.push_str(&format!("&from={}", encoded(&from.to_string())));
+    }
+    for (name, value) in &arguments.headers {
+        let header = format!("{name}:{}", value.to_str().unwrap_or_default());
+        target.push_str(&format!("&header={}", encoded(&header)));
+    }
+    target
+}
+
+/// Percent-encoded, but for what is unreserved (RFC 3986 section 2.3).
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;

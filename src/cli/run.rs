@@ -1,0 +1,40 @@
+//! `sluicegate run`: reads the configuration, shows what is wrong with it, or serves.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+use super::check::EXIT_CONFIG;
+use crate::{app, config};
+
+/// Serves until told to stop.
+pub fn run(path: &Path) -> ExitCode {
+    let salt = app::build::salt();
+    let (config, table, report) = match config::load(path).and_then(|loaded| loaded.compile(salt)) {
+        Ok(read) => read,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    if !report.is_empty() {
+        eprintln!("{report}");
+    }
+    start_log(&config.log_level);
+    match app::run(path, config, table, salt) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluicegate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The process's own log goes to standard error; the access log has its own way.
+fn start_log(level: &str) {
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+}
