@@ -31,7 +31,8 @@ fn check_accepts_the_first_file_a_user_writes() {
 #[test]
 fn check_accepts_the_file_that_comes_with_the_source() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
-    let output = binary().args(["check", "--config", file]).output().expect("the binary under test can be started");
+    let output =
+        binary().args(["check", "--config", file]).output().expect("the binary under test can be started");
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
