@@ -102,8 +102,7 @@ impl Certificate {
             .map_err(|source| Error::Pem { path: pair.key.clone(), source })?;
         let leaf = chain.first().ok_or_else(|| Error::Empty { path: pair.cert.clone() })?;
         let (names, not_after) = describe(leaf, &pair.cert)?;
-        let mismatch =
-            |source| Error::Mismatch { cert: pair.cert.clone(), key: pair.key.clone(), source };
+        let mismatch = |source| Error::Mismatch { cert: pair.cert.clone(), key: pair.key.clone(), source };
         let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(mismatch)?;
         Ok(Certificate { key: Arc::new(key), names, not_after, path: pair.cert.clone() })
     }
@@ -262,8 +261,7 @@ fn civil(days: i64) -> (i32, u8, u8) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;

@@ -26,7 +26,8 @@ pub(super) fn snapshot(
     metrics: &Metrics,
     before: &Upstreams,
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
-    limiter.declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
+    limiter
+        .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();
     let mut upstreams = Vec::with_capacity(config.upstreams.len());
     for wanted in &config.upstreams {

@@ -43,7 +43,8 @@ impl Listeners {
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
-            let tls = certificates::server_config(config, tickets).with_context(|| format!("listener {name:?}"))?;
+            let tls =
+                certificates::server_config(config, tickets).with_context(|| format!("listener {name:?}"))?;
             let known = self.open.get(name).is_some_and(|open| open.bind == config.bind);
             let sockets = match known {
                 true => None,

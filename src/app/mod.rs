@@ -152,7 +152,8 @@ impl Gateway {
             let _ = orders.send(Order::Drain(deadline)).await;
         }
         let workers = self.workers;
-        let joined = tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
+        let joined =
+            tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
         if !joined.await.unwrap_or(false) {
             tracing::error!("a worker ended in a panic");
         }

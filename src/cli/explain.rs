@@ -64,7 +64,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// What the running gateway says; `None` where none answers.
 fn ask(admin: &admin::Config, arguments: &Arguments) -> Option<String> {
     let target = target(arguments);
-    let token = admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+    let token =
+        admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
     let request = format!("GET {target} HTTP/1.1\r\nhost: admin\r\n{token}connection: close\r\n\r\n");
     let answer = match &admin.bind {
         Bind::Tcp(addr) => talk(connect(*addr)?, &request),
@@ -97,7 +98,11 @@ fn talk(mut stream: impl Read + Write, request: &str) -> Option<String> {
 
 /// The query of the admin listener's /v1/explain.
 fn target(arguments: &Arguments) -> String {
-    let mut target = format!("/v1/explain?method={}&url={}", encoded(arguments.method.as_str()), encoded(&arguments.url.to_string()));
+    let mut target = format!(
+        "/v1/explain?method={}&url={}",
+        encoded(arguments.method.as_str()),
+        encoded(&arguments.url.to_string())
+    );
     if let Some(from) = arguments.from {
         target.push_str(&format!("&from={}", encoded(&from.to_string())));
     }
@@ -112,7 +117,9 @@ fn target(arguments: &Arguments) -> String {
 fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
             _ => format!("%{byte:02X}"),
         })
         .collect()

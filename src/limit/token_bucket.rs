@@ -24,8 +24,7 @@ pub fn take(state: State, quota: &Quota, cost: u64, now_ns: u64) -> (State, Outc
         (state, tat, Answer::Later(nanoseconds(next - now - capacity)))
     };
     let remaining = capacity.saturating_sub(tat - now) / interval;
-    let outcome =
-        Outcome { answer, limit: quota.limit.get(), remaining, reset_ns: nanoseconds(tat - now) };
+    let outcome = Outcome { answer, limit: quota.limit.get(), remaining, reset_ns: nanoseconds(tat - now) };
     (state, outcome)
 }
 

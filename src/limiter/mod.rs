@@ -54,7 +54,9 @@ impl Limiter {
             }
         }
         // A shadow that was over has charged nothing, unless it is to count that too.
-        for (charge, _) in charges.iter().zip(&outcomes).filter(|(charge, outcome)| counts_denied(charge, outcome)) {
+        for (charge, _) in
+            charges.iter().zip(&outcomes).filter(|(charge, outcome)| counts_denied(charge, outcome))
+        {
             self.table.charge(charge, now_ns);
         }
         decision(charges, outcomes)

@@ -95,9 +95,7 @@ impl Table {
 
     /// Returns what [`Table::take`] took at `taken_ns`.
     pub fn give_back(&self, charge: &Charge, taken_ns: u64) {
-        self.update(charge, taken_ns, |state| {
-            limit::give_back(state, &charge.quota, charge.cost, taken_ns)
-        });
+        self.update(charge, taken_ns, |state| limit::give_back(state, &charge.quota, charge.cost, taken_ns));
     }
 
     /// What [`Table::take`] would say; spends nothing and leaves no trace.
@@ -176,7 +174,9 @@ impl Table {
             return limit::is_full(seen.state, &charge.quota, now_ns);
         }
         let known = self.quotas.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&seen.fingerprint).is_none_or(|declared| limit::is_full(seen.state, &declared.quota, now_ns))
+        known
+            .get(&seen.fingerprint)
+            .is_none_or(|declared| limit::is_full(seen.state, &declared.quota, now_ns))
     }
 
     /// A slot's state under the charge's quota: carried over where the limit has changed since.

@@ -100,7 +100,10 @@ fn a_table_of_callers_over_their_limit_forgets_none_and_gives_strangers_one_buck
     assert_eq!(strangers_admitted, 1, "all strangers share one bucket of one");
     assert!(own.len() >= WINDOW);
     for number in own {
-        assert!(!table.take(&charge(spread(number), quota), NOW + SECOND).is_admitted(), "{number} was forgotten");
+        assert!(
+            !table.take(&charge(spread(number), quota), NOW + SECOND).is_admitted(),
+            "{number} was forgotten"
+        );
     }
     assert_eq!(table.stats().evictions, 0);
 }
@@ -115,12 +118,19 @@ fn a_changed_limit_carries_the_fill_over() {
         assert!(table.take(&charge(1, before), NOW).is_admitted());
     }
     table.declare([after]);
-    assert_eq!(table.peek(&charge(1, after), NOW).remaining, 0, "a tenth was left: one, less the one asked for");
+    assert_eq!(
+        table.peek(&charge(1, after), NOW).remaining,
+        0,
+        "a tenth was left: one, less the one asked for"
+    );
     assert!(table.take(&charge(1, after), NOW).is_admitted());
     assert!(!table.take(&charge(1, after), NOW).is_admitted());
     let window = quota(Algorithm::SlidingWindow, 100, 3_600, 100);
     table.declare([window]);
-    assert!(!table.take(&charge(1, window), NOW).is_admitted(), "nor does another algorithm give a fresh burst");
+    assert!(
+        !table.take(&charge(1, window), NOW).is_admitted(),
+        "nor does another algorithm give a fresh burst"
+    );
 }
 
 #[test]

@@ -93,10 +93,7 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let RequestBody::Streaming { incoming, left, max, upload, gauge, ended } = self.get_mut() else {
             return Poll::Ready(None);
         };

@@ -84,7 +84,10 @@ fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision) {
 
 /// What a refusal tells: every violated window, and when all of them will admit the request.
 fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) -> Limited {
-    let over = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted());
+    let over = charges
+        .iter()
+        .zip(&decision.outcomes)
+        .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted());
     let violated = over
         .clone()
         .map(|(charge, outcome)| {
@@ -100,7 +103,8 @@ fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) 
         .collect();
     // The longest wait; none where one window can never hold the cost.
     let waits: Option<Vec<u64>> = over.map(|(_, outcome)| outcome.retry_after_ns()).collect();
-    let retry_after_seconds = waits.and_then(|waits| waits.into_iter().max()).map(|wait| jittered(wait, random));
+    let retry_after_seconds =
+        waits.and_then(|waits| waits.into_iter().max()).map(|wait| jittered(wait, random));
     Limited { violated, retry_after_seconds }
 }
 
@@ -118,16 +122,27 @@ pub struct Fields {
 }
 
 impl Fields {
-    fn new(style: LimitHeaders, table: &Table, found: &Found<'_, '_>, charges: &[Charge], decision: &Decision) -> Fields {
-        let Some((charge, outcome)) = decision.binding.map(|index| (&charges[index], &decision.outcomes[index])) else {
+    fn new(
+        style: LimitHeaders,
+        table: &Table,
+        found: &Found<'_, '_>,
+        charges: &[Charge],
+        decision: &Decision,
+    ) -> Fields {
+        let Some((charge, outcome)) =
+            decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
+        else {
             return Fields::default();
         };
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
         let window = &table.policies()[usize::from(charge.policy)].windows[usize::from(charge.window)];
-        let ietf = ietf.then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?))).flatten();
+        let ietf = ietf
+            .then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?)))
+            .flatten();
         let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
-        let legacy = legacy.then(|| [outcome.limit, outcome.remaining, clock::unix().as_secs() + reset_seconds]);
+        let legacy =
+            legacy.then(|| [outcome.limit, outcome.remaining, clock::unix().as_secs() + reset_seconds]);
         Fields { ietf, legacy }
     }
 

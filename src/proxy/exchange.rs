@@ -164,7 +164,11 @@ pub struct Steps {
 
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Exchange").field("uri", &self.uri).field("status", &self.status).finish_non_exhaustive()
+        formatter
+            .debug_struct("Exchange")
+            .field("uri", &self.uri)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
     }
 }
 
@@ -253,16 +257,23 @@ impl Exchange {
     }
 
     /// Its line in the access log.
-    fn entry(&self, status: u16, reason: Option<Reason>, duration_ns: u64, bytes_in: u64) -> record::Entry<'_> {
+    fn entry(
+        &self,
+        status: u16,
+        reason: Option<Reason>,
+        duration_ns: u64,
+        bytes_in: u64,
+    ) -> record::Entry<'_> {
         let table = &self.view.snapshot.table;
         let policy = |verdict: &Verdict| &*table.policies()[usize::from(verdict.policy)].name;
-        let decision = self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
-            metrics::Decision::Admitted => record::Decision::Admitted,
-            metrics::Decision::ShadowDenied => record::Decision::ShadowDenied(policy(verdict)),
-            metrics::Decision::Denied | metrics::Decision::MissingRejected => {
-                record::Decision::Denied(policy(verdict))
-            }
-        });
+        let decision =
+            self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
+                metrics::Decision::Admitted => record::Decision::Admitted,
+                metrics::Decision::ShadowDenied => record::Decision::ShadowDenied(policy(verdict)),
+                metrics::Decision::Denied | metrics::Decision::MissingRejected => {
+                    record::Decision::Denied(policy(verdict))
+                }
+            });
         let (upstream, server) = self.server.map_or(("", ""), |(upstream, server)| {
             let upstream = &self.view.snapshot.upstreams[upstream];
             (&*upstream.config.name, &*upstream.servers[server].authority)

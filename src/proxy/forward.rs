@@ -83,7 +83,8 @@ pub fn echo(
         return reply::echo(exchange, body, headers.get(CONTENT_TYPE).cloned());
     }
     let target = outbound.target(&exchange.uri);
-    let mut head = format!("{} {} HTTP/1.1\n", exchange.method, target.as_ref().map_or("/", |target| target.as_str()));
+    let mut head =
+        format!("{} {} HTTP/1.1\n", exchange.method, target.as_ref().map_or("/", |target| target.as_str()));
     for (name, value) in &headers {
         head.push_str(name.as_str());
         head.push_str(": ");
@@ -142,7 +143,10 @@ struct Trip<'a> {
 }
 
 impl Trip<'_> {
-    async fn send(&mut self, request: Request<RequestBody>) -> Result<(Response<Incoming>, Lease<RequestBody>), Refusal> {
+    async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Lease<RequestBody>), Refusal> {
         let mut request = request;
         let mut avoid = None;
         loop {
@@ -266,7 +270,9 @@ impl Trip<'_> {
             // HTTP/2 carries the authority in the target (RFC 9113 section 8.3.1), and never both.
             let host = request.headers_mut().remove(HOST);
             let authority = host
-                .and_then(|host| Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes())).ok())
+                .and_then(|host| {
+                    Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes())).ok()
+                })
                 .or_else(|| lease.authority().parse().ok());
             let mut parts = std::mem::take(request.uri_mut()).into_parts();
             parts.scheme = Some(if config.servers[lease.server].tls { Scheme::HTTPS } else { Scheme::HTTP });
@@ -283,7 +289,11 @@ impl Trip<'_> {
         let timeouts = &self.pool.upstream.config.timeouts;
         let started = self.exchange.started;
         // Time spent connecting or on a first try is not the second answer's.
-        let from = if self.exchange.steps.connected > 0 || self.exchange.retries > 0 { clock::instant() } else { started };
+        let from = if self.exchange.steps.connected > 0 || self.exchange.retries > 0 {
+            clock::instant()
+        } else {
+            started
+        };
         let at = from + timeouts.response;
         timeouts.total.map_or(at, |total| at.min(started + total))
     }

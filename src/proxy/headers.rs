@@ -105,7 +105,9 @@ fn named_by(connection: &str) -> Vec<HeaderName> {
 /// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
 pub fn accepts_trailers(headers: &HeaderMap) -> bool {
     headers.get_all(TE).iter().any(|value| {
-        value.to_str().is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
+        value
+            .to_str()
+            .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
     })
 }
 
@@ -116,7 +118,9 @@ pub fn upgrade_wanted(version: Version, headers: &HeaderMap) -> Option<HeaderVal
     }
     let protocol = headers.get(UPGRADE)?;
     let asked = headers.get_all(CONNECTION).iter().any(|value| {
-        value.to_str().is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("upgrade")))
+        value
+            .to_str()
+            .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("upgrade")))
     });
     let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
     (asked && !is_h2c).then(|| protocol.clone())
@@ -325,14 +329,19 @@ mod tests {
 
     #[test]
     fn an_untrusted_peer_is_the_client_whatever_it_says() {
-        let found = client(&trusting(ForwardedHeader::XForwarded), ip("192.0.2.1"), &map(&[("x-forwarded-for", "1.1.1.1")]));
+        let found = client(
+            &trusting(ForwardedHeader::XForwarded),
+            ip("192.0.2.1"),
+            &map(&[("x-forwarded-for", "1.1.1.1")]),
+        );
         assert_eq!(found, Client { ip: ip("192.0.2.1"), trusted_peer: false });
     }
 
     #[test]
     fn the_walk_goes_from_the_right_past_trusted_hops_over_all_lines() {
         let config = trusting(ForwardedHeader::XForwarded);
-        let headers = map(&[("x-forwarded-for", "6.6.6.6, 203.0.113.9"), ("x-forwarded-for", "10.1.1.1 , 10.2.2.2")]);
+        let headers =
+            map(&[("x-forwarded-for", "6.6.6.6, 203.0.113.9"), ("x-forwarded-for", "10.1.1.1 , 10.2.2.2")]);
         assert_eq!(client(&config, ip("10.0.0.1"), &headers).ip, ip("203.0.113.9"));
         let all_trusted = map(&[("x-forwarded-for", "10.3.3.3, 10.2.2.2")]);
         assert_eq!(client(&config, ip("10.0.0.1"), &all_trusted).ip, ip("10.3.3.3"));
@@ -347,7 +356,8 @@ mod tests {
     #[test]
     fn forwarded_is_read_as_rfc_7239_writes_it() {
         let config = trusting(ForwardedHeader::Forwarded);
-        let headers = map(&[("forwarded", "for=6.6.6.6, proto=https;For=\"[2001:db8::1]:47\";host=a, for=10.2.2.2")]);
+        let headers =
+            map(&[("forwarded", "for=6.6.6.6, proto=https;For=\"[2001:db8::1]:47\";host=a, for=10.2.2.2")]);
         assert_eq!(client(&config, ip("10.0.0.1"), &headers).ip, ip("2001:db8::1"));
         let hidden = map(&[("forwarded", "for=6.6.6.6, for=_hidden")]);
         assert_eq!(client(&config, ip("10.0.0.1"), &hidden).ip, ip("10.0.0.1"));
@@ -378,7 +388,13 @@ mod tests {
 
     #[test]
     fn an_untrusted_peer_cannot_speak_for_others() {
-        let hop = Hop { peer: ip("192.0.2.1"), trusted_peer: false, tls: true, host: "a.example", version: Version::HTTP_11 };
+        let hop = Hop {
+            peer: ip("192.0.2.1"),
+            trusted_peer: false,
+            tls: true,
+            host: "a.example",
+            version: Version::HTTP_11,
+        };
         let mut headers = map(&[
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "http"),
@@ -396,7 +412,13 @@ mod tests {
 
     #[test]
     fn a_trusted_peer_is_appended_to() {
-        let hop = Hop { peer: ip("10.0.0.1"), trusted_peer: true, tls: false, host: "a.example", version: Version::HTTP_2 };
+        let hop = Hop {
+            peer: ip("10.0.0.1"),
+            trusted_peer: true,
+            tls: false,
+            host: "a.example",
+            version: Version::HTTP_2,
+        };
         let mut headers = map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]);
         forward_client(&mut headers, ForwardedHeader::XForwarded, &hop);
         assert_eq!(headers["x-forwarded-for"], "203.0.113.9, 10.0.0.1");
@@ -413,7 +435,10 @@ mod tests {
         assert!(asks(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
         assert!(!asks(&[("connection", "keep-alive"), ("upgrade", "websocket")]));
         assert!(!asks(&[("connection", "upgrade"), ("upgrade", "h2c")]));
-        assert!(upgrade_wanted(Version::HTTP_2, &map(&[("connection", "upgrade"), ("upgrade", "websocket")])).is_none());
+        assert!(
+            upgrade_wanted(Version::HTTP_2, &map(&[("connection", "upgrade"), ("upgrade", "websocket")]))
+                .is_none()
+        );
     }
 
     #[test]

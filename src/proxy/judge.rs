@@ -36,7 +36,8 @@ fn length(uri: &Uri) -> usize {
 
 /// More fields, or more bytes of them, than the listener takes; a field counts as RFC 9113 section 6.5.2 counts it.
 fn over(headers: &HeaderMap, max: &Sizes) -> bool {
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum();
+    let bytes: usize =
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum();
     headers.len() > max.headers || bytes > max.header_bytes
 }
 
@@ -53,7 +54,9 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
         (Some(authority), _) if authority.as_str().contains('@') => {
             Err(Refusal::Malformed("user information in the request target"))
         }
-        (Some(authority), Some(host)) if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) => {
+        (Some(authority), Some(host))
+            if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
+        {
             Err(Refusal::Malformed("Host and request target name different authorities"))
         }
         (None, Some(host)) if !is_authority(host.as_bytes()) => Err(Refusal::Malformed("Host is not a host")),

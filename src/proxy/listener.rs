@@ -144,7 +144,8 @@ pub async fn accept(worker: Rc<Worker>, socket: std::net::TcpListener, listener:
 fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
     let loads = &worker.shared.loads;
     let mine = worker.connections();
-    let least = loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, load)| load);
+    let least =
+        loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, load)| load);
     let Some((other, load)) = least.filter(|&(_, load)| mine > load + 1 + load / 4) else {
         return start(worker, stream, peer, Arc::clone(listener));
     };

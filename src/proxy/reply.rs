@@ -131,7 +131,9 @@ impl Refusal {
             Refusal::NoRoute => "no route matches host and path".to_owned(),
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
-            Refusal::MissingKey(dimension) => format!("the request lacks {dimension}, which its limit counts by"),
+            Refusal::MissingKey(dimension) => {
+                format!("the request lacks {dimension}, which its limit counts by")
+            }
             Refusal::UpstreamUnresolved => "the upstream's name does not resolve".to_owned(),
             Refusal::UpstreamConnect => "the upstream cannot be reached".to_owned(),
             Refusal::UpstreamConnectTimeout => "the upstream cannot be reached in time".to_owned(),
@@ -230,7 +232,11 @@ pub fn redirect(mut exchange: Box<Exchange>, location: Option<HeaderValue>) -> R
 }
 
 /// The built-in echo upstream's answer.
-pub fn echo(mut exchange: Box<Exchange>, body: super::body::RequestBody, kind: Option<HeaderValue>) -> Response<ResponseBody> {
+pub fn echo(
+    mut exchange: Box<Exchange>,
+    body: super::body::RequestBody,
+    kind: Option<HeaderValue>,
+) -> Response<ResponseBody> {
     exchange.answer(StatusCode::OK);
     let mut response = Response::new(ResponseBody::echo(body, exchange));
     response.headers_mut().insert(CONTENT_TYPE, kind.unwrap_or(OCTETS));

@@ -53,7 +53,11 @@ mod tests {
     use std::future::poll_fn;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl Upstream {
 
 impl Server {
     fn new(server: &config::Server, upstream: &Config) -> Server {
-        let literal = server.host.parse().map(|ip| vec![SocketAddr::new(ip, server.port)]).unwrap_or_default();
+        let literal =
+            server.host.parse().map(|ip| vec![SocketAddr::new(ip, server.port)]).unwrap_or_default();
         let authority = match (server.host.contains(':'), server.port, server.tls) {
             (true, 80, false) | (true, 443, true) => format!("[{}]", server.host),
             (true, port, _) => format!("[{}]:{port}", server.host),

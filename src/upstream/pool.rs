@@ -162,7 +162,11 @@ where
     }
 
     /// A connection to the next server; `avoid` is the one a retry comes from.
-    pub async fn acquire(self: &Rc<Self>, avoid: Option<usize>, now: Instant) -> Result<Lease<B>, AcquireError> {
+    pub async fn acquire(
+        self: &Rc<Self>,
+        avoid: Option<usize>,
+        now: Instant,
+    ) -> Result<Lease<B>, AcquireError> {
         let server = self.balancer.next(|index| self.servers[index].exchanges.get(), avoid, now);
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
@@ -222,9 +226,8 @@ where
 
     async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Http1<B>, AcquireError> {
         let open = Open::new(&self.upstream, index, permit);
-        let (sender, connection) = connect::http1(&self.upstream, index)
-            .await
-            .map_err(|source| self.unreachable(index, source))?;
+        let (sender, connection) =
+            connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         let now = clock::instant();
         let (tx, upgraded) = oneshot::channel();
         tokio::task::spawn_local(drive(connection, tx));
@@ -242,7 +245,9 @@ where
     async fn stream(&self, index: usize, now: Instant) -> Result<(Rc<Http2<B>>, bool), AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
-        pool.shared.borrow_mut().retain(|connection| !connection.sender.is_closed() && now < connection.retires);
+        pool.shared
+            .borrow_mut()
+            .retain(|connection| !connection.sender.is_closed() && now < connection.retires);
         let least = pool.shared.borrow().iter().min_by_key(|connection| connection.streams.get()).cloned();
         let room = least.filter(|connection| connection.streams.get() < bounds.streams);
         if let Some(connection) = room {
@@ -296,8 +301,7 @@ where
             let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
             idle.drain(..surplus);
             pool.shared.borrow_mut().retain(|connection| {
-                !connection.sender.is_closed()
-                    && (connection.streams.get() > 0 || now < connection.retires)
+                !connection.sender.is_closed() && (connection.streams.get() > 0 || now < connection.retires)
             });
         }
     }
@@ -339,7 +343,11 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Sends the request and waits for the head of its answer, until `deadline`; the body is still to come then.
-    pub async fn send(&mut self, request: Request<B>, until: Instant) -> Result<Response<Incoming>, SendError<B>> {
+    pub async fn send(
+        &mut self,
+        request: Request<B>,
+        until: Instant,
+    ) -> Result<Response<Incoming>, SendError<B>> {
         match self.connection.as_mut() {
             Some(Connection::Http1(Http1 { sender, deadline, .. })) => {
                 deadline.set(until);

@@ -29,6 +29,14 @@ fn check_accepts_the_first_file_a_user_writes() {
 }
 
 #[test]
+fn check_accepts_the_file_that_comes_with_the_source() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
+    let output =
+        binary().args(["check", "--config", file]).output().expect("the binary under test can be started");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
 fn check_names_every_error_with_its_place() {
     let output = sluicegate(&["check", "--config", "FILE"], BAD);
     let said = said(&output);

@@ -150,15 +150,15 @@ fn forwarded_is_spoken_where_it_is_chosen() {
 }
 
 #[test]
-fn a_request_id_is_made_passed_on_answered_and_logged() {
+fn a_request_id_is_made_passed_on_and_logged() {
     let upstream = Upstream::ok();
     let gateway = before(&upstream, "");
-    let first = gateway.get("/first");
-    let id = first.header("x-request-id").expect("an answer carries it").to_owned();
+    assert_eq!(gateway.get("/first").status, 200);
+    let id = upstream.request().header("x-request-id").expect("the upstream is told");
     assert!(id.len() >= 16, "{id}");
-    assert_eq!(upstream.request().all("x-request-id"), [&id]);
     assert_eq!(gateway.logged("/first")["request_id"], id.as_str());
-    assert_ne!(gateway.get("/second").header("x-request-id"), Some(id.as_str()));
+    assert_eq!(gateway.get("/second").status, 200);
+    assert_ne!(upstream.request().header("x-request-id"), Some(id));
 }
 
 #[test]
@@ -317,13 +317,13 @@ fn the_access_log_tells_the_whole_exchange() {
         ("host", "api.example.com"),
         ("protocol", "HTTP/1.1"),
         ("route", "r"),
-        ("upstream", &upstream.addr().to_string()),
+        ("server", &upstream.addr().to_string()),
     ] {
         assert_eq!(line[field], value, "{field} in {line}");
     }
     assert_eq!((line["status"].as_u64(), line["bytes_in"].as_u64()), (Some(200), Some(5)), "{line}");
     assert_eq!(line["bytes_out"].as_u64(), Some(2), "{line}");
-    assert!(line["duration_us"].as_u64().is_some_and(|time| time > 0), "{line}");
+    assert!(line["total_us"].as_u64().is_some_and(|time| time > 0), "{line}");
     let time = line["time"].as_str().unwrap_or_default();
     assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
     assert!(line["decision"].as_str().unwrap_or_default().contains("admitted"), "{line}");

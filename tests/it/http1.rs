@@ -39,6 +39,16 @@ fn a_thousand_pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn an_answer_does_not_wait_for_the_rest_of_the_next_request() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream);
+    let mut client = gateway.client();
+    client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HT");
+    assert_eq!(client.response().text(), "ok");
+    assert_eq!(client.send("TP/1.1\r\nHost: a\r\n\r\n").response().text(), "ok");
+}
+
+#[test]
 fn nginx_serves_curl() {
     let nginx = Nginx::start("location / { return 200 \"$request_method $request_uri $http_user_agent\"; }");
     let gateway =

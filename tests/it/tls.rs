@@ -151,8 +151,7 @@ fn a_self_signed_pair_is_made_on_the_first_start() {
     let gateway = Gateway::start_in(directory, &text);
     let first = tls::presented(gateway.listener("tls"), "localhost");
     let url = format!("https://localhost:{}/", gateway.listener("tls").port());
-    let output =
-        run("curl", &["-sS", "--cacert", &format!("{file}.pem"), "--resolve", "localhost::127.0.0.1", &url]);
+    let output = run("curl", &["-sS", "--cacert", &format!("{file}.pem"), &url]);
     assert!(output.status.success(), "{}", crate::support::text(&output.stderr));
     let mode = std::os::unix::fs::PermissionsExt::mode(
         &std::fs::metadata(gateway.file("made.key")).expect("it was made").permissions(),

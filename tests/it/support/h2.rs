@@ -37,6 +37,7 @@ pub const SETTINGS: u8 = 4;
 pub const GOAWAY: u8 = 7;
 /// The flag of a frame that ends its stream.
 pub const END_STREAM: u8 = 1;
+const PING: u8 = 6;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
@@ -80,7 +81,7 @@ impl<S: Read + Write> Connection<S> {
         self.write(&frame);
     }
 
-    /// The next frame, settings answered on the way; `None` at the end.
+    /// The next frame, settings and pings answered on the way; `None` at the end.
     pub fn frame(&mut self) -> Option<Frame> {
         loop {
             let mut head = [0; 9];
@@ -89,9 +90,10 @@ impl<S: Read + Write> Connection<S> {
             let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
             let mut payload = vec![0; length];
             self.stream.read_exact(&mut payload).ok()?;
-            if head[3] == SETTINGS {
+            if matches!(head[3], SETTINGS | PING) {
                 if head[4] & ACK == 0 {
-                    self.send(SETTINGS, ACK, 0, &[]);
+                    let echoed = if head[3] == PING { &payload[..] } else { &[] };
+                    self.send(head[3], ACK, 0, echoed);
                 }
                 continue;
             }
