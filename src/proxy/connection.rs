@@ -223,8 +223,7 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         .header_read_timeout(None)
         .max_headers(conn.config.max.headers)
         .max_header_size(conn.config.max.header_bytes)
-        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES))
-        .pipeline_flush(true);
+        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
     if let Some(now) = began {
