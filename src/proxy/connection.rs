@@ -219,7 +219,7 @@ async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadlin
 async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
     let mut builder = http1::Builder::new();
     builder
-        .half_close(true)
+        .half_close(false)
         .header_read_timeout(None)
         .max_headers(conn.config.max.headers)
         .max_header_size(conn.config.max.header_bytes)
