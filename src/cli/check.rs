@@ -45,3 +45,48 @@ fn counted(count: usize, one: &str, many: &str) -> String {
 
 /// The exit code of a configuration that is wrong: `EX_CONFIG` of sysexits.h.
 pub const EXIT_CONFIG: u8 = 78;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks a file with this text: the exit code, what goes to the output, what goes to the errors.
+    fn checked(name: &str, text: &str, effective: bool) -> (u8, String, String) {
+        let directory = std::env::temp_dir().join(format!("sluicegate-check-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
+        let path = directory.join("gateway.toml");
+        std::fs::write(&path, text).expect("the temporary directory is writable");
+        let (mut out, mut errors) = (Vec::new(), Vec::new());
+        let code = check(&path, effective, &mut out, &mut errors).expect("writing to memory cannot fail");
+        std::fs::remove_dir_all(&directory).expect("it was made above");
+        let said =
+            |bytes| String::from_utf8(bytes).expect("it is text").replace(&*path.to_string_lossy(), "FILE");
+        (code, said(out), said(errors))
+    }
+
+    #[test]
+    fn a_valid_file_is_counted() {
+        let text = "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s by ip\"";
+        let said = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n";
+        assert_eq!(checked("valid", text, false), (0, said.to_owned(), String::new()));
+    }
+
+    #[test]
+    fn a_wrong_file_shows_every_error_and_exits_78() {
+        let (code, out, errors) = checked("wrong", "workrs = 2\nadmin = 1", false);
+        assert_eq!((code, out.as_str()), (78, ""));
+        let said = "error: unknown key `workrs` in the configuration\n --> FILE:1:1\n  |\n1 | workrs = 2\n  | ^^^^^^ did you mean `workers`?\n\n\
+                    error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^\n\n\
+                    FILE: 2 errors\n";
+        assert_eq!(errors, said);
+    }
+
+    #[test]
+    fn warnings_stay_out_of_the_effective_configuration() {
+        let (code, out, errors) = checked("effective", "[admin]\ntoken = \"hunter2\"", true);
+        assert_eq!(code, 0);
+        assert!(errors.starts_with("warning: `token` stands in the file itself\n"), "{errors}");
+        assert_eq!(checked("again", &out, true).1, out);
+        assert!(!out.contains("hunter2") && !errors.contains("hunter2"));
+    }
+}

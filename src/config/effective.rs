@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use crate::admin::{self, Bind};
-use crate::limit::{Algorithm, Quota};
+use crate::limit::Algorithm;
 use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
 use crate::record::{AccessConfig, Sink, StatusMatch};
@@ -222,7 +222,7 @@ impl Page {
     fn policy(&mut self, policy: &Policy) {
         self.heading(&format!("[policy.{}]", key(&policy.name)));
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
-        self.key("limit", array(policy.windows.iter().map(|window| text(&show_window(window)))));
+        self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
         // All windows of a policy count alike; without one nothing counts.
         let algorithm = policy.windows.first().map_or(Algorithm::TokenBucket, |window| window.algorithm);
         self.key("algorithm", text(word(&policy::ALGORITHMS, &algorithm)));
@@ -321,14 +321,6 @@ impl Page {
         if let Some(token) = &admin.token {
             self.key("token", text(token));
         }
-    }
-}
-
-fn show_window(window: &Quota) -> String {
-    let rate = format!("{}/{}", window.limit, limit_text::show_period(window.period_ns));
-    match window.algorithm {
-        Algorithm::TokenBucket => format!("{rate} burst {}", window.burst),
-        Algorithm::FixedWindow | Algorithm::SlidingWindow => rate,
     }
 }
 

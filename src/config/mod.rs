@@ -3,6 +3,7 @@
 //! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
 //! name: a configuration can be checked on another machine than the one it is for.
 
+mod compile;
 mod effective;
 mod expand;
 mod limit_text;
@@ -98,13 +99,16 @@ fn load_with(path: &Path, variables: Variables<'_>) -> Result<Loaded, Errors> {
 
 fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) -> Result<Loaded, Errors> {
     let (definitions, findings) = parse(&sources, findings, variables);
-    let report = Report::new(sources, findings);
-    match definitions {
-        Some((config, places)) if !report.has_errors() => {
-            Ok(Loaded { config, report: report.with_places(places) })
-        }
-        _ => Err(report.into_errors()),
+    let mut report = Report::new(sources, findings);
+    let Some((config, places)) = definitions.filter(|_| !report.has_errors()) else {
+        return Err(report.into_errors());
+    };
+    // Only what is right by itself is worth looking at together.
+    report.add(compile::check(&config, &places));
+    if report.has_errors() {
+        return Err(report.into_errors());
     }
+    Ok(Loaded { config, report: report.with_places(places) })
 }
 
 /// Parses the files and reads their definitions; `findings` are those of the files that could not be read.

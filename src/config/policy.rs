@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{Cost, Dimension, Matches, Missing, Policy};
+use crate::policy::shorthand::{self, Shorthand};
 
-use super::limit_text;
 use super::method;
 use super::reader::{self, Named, Table, Text, Value};
 use super::report::{Fields, quoted};
@@ -67,11 +67,11 @@ fn dimension(text: &Text<'_>) -> Option<Dimension> {
         text.wrong("`claim:` belongs to the language, but this version does not have it", "leave it out");
         return None;
     }
-    match limit_text::dimension(&text.text) {
+    match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
-        Err(error) => {
-            let words = ["consumer", "tenant", "ip", "route", "method"];
-            let hint = reader::did_you_mean(&text.text, &words).unwrap_or(error.hint);
+        Err(problem) => {
+            let hint = reader::did_you_mean(&text.text, shorthand::DIMENSIONS);
+            let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
             text.wrong(format!("{} is not a dimension", text.shown()), hint);
             None
         }
@@ -99,20 +99,20 @@ fn windows(value: &Value<'_>, algorithm: Algorithm) -> Vec<Quota> {
 
 /// One window, and the dimensions that a shorthand names with it.
 fn window(text: &Text<'_>, algorithm: Algorithm) -> Option<(Quota, Vec<Dimension>)> {
-    match limit_text::parse(&text.text) {
-        Ok(read) => {
-            if read.burst.is_some() && algorithm != Algorithm::TokenBucket {
+    match shorthand::parse(&text.text) {
+        Ok(Shorthand { window, by, has_burst }) => {
+            if has_burst && algorithm != Algorithm::TokenBucket {
                 text.wrong("only a token bucket has a burst", "leave `burst` out, or the `algorithm`");
             }
-            let burst = read.burst.unwrap_or(read.limit);
-            Some((Quota { algorithm, limit: read.limit, period_ns: read.period_ns, burst }, read.by))
+            Some((Quota { algorithm, ..window }, by))
         }
+        // What is wrong quotes the text, which may be a secret here.
         Err(error) if text.has_reference => {
-            text.wrong(format!("{} is not a limit", text.shown()), error.hint);
+            text.wrong(format!("{} is not a limit", text.shown()), error.problem.hint());
             None
         }
         Err(error) => {
-            text.wrong_at(error.at, error.message, error.hint);
+            text.wrong_within(error.span, error.problem.to_string(), error.problem.hint());
             None
         }
     }

@@ -5,6 +5,7 @@
 //! as `None`: the caller goes on with a default, since a report with an error never becomes a configuration.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,7 +61,6 @@ pub(super) struct Text<'c> {
 /// A named table: `[listener.edge]`.
 pub(super) struct Named<'c> {
     pub(super) name: String,
-    pub(super) value: Value<'c>,
     pub(super) table: Table<'c>,
 }
 
@@ -108,7 +108,10 @@ impl<'c> Table<'c> {
 
     /// Where the table's keys were written, for findings that come up later.
     pub(super) fn places(&self) -> Fields {
-        let fields = self.entries().into_iter().map(|entry| (entry.key, entry.place)).collect();
+        let mut fields = Vec::new();
+        for entry in self.entries() {
+            entry.place_into(&entry.key, &mut fields);
+        }
         Fields { whole: Some(self.place), fields }
     }
 
@@ -152,6 +155,24 @@ impl<'c> Value<'c> {
     /// Reports an error at the value, with what to write instead.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Its place under `path`, and the places of what is in it.
+    fn place_into(&self, path: &str, fields: &mut Vec<(String, Place)>) {
+        fields.push((path.to_owned(), self.place));
+        match self.value {
+            DeValue::Array(_) => {
+                for (index, element) in self.array().unwrap_or_default().iter().enumerate() {
+                    fields.push((format!("{path}[{index}]"), element.place));
+                }
+            }
+            DeValue::Table(_) => {
+                for entry in self.table(path).iter().flat_map(Table::entries) {
+                    entry.place_into(&format!("{path}.{}", entry.key), fields);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Reports an error at the key, with what to write instead.
@@ -383,15 +404,20 @@ impl Text<'_> {
         }
     }
 
-    /// Reports an error from one byte of the value on, where it stands in the file letter by letter.
-    pub(super) fn wrong_at(&self, at: usize, message: impl Into<String>, hint: impl Into<String>) {
+    /// Reports an error at some bytes of the value, where it stands in the file letter by letter.
+    pub(super) fn wrong_within(
+        &self,
+        span: std::ops::Range<usize>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
         let written = &self.ctx.sources[self.place.file].text[self.place.start..self.place.end];
         let inner = written.get(1..written.len().saturating_sub(1));
-        let place = match inner {
-            Some(inner) if inner == self.text && at < inner.len() => {
-                Place { start: self.place.start + 1 + at, end: self.place.end - 1, ..self.place }
-            }
-            _ => self.place,
+        let start = self.place.start + 1;
+        let place = if inner == Some(self.text.as_str()) && span.end <= self.text.len() {
+            Place { start: start + span.start, end: start + span.end, ..self.place }
+        } else {
+            self.place
         };
         self.ctx.wrong(place, message, hint);
     }
@@ -423,6 +449,7 @@ impl Text<'_> {
 /// The tables of one section over all files, in the order written; a name given twice is reported.
 pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<Named<'c>> {
     let mut all: Vec<Named<'c>> = Vec::new();
+    let mut places: HashMap<String, Place> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value(section)) {
         let Some(names) = value.table(&format!("[{section}]")) else { continue };
         for value in names.entries() {
@@ -438,15 +465,15 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
                 continue;
             }
             let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
-            if let Some(first) = all.iter().find(|other| other.name == value.key) {
+            if let Some(first) = places.insert(value.key.clone(), value.key_place) {
                 value.ctx.report(
                     Finding::error(format!("the {section} {} is given twice", quoted(&value.key)))
                         .at(value.key_place, "rename or merge it")
-                        .beside(first.value.key_place, "here it is first"),
+                        .beside(first, "here it is first"),
                 );
                 continue;
             }
-            all.push(Named { name: value.key.clone(), value, table });
+            all.push(Named { name: value.key, table });
         }
     }
     all
@@ -478,8 +505,9 @@ pub(super) fn is_name(text: &str) -> bool {
 /// "did you mean `x`?" where one of the known words is near.
 pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
-    // A long word is compared with nothing: the cost is the product of the lengths.
-    let near = known.iter().filter(|_| word.len() <= NAME_BYTES_MAX).min_by_key(|name| distance(name))?;
+    // A long word is compared with nothing, and a word with so many at most: each costs the product of the lengths.
+    let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
+    let near = known.min_by_key(|name| distance(name))?;
     let allowed = (near.len() / 3).max(1);
     (distance(near) <= allowed).then(|| format!("did you mean `{near}`?"))
 }
@@ -504,6 +532,9 @@ pub(super) fn path(text: &Text<'_>) -> PathBuf {
 fn place_in(file: usize, span: std::ops::Range<usize>) -> Place {
     Place { file, start: span.start, end: span.end }
 }
+
+/// Known words that an unknown one is compared with.
+const COMPARED_MAX: usize = 1_000;
 
 /// Longest name of a definition, bytes.
 pub(super) const NAME_BYTES_MAX: usize = 200;

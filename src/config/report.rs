@@ -92,7 +92,8 @@ pub(super) struct Places {
 pub(super) struct Fields {
     /// The definition's name or heading. `None`: it was not written but is a default.
     pub(super) whole: Option<Place>,
-    /// Its keys, as the language spells them, with the places of their values.
+    /// Its keys, as the language spells them, with the places of their values; those inside of one as
+    /// `limit[1]` and `headers.set`.
     pub(super) fields: Vec<(String, Place)>,
 }
 
@@ -117,11 +118,11 @@ impl Report {
 
     /// Adds an error found only after reading: a port that is taken, two routes that tie.
     ///
-    /// `field` is a key as the language spells it (`path`, `certs`); one that was not written points at the
+    /// `field` is a key as the language spells it (`path`, `certs[1]`, `headers.set`); one that was not written points at the
     /// whole definition. `hint` stands beside the value: what to write instead; it may be empty.
     pub fn reject(&mut self, definition: Definition, field: &str, message: &str, hint: &str) {
         let finding = Finding::error(message.to_owned());
-        let finding = match self.places.of(definition).and_then(|fields| fields.place(field)) {
+        let finding = match self.places.find(definition, field) {
             Some(place) => finding.at(place, hint),
             None => finding,
         };
@@ -147,7 +148,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
 
-    fn add(&mut self, findings: Vec<Finding>) {
+    pub(super) fn add(&mut self, findings: Vec<Finding>) {
         self.findings.extend(findings);
         // By place, so that a reader walks down the file; what has no place concerns the whole and goes first.
         self.findings.sort_by_key(|finding| finding.place.as_ref().map(|(place, _)| *place));
@@ -191,7 +192,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// Every finding, an empty line between two; at most [`FINDINGS_SHOWN_MAX`].
+    /// Every finding, an empty line between two; at most `FINDINGS_SHOWN_MAX`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, finding) in self.findings.iter().take(FINDINGS_SHOWN_MAX).enumerate() {
             if index > 0 {
@@ -227,6 +228,11 @@ impl Finding {
 }
 
 impl Places {
+    /// Where a field of a definition was written, or what is nearest to it.
+    pub(super) fn find(&self, definition: Definition, field: &str) -> Option<Place> {
+        self.of(definition)?.place(field)
+    }
+
     fn of(&self, definition: Definition) -> Option<&Fields> {
         match definition {
             Definition::Listener(index) => self.listeners.get(index),
@@ -239,10 +245,19 @@ impl Places {
 }
 
 impl Fields {
-    /// The field's place, or the whole definition's where the field was not written.
+    /// The place of a field, `limit`, `limit[1]` or `headers.set`; where that was not written, of what it is
+    /// in, and at last of the whole definition.
     pub(super) fn place(&self, field: &str) -> Option<Place> {
-        let named = self.fields.iter().find(|(name, _)| name == field);
-        named.map(|(_, place)| *place).or(self.whole)
+        let mut field = field;
+        loop {
+            if let Some((_, place)) = self.fields.iter().find(|(name, _)| name == field) {
+                return Some(*place);
+            }
+            match field.rfind(['.', '[']) {
+                Some(at) => field = &field[..at],
+                None => return self.whole,
+            }
+        }
     }
 }
 

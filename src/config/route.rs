@@ -4,19 +4,24 @@
 //! the exact value, `true` says that the header has to be there. Whether two routes tie, and whether a path or
 //! a template makes sense, is decided where routes are compiled, not here.
 
+use std::collections::{HashMap, HashSet};
+
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, Respond, Route};
 
 use super::listener::BODY_BYTES_MAX;
 use super::reader::{self, Table, Text, Value};
-use super::report::{Place, Places, quoted};
+use super::report::{Fields, Place, Places, quoted};
 use super::{Config, mask, method, policy, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
 /// they write as shorthands.
 pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut Places) {
-    let mut named: Vec<(String, Place)> = Vec::new();
+    let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let policies = config.policies.iter().map(|policy| policy.name.clone()).zip(0..).collect();
+    let mut reader = Reader { config, places, upstreams, policies };
+    let mut named: HashMap<String, Place> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
             value.wrong_key("`route` is a list of tables", "write `[[route]]` with two brackets");
@@ -24,167 +29,181 @@ pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mu
         }
         for value in value.array().unwrap_or_default() {
             let Some(table) = value.table("a route") else { continue };
-            places.routes.push(table.places());
-            let place = table.places().place("name").unwrap_or(table.place);
-            let route = read(&value, table, config, places);
-            if let Some((_, first)) = named.iter().find(|(name, _)| *name == route.name) {
+            let fields = table.places();
+            let place = fields.place("name").unwrap_or(table.place);
+            let route = reader.route(table);
+            if let Some(first) = named.insert(route.name.clone(), place) {
                 let message = format!("two routes are named {}", quoted(&route.name));
-                value.wrong_beside(place, message, "give each its own `name`", *first);
+                value.wrong_beside(place, message, "give each its own `name`", first);
             }
-            named.push((route.name.clone(), place));
-            config.routes.push(route);
+            reader.config.routes.push(route);
+            reader.places.routes.push(fields);
         }
     }
 }
 
-fn read(value: &Value<'_>, table: Table<'_>, config: &mut Config, places: &mut Places) -> Route {
-    let hosts = table.value("host").map(|value| value.texts()).unwrap_or_default();
-    let methods = table.value("methods").map(|value| value.texts()).unwrap_or_default();
-    let mut route = Route {
-        name: String::new(),
-        hosts: hosts.iter().filter_map(host).collect(),
-        path: table.value("path").and_then(|value| path(&value)).unwrap_or_else(|| ANY_PATH.to_owned()),
-        methods: methods.iter().filter_map(method::read).collect(),
-        headers: table.table("match").map(matches).unwrap_or_default(),
-        limits: Vec::new(),
-        action: Action::Echo,
-        request_headers: table.value("headers").map(|value| changes(&value)).unwrap_or_default(),
-        response_headers: table.value("response-headers").map(|value| changes(&value)).unwrap_or_default(),
-        body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
-        upgrade: false,
-    };
-    route.name = match table.value("name") {
-        Some(value) => name(&value),
-        None => made_name(&route),
-    };
-    if let Some(value) = table.value("limit") {
-        route.limits = limits(&value, &route.name, config, places);
-    }
-    if let Some(action) = action(&table, config, places) {
-        route.action = action;
-    }
-    let upgrade = table.value("upgrade").and_then(|value| value.boolean());
-    route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
-    if hosts.is_empty() && table.value("host").is_some_and(|value| value.is_array()) {
-        value.wrong("`host` is empty", "leave it out for any host");
-    }
-    table.finish(&["auth"]);
-    route
+/// Reads routes, and adds to the configuration what they write in place.
+struct Reader<'r> {
+    config: &'r mut Config,
+    places: &'r mut Places,
+    /// Names of the upstreams so far.
+    upstreams: HashSet<String>,
+    /// Names of the policies so far, and their indices.
+    policies: HashMap<String, usize>,
 }
 
-/// What happens to an admitted request: one of `to`, `respond` and `redirect`.
-fn action(table: &Table<'_>, config: &mut Config, places: &mut Places) -> Option<Action> {
-    let rewrite = table.value("rewrite");
-    let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
-    let action = match (&to, &respond, &redirect) {
-        (Some(to), None, None) => forward(to, config, places),
-        (None, Some(respond), None) => fixed(respond).map(Action::Respond),
-        (None, None, Some(redirect)) => {
-            redirect.choice(&[("https", ())], &[]).map(|()| Action::RedirectHttps)
-        }
-        (None, None, None) => {
-            table.wrong(
-                "a route needs `to`, `respond` or `redirect`",
-                "write `to = \"http://127.0.0.1:3000\"`, or `to = \"echo\"` to try things out",
-            );
-            None
-        }
-        _ => {
-            table.wrong("a route has only one of `to`, `respond` and `redirect`", "leave the others out");
-            None
-        }
-    };
-    let Some(rewrite) = rewrite else { return action };
-    let path = path(&rewrite);
-    match action {
-        Some(Action::Forward { upstream, .. }) => Some(Action::Forward { upstream, rewrite: path }),
-        None => None,
-        Some(_) => {
-            rewrite.wrong_key("`rewrite` needs an upstream", "leave it out, or name an upstream in `to`");
-            None
-        }
-    }
-}
-
-/// The upstream that a route names, or writes as a URL.
-fn forward(to: &Value<'_>, config: &mut Config, places: &mut Places) -> Option<Action> {
-    if to.is_array() || to.is_table() {
-        to.wrong(
-            "several upstreams of a route belong to the language, but this version does not have them",
-            "name one upstream with several `servers`",
-        );
-        return None;
-    }
-    let text = to.text()?;
-    let is_known = |name: &str| config.upstreams.iter().any(|upstream| upstream.name == name);
-    if is_known(&text.text) {
-        return Some(Action::Forward { upstream: text.text, rewrite: None });
-    }
-    if text.text == upstream::ECHO {
-        return Some(Action::Echo);
-    }
-    if !text.text.contains("://") {
-        let mut names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
-        names.push(upstream::ECHO);
-        let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
-            "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in".to_owned()
-        });
-        text.wrong(format!("there is no upstream {}", text.shown()), hint);
-        return None;
-    }
-    let upstream = upstream::of_url(&text)?;
-    let name = upstream.name.clone();
-    if !is_known(&name) {
-        config.upstreams.push(upstream);
-        places.upstreams.push(super::report::Fields { whole: Some(text.place), fields: Vec::new() });
-    }
-    Some(Action::Forward { upstream: name, rewrite: None })
-}
-
-/// The policies of a route. A shorthand becomes a policy of its own, named after the route, so that equal
-/// shorthands on two routes are two limits; a limit that routes share is a `[policy.<name>]` that both name.
-fn limits(value: &Value<'_>, route: &str, config: &mut Config, places: &mut Places) -> Vec<String> {
-    let mut limits: Vec<String> = Vec::new();
-    let mut shorthands = 0;
-    for text in value.texts() {
-        let is_policy = config.policies.iter().any(|policy| policy.name == text.text);
-        let name = if is_policy {
-            text.text.clone()
-        } else if text.text.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
-            shorthands += 1;
-            match shorthand(&text, shorthand_name(route, shorthands), config, places) {
-                Some(name) => name,
-                None => continue,
-            }
-        } else {
-            let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
-            let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
-                "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
-            });
-            text.wrong(format!("there is no policy {}", text.shown()), hint);
-            continue;
+impl Reader<'_> {
+    fn route(&mut self, table: Table<'_>) -> Route {
+        let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
+        let methods = table.value("methods").map(|value| value.texts()).unwrap_or_default();
+        let mut route = Route {
+            name: String::new(),
+            hosts,
+            path: table.value("path").and_then(|value| path(&value)).unwrap_or_else(|| ANY_PATH.to_owned()),
+            methods: methods.iter().filter_map(method::read).collect(),
+            headers: table.table("match").map(matches).unwrap_or_default(),
+            limits: Vec::new(),
+            action: Action::Echo,
+            request_headers: table.value("headers").map(|value| changes(&value)).unwrap_or_default(),
+            response_headers: table
+                .value("response-headers")
+                .map(|value| changes(&value))
+                .unwrap_or_default(),
+            body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
+            upgrade: false,
         };
-        if limits.contains(&name) {
-            text.wrong(format!("the policy {} is named twice", quoted(&name)), "name it once");
-        } else {
-            limits.push(name);
+        route.name = match table.value("name") {
+            Some(value) => name(&value),
+            None => made_name(&route),
+        };
+        if let Some(value) = table.value("limit") {
+            route.limits = self.limits(&value, &route.name);
         }
+        if let Some(action) = self.action(&table) {
+            route.action = action;
+        }
+        let upgrade = table.value("upgrade").and_then(|value| value.boolean());
+        route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
+        table.finish(&["auth"]);
+        route
     }
-    limits
-}
 
-fn shorthand(text: &Text<'_>, name: String, config: &mut Config, places: &mut Places) -> Option<String> {
-    if let Some(first) = config.policies.iter().position(|policy| policy.name == name) {
-        let message = format!("this shorthand is the policy {}, which is given already", quoted(&name));
-        match places.policies[first].whole {
-            Some(place) => text.wrong_beside(message, "name the policy here", place, "here"),
-            None => text.wrong(message, "name the policy here"),
+    /// What happens to an admitted request: one of `to`, `respond` and `redirect`.
+    fn action(&mut self, table: &Table<'_>) -> Option<Action> {
+        let rewrite = table.value("rewrite");
+        let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
+        let action = match (&to, &respond, &redirect) {
+            (Some(to), None, None) => self.forward(to),
+            (None, Some(respond), None) => fixed(respond).map(Action::Respond),
+            (None, None, Some(redirect)) => {
+                redirect.choice(&[("https", ())], &[]).map(|()| Action::RedirectHttps)
+            }
+            (None, None, None) => {
+                table.wrong(
+                    "a route needs `to`, `respond` or `redirect`",
+                    "write `to = \"http://127.0.0.1:3000\"`, or `to = \"echo\"` to try things out",
+                );
+                None
+            }
+            _ => {
+                table.wrong("a route has only one of `to`, `respond` and `redirect`", "leave the others out");
+                None
+            }
+        };
+        let Some(rewrite) = rewrite else { return action };
+        let path = path(&rewrite);
+        match action {
+            Some(Action::Forward { upstream, .. }) => Some(Action::Forward { upstream, rewrite: path }),
+            None => None,
+            Some(_) => {
+                rewrite.wrong_key("`rewrite` needs an upstream", "leave it out, or name an upstream in `to`");
+                None
+            }
         }
-        return None;
     }
-    config.policies.push(policy::of_shorthand(name.clone(), text)?);
-    places.policies.push(super::report::Fields { whole: Some(text.place), fields: Vec::new() });
-    Some(name)
+
+    /// The upstream that a route names, or writes as a URL.
+    fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
+        if to.is_array() || to.is_table() {
+            to.wrong(
+                "several upstreams of a route belong to the language, but this version does not have them",
+                "name one upstream with several `servers`",
+            );
+            return None;
+        }
+        let text = to.text()?;
+        if self.upstreams.contains(&text.text) {
+            return Some(Action::Forward { upstream: text.text, rewrite: None });
+        }
+        if text.text == upstream::ECHO {
+            return Some(Action::Echo);
+        }
+        if !text.text.contains("://") {
+            let mut names: Vec<&str> =
+                self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+            names.push(upstream::ECHO);
+            let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+                "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in".to_owned()
+            });
+            text.wrong(format!("there is no upstream {}", text.shown()), hint);
+            return None;
+        }
+        let upstream = upstream::of_url(&text)?;
+        let name = upstream.name.clone();
+        if self.upstreams.insert(name.clone()) {
+            self.config.upstreams.push(upstream);
+            self.places.upstreams.push(Fields { whole: Some(text.place), fields: Vec::new() });
+        }
+        Some(Action::Forward { upstream: name, rewrite: None })
+    }
+
+    /// The policies of a route. A shorthand becomes a policy of its own, named after the route, so that equal
+    /// shorthands on two routes are two limits; a limit that routes share is a `[policy.<name>]` that both name.
+    fn limits(&mut self, value: &Value<'_>, route: &str) -> Vec<String> {
+        let mut limits: Vec<String> = Vec::new();
+        let mut shorthands = 0;
+        for text in value.texts() {
+            let name = if self.policies.contains_key(&text.text) {
+                text.text.clone()
+            } else if text.text.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
+                shorthands += 1;
+                match self.shorthand(&text, shorthand_name(route, shorthands)) {
+                    Some(name) => name,
+                    None => continue,
+                }
+            } else {
+                let names: Vec<&str> =
+                    self.config.policies.iter().map(|policy| policy.name.as_str()).collect();
+                let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+                    "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
+                });
+                text.wrong(format!("there is no policy {}", text.shown()), hint);
+                continue;
+            };
+            if limits.contains(&name) {
+                text.wrong(format!("the policy {} is named twice", quoted(&name)), "name it once");
+            } else {
+                limits.push(name);
+            }
+        }
+        limits
+    }
+
+    fn shorthand(&mut self, text: &Text<'_>, name: String) -> Option<String> {
+        if let Some(first) = self.policies.get(&name) {
+            let message = format!("this shorthand is the policy {}, which is given already", quoted(&name));
+            match self.places.policies[*first].whole {
+                Some(place) => text.wrong_beside(message, "name the policy here", place, "here"),
+                None => text.wrong(message, "name the policy here"),
+            }
+            return None;
+        }
+        let policy = policy::of_shorthand(name.clone(), text)?;
+        self.policies.insert(name.clone(), self.config.policies.len());
+        self.config.policies.push(policy);
+        self.places.policies.push(Fields { whole: Some(text.place), fields: Vec::new() });
+        Some(name)
+    }
 }
 
 /// `route:orders`, then `route:orders#2`.
@@ -225,6 +244,14 @@ fn made_name(route: &Route) -> String {
     name.chars().map(|it| if is_kept(&it) { it } else { '_' }).take(reader::NAME_BYTES_MAX).collect()
 }
 
+fn hosts(value: &Value<'_>) -> Vec<String> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`host` is empty", "leave it out for any host");
+    }
+    texts.iter().filter_map(host).collect()
+}
+
 fn host(text: &Text<'_>) -> Option<String> {
     let host = text.text.to_ascii_lowercase();
     let hint = match &host {
@@ -246,7 +273,7 @@ fn path(value: &Value<'_>) -> Option<String> {
     }
     if let Some(at) = text.text.find(['?', '#']) {
         let hint = "end the path before it; a query is not part of a route";
-        text.wrong_at(at, format!("{} is not only a path", text.shown()), hint);
+        text.wrong_within(at..text.text.len(), format!("{} is not only a path", text.shown()), hint);
         return None;
     }
     Some(text.text)
@@ -301,8 +328,10 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             continue;
         }
         for text in value.texts() {
-            if HeaderValue::from_str(&text.text).is_err() {
-                let hint = "a field's value is one line of visible characters";
+            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110, section 5.5).
+            let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+            if !is_plain {
+                let hint = "a field's value is one line of printable ASCII";
                 text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
             }
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {

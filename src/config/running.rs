@@ -16,12 +16,15 @@ use super::{Shutdown, listener};
 /// Reads `workers`: a number, or `"auto"` for one a core.
 pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
     let value = reader::single(documents, "workers")?;
-    if value.is_string() && value.text().is_some_and(|text| text.text == "auto") {
-        return None;
-    }
-    if value.is_string() && !value.text().is_some_and(|text| text.has_reference) {
-        value.wrong("`workers` must be a whole number or \"auto\"", "write `workers = \"auto\"`");
-        return None;
+    if value.is_string() {
+        let text = value.text()?;
+        if text.text == "auto" {
+            return None;
+        }
+        if !text.has_reference {
+            text.wrong("`workers` must be a whole number or \"auto\"", "write `workers = \"auto\"`");
+            return None;
+        }
     }
     value.integer(1..=WORKERS_MAX).and_then(|workers| usize::try_from(workers).ok())
 }

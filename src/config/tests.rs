@@ -48,14 +48,23 @@ type Wrong = (&'static str, &'static str, &'static str, &'static str);
 
 #[track_caller]
 fn each_says(cases: &[Wrong]) {
+    let mut failures = String::new();
     for (text, message, at, hint) in cases {
         let said = said(text);
-        assert_eq!(said.matches("error: ").count(), 1, "one error expected of:\n{text}\n{said}");
-        assert!(said.starts_with(&format!("error: {message}\n")), "{text}\nexpected: {message}\n{said}");
-        assert!(said.contains(&format!("--> gateway.toml:{at}\n")), "{text}\nexpected: {at}\n{said}");
-        assert!(said.contains(hint), "{text}\nexpected: {hint}\n{said}");
+        let is_right = said.matches("error: ").count() == 1
+            && said.starts_with(&format!("error: {message}\n"))
+            && said.contains(&format!("--> gateway.toml:{at}\n"))
+            && said.contains(hint);
+        if !is_right {
+            failures.push_str(&format!("{text}\nexpected: {message} at {at}: {hint}\n{said}\n\n"));
+        }
     }
+    assert!(failures.is_empty(), "{failures}");
 }
+
+const PATH_SEGMENT: &str =
+    "an empty segment never matches: slashes of a request are merged before it is routed";
+const HOST_STAR: &str = "`*` stands for whole labels in front: `*.example.com`";
 
 /// A file with every key there is.
 const FULL: &str = r#"
@@ -120,7 +129,7 @@ limit = ["search", "100/m burst 20 by ip", "login", "5/d by consumer"]
 to = "orders"
 rewrite = "/orders/{id}"
 headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, add = { via = ["a", "b"] }, remove = ["x-debug"] }
-response-headers = { set = { x-cost = "$${cost}" } }
+response-headers = { set = { x-cost = "$${tenant}" } }
 max-body = "1GiB"
 upgrade = false
 
@@ -224,7 +233,7 @@ fn every_key_is_read() {
     assert_eq!(route.limits, ["search", "route:orders", "login", "route:orders#2"]);
     assert_eq!(route.request_headers.add.len(), 2);
     assert_eq!(route.request_headers.set[1].1, "Basic hunter2");
-    assert_eq!(route.response_headers.set[0].1, "${cost}");
+    assert_eq!(route.response_headers.set[0].1, "${tenant}");
     assert_eq!(config.routes[4].name, "old.example.com/{*rest}");
 }
 
@@ -337,7 +346,7 @@ fn what_comes_up_later_finds_its_place() {
 #[test]
 fn shapes_are_checked() {
     each_says(&[
-        ("a = ", "this is not TOML: string values must be quoted, expected literal string", "1:4", ""),
+        ("a = ", "this is not TOML: string values must be quoted, expected literal string", "1:5", ""),
         ("a = 1\na = 2", "this is not TOML: duplicate key", "2:1", ""),
         (
             "[route]\npath = \"/\"",
@@ -365,4 +374,571 @@ fn shapes_are_checked() {
         ("workers = \"${NONE\"", "`${` is never closed", "1:11", "close it with `}`"),
         ("\"\\u0007\" = 1", "unknown key `\\u{7}` in the configuration", "1:1", ""),
     ]);
+}
+
+#[test]
+fn listeners_are_checked() {
+    each_says(&[
+        ("[listener.a]", "a listener needs `bind`", "1:11", "write `bind = \"127.0.0.1:8080\"`"),
+        (
+            "[listener.a]\nbind = \":80\"",
+            "`:80` is not an address to listen on",
+            "2:8",
+            "write `[::]:80` for every address",
+        ),
+        (
+            "[listener.a]\nbind = \"localhost:80\"",
+            "`localhost:80` is not an address to listen on",
+            "2:8",
+            "write `127.0.0.1:80`",
+        ),
+        ("[listener.a]\nbind = 80", "`bind` must be a string, not an integer", "2:8", ""),
+        (
+            "[listener.a]\nbind = \"0.0.0.0:80\"\n[listener.b]\nbind = \"[::]:80\"",
+            "[::]:80 is taken by the listener `a`",
+            "4:8",
+            "choose another address or port",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nhttp = [\"h3\"]",
+            "`h3` is not a value of `http`",
+            "3:9",
+            "did you mean `h2`?",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nhttp = []",
+            "a listener must speak some HTTP",
+            "3:8",
+            "write `[\"h2\", \"http/1.1\"]`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"a.pem\" }]",
+            "a pair of `certs` needs `key`",
+            "3:10",
+            "a PEM file",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = []",
+            "`certs` is empty",
+            "3:9",
+            "leave it out for plain HTTP",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nredirect = \"http\"",
+            "`http` is not a value of `redirect`",
+            "3:12",
+            "did you mean `https`?",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ntimeouts = { idle = 5 }",
+            "`idle` needs a unit",
+            "3:21",
+            "write `\"5s\"` or `\"5ms\"`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ntimeouts = { idle = \"0s\" }",
+            "`idle` is too short",
+            "3:21",
+            "write `\"1ms\"` or more",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ntimeouts = { idle = \"5 min\" }",
+            "`5 min` is not a duration",
+            "3:21",
+            "as in `5s`, `250ms`, `1m30s`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nmax = { body = \"10mb\" }",
+            "`10mb` is not a size",
+            "3:16",
+            "as in `16KiB`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nmax = { header-bytes = 1 }",
+            "`header-bytes` is out of range",
+            "3:24",
+            "write a whole number from 1024 to 1048576",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = { from = [] }",
+            "`proxy-protocol` belongs to the language, but this version does not have it",
+            "3:1",
+            "leave it out",
+        ),
+        (
+            "[client-ip]\ntrust = [\"10.0.0.0/33\"]",
+            "`10.0.0.0/33` is not an address range",
+            "2:10",
+            "as in `10.0.0.0/8`",
+        ),
+        (
+            "[client-ip]\ntrust = [\"10.0.0.1/8\"]",
+            "`10.0.0.1/8` has bits set after its prefix",
+            "2:10",
+            "write `10.0.0.0/8`",
+        ),
+        ("[client-ip]\nipv6-prefix = 129", "`ipv6-prefix` is out of range", "2:15", "from 1 to 128"),
+    ]);
+}
+
+#[test]
+fn upstreams_are_checked() {
+    each_says(&[
+        ("[upstream.a]", "an upstream needs `servers`", "1:11", "write `servers = "),
+        ("[upstream.a]\nservers = []", "an upstream needs at least one server", "2:11", "write `["),
+        (
+            "[upstream.echo]\nservers = \"http://a\"",
+            "`echo` is the built-in upstream",
+            "1:11",
+            "another name",
+        ),
+        (
+            "[upstream.a]\nservers = \"10.0.0.1:80\"",
+            "`10.0.0.1:80` is not an upstream's URL",
+            "2:11",
+            "write it as in `http://127.0.0.1:3000`",
+        ),
+        ("[upstream.a]\nservers = \"http://a/b\"", "`http://a/b` has a path", "2:11", "`rewrite`"),
+        (
+            "[upstream.a]\nservers = \"http://a:99999\"",
+            "`http://a:99999` has a port that is none",
+            "2:11",
+            "from 1 to 65535",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://\"",
+            "`http://` is not an upstream's URL",
+            "2:11",
+            "write it as in",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://u:p@a\"",
+            "an upstream's URL cannot hold a user name or a password",
+            "2:11",
+            "authorization",
+        ),
+        ("[upstream.a]\nservers = [{ weight = 1 }]", "a server needs `url`", "2:12", "{ url = "),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:ip\"",
+            "`hash:ip` belongs to the language, but this version does not have it",
+            "3:11",
+            "write `p2c` or `round-robin`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nretry = { times = 3 }",
+            "`times` is out of range",
+            "3:19",
+            "from 0 to 1",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nretry = { budget = \"0.5%\" }",
+            "`budget` must be a whole number of percent",
+            "3:20",
+            "write it as in `20%`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nretry = { budget = \"20\" }",
+            "`20` is not a share",
+            "3:20",
+            "from `0%` to `100%`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = {}",
+            "`health` belongs to the language, but this version does not have it",
+            "3:1",
+            "leave it out",
+        ),
+    ]);
+}
+
+#[test]
+fn policies_are_checked() {
+    each_says(&[
+        (
+            "[policy.a]\nlimit = \"1/s\"",
+            "a policy needs `by`: who is counted",
+            "1:9",
+            "write `by = [\"ip\"]`",
+        ),
+        ("[policy.a]\nby = []", "a policy needs `limit`", "1:9", "write `limit = \"100/m\"`"),
+        (
+            "[policy.a]\nby = [\"consumr\"]\nlimit = \"1/s\"",
+            "`consumr` is not a dimension",
+            "2:7",
+            "did you mean `consumer`?",
+        ),
+        (
+            "[policy.a]\nby = [\"claim:sub\"]\nlimit = \"1/s\"",
+            "`claim:` belongs to the language, but this version does not have it",
+            "2:7",
+            "leave it out",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
+            "a policy's limit has no `by`",
+            "3:9",
+            "write it as the policy's own key",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"tier\"",
+            "`tier` belongs to the language, but this version does not have it",
+            "3:9",
+            "as in `100/m`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s burst 2\"\nalgorithm = \"fixed-window\"",
+            "only a token bucket has a burst",
+            "3:9",
+            "leave `burst` out",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"sliding-log\"",
+            "`sliding-log` belongs to the language, but this version does not have it",
+            "4:13",
+            "write `token-bucket`, `sliding-window` or `fixed-window`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nmissing = \"ipp\"",
+            "`ipp` is not a value of `missing`",
+            "4:11",
+            "did you mean `ip`?",
+        ),
+        ("[policy.a]\nby = []\nlimit = \"1/s\"\ncost = 0", "`cost` is out of range", "4:8", "from 1 to"),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { \"GET v1\" = 1 }",
+            "`GET v1` is not what a cost can stand beside",
+            "4:10",
+            "`\"METHOD /path\"`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { max = 1 }",
+            "`max` belongs to the language, but this version does not have it",
+            "4:10",
+            "leave it out",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"get\" }",
+            "`get` is not a method",
+            "4:20",
+            "write `GET`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"1%\"",
+            "`overshoot` belongs to the language, but this version does not have it",
+            "4:1",
+            "leave it out",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",
+            "`shadow` must be true or false, not an integer",
+            "4:10",
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn routes_are_checked() {
+    each_says(&[
+        ("[[route]]\npath = \"/\"", "a route needs `to`, `respond` or `redirect`", "1:1", "write `to = "),
+        (
+            "[[route]]\nto = \"echo\"\nrespond = {}",
+            "a route has only one of `to`, `respond` and `redirect`",
+            "1:1",
+            "leave the others out",
+        ),
+        ("[[route]]\nto = \"ech\"", "there is no upstream `ech`", "2:6", "did you mean `echo`?"),
+        ("[[route]]\nto = \"ftp://a\"", "`ftp://a` is not an upstream's URL", "2:6", "http://127.0.0.1:3000"),
+        (
+            "[[route]]\nto = [{ upstream = \"a\" }]",
+            "several upstreams of a route belong to the language, but this version does not have them",
+            "2:6",
+            "name one upstream",
+        ),
+        ("[[route]]\nto = \"echo\"\npath = \"a\"", "`a` does not start with `/`", "3:8", "/v1/orders/{id}"),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/a?b\"",
+            "`/a?b` is not only a path",
+            "3:11",
+            "end the path before it",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nhost = \"http://a\"",
+            "`http://a` is not a host",
+            "3:8",
+            "leave the scheme out",
+        ),
+        ("[[route]]\nto = \"echo\"\nhost = \"a:80\"", "`a:80` is not a host", "3:8", "leave the port out"),
+        ("[[route]]\nto = \"echo\"\nhost = []", "`host` is empty", "3:8", "leave it out for any host"),
+        (
+            "[[route]]\nto = \"echo\"\nmethods = [\"GTE\"]",
+            "`GTE` is not a method",
+            "3:12",
+            "did you mean `GET`?",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nlimit = \"100/m brust 20\"",
+            "`brust` is not expected here",
+            "3:16",
+            "after the period come `burst` and a number",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nlimit = \"per-tenant\"",
+            "there is no policy `per-tenant`",
+            "3:9",
+            "the name of a `[policy.<name>]`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\n[[route]]\nto = \"echo\"\nlimit = [\"a\", \"a\"]",
+            "the policy `a` is named twice",
+            "6:15",
+            "name it once",
+        ),
+        (
+            "[policy.\"route:x\"]\nby = []\nlimit = \"1/s\"\n[[route]]\nname = \"x\"\nto = \"echo\"\nlimit = \"1/s\"",
+            "this shorthand is the policy `route:x`, which is given already",
+            "7:9",
+            "name the policy here",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\n[[route]]\nto = \"echo\"",
+            "two routes are named `/{*rest}`",
+            "3:1",
+            "give each its own `name`",
+        ),
+        ("[[route]]\nto = \"echo\"\nname = \"1\"", "`1` cannot be a name", "3:8", "start with a letter"),
+        ("[[route]]\nto = \"echo\"\nrewrite = \"/a\"", "`rewrite` needs an upstream", "3:1", "leave it out"),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { set = { \"a b\" = \"c\" } }",
+            "`a b` is not a header's name",
+            "3:21",
+            "write it as in `x-tenant`",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { set = { a = \"b\\n\" } }",
+            "`b\\n` cannot be a field's value",
+            "3:25",
+            "one line of printable ASCII",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { add = { transfer-encoding = \"b\" } }",
+            "`transfer-encoding` is the gateway's own to set: it frames the message",
+            "3:21",
+            "leave it out",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nmatch = { header = { x-a = false } }",
+            "a route cannot ask for a header's absence",
+            "3:28",
+            "write `true` or the exact value",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nmatch = { path = \"/\" }",
+            "unknown key `path` in `match`",
+            "3:11",
+            "it takes `header`",
+        ),
+        ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
+        (
+            "[[route]]\nrespond = { status = 204, body = \"a\" }",
+            "an answer of status 204 has no body",
+            "2:1",
+            "leave `body` out",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nauth = \"jwt\"",
+            "`auth` belongs to the language, but this version does not have it",
+            "3:1",
+            "leave it out",
+        ),
+        ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
+    ]);
+}
+
+#[test]
+fn what_is_wrong_together_is_checked() {
+    each_says(&[
+        ("[[route]]\nto = \"echo\"\npath = \"//a\"", PATH_SEGMENT, "3:8", ""),
+        ("[[route]]\nto = \"echo\"\nhost = [\"a\", \"b.*\"]", HOST_STAR, "3:14", ""),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/{id}\"\nheaders = { set = { x-a = \"{di}\" } }",
+            "nothing is called `di` here",
+            "4:19",
+            "",
+        ),
+        (
+            "[policy.a]\nby = [\"ip\"]\nlimit = \"5/s\"\ncost = { default = 6 }",
+            "a request of 6 units is never admitted by a window that holds 5",
+            "4:20",
+            "",
+        ),
+        (
+            "[policy.a]\nby = [\"ip\", \"param:id\"]\nlimit = \"5/s\"\n[[route]]\nto = \"echo\"\nlimit = \"a\"",
+            "no route with this policy has a parameter `id` in its path",
+            "2:13",
+            "",
+        ),
+    ]);
+    let said = said(
+        "[[route]]\nname = \"a\"\npath = \"/{x}\"\nto = \"echo\"\n[[route]]\nname = \"b\"\npath = \"/{y}\"\nto = \"echo\"",
+    );
+    assert!(
+        said.starts_with("error: route `a` matches the same requests just as specifically; give"),
+        "{said}"
+    );
+    let places: Vec<_> = said.lines().filter(|line| line.contains("gateway.toml:")).collect();
+    assert_eq!(places, [" --> gateway.toml:7:8", " ::: gateway.toml:3:8"], "{said}");
+}
+
+#[test]
+fn the_process_is_checked() {
+    each_says(&[
+        ("admin = true", "`admin` is on by itself", "1:9", "write `admin = false` or a table"),
+        ("admin = 1", "`admin` must be a table, not an integer", "1:9", ""),
+        (
+            "[admin]\nbind = \"unix:a\"",
+            "`unix:a` needs an absolute path",
+            "2:8",
+            "unix:/run/sluicegate/admin.sock",
+        ),
+        ("[admin]\ntoken = \"\"", "`token` is empty", "2:9", "leave it out"),
+        (
+            "[admin]\ngrpc = \"a\"",
+            "`grpc` belongs to the language, but this version does not have it",
+            "2:1",
+            "",
+        ),
+        ("[limits]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"64KiB\"` to `\"1TiB\"`"),
+        (
+            "[limits]\nheaders = \"all\"",
+            "`all` is not a value of `headers`",
+            "2:11",
+            "`ietf`, `legacy`, `both` or `none`",
+        ),
+        ("[shutdown]\ndrian = \"1s\"", "unknown key `drian` in [shutdown]", "2:1", "did you mean `drain`?"),
+        ("[log]\nlevel = \"inof\"", "`inof` is not a value of `level`", "2:9", "did you mean `info`?"),
+        ("[log]\nlevel = \"a=b=c,\"", "`a=b=c,` is not a log level", "2:9", "info,sluicegate::proxy=debug"),
+        (
+            "[log]\naccess = { to = \"stduot\" }",
+            "`stduot` is not a place for the access log",
+            "2:17",
+            "`stdout`?",
+        ),
+        (
+            "[log]\naccess = { format = \"text\" }",
+            "`text` is not a value of `format`",
+            "2:21",
+            "write `json`",
+        ),
+        ("[log]\naccess = { sample = { \"9xx\" = \"1%\" } }", "`9xx` is not a status", "2:23", "as in `2xx`"),
+        ("[log]\naccess = { sample = { \"2xx\" = \"1\" } }", "`1` is not a share", "2:31", "as in `20%`"),
+    ]);
+}
+
+#[test]
+fn files_are_included_by_name() {
+    let directory = Directory::new("included");
+    directory.write("conf.d/b.toml", "[[route]]\npath = \"/b\"\nto = \"one\"");
+    directory.write("conf.d/a.toml", "[upstream.one]\nservers = \"http://a\"\n[listener.x]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"x.pem\", key = \"x.key\" }]");
+    directory.write("conf.d/c.txt", "not TOML");
+    let main = directory.write("gateway.toml", "include = [\"conf.d/*.toml\", \"conf.d/a.toml\"]");
+    let config = super::load(&main).unwrap_or_else(|errors| panic!("{errors}")).config;
+    let files = ["gateway.toml", "conf.d/a.toml", "conf.d/b.toml"].map(|name| directory.0.join(name));
+    assert_eq!(config.files, files);
+    assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
+    assert_eq!(config.listeners[0].certs[0].cert, directory.0.join("conf.d/x.pem"));
+}
+
+#[test]
+fn includes_are_bounded() {
+    let directory = Directory::new("bounded");
+    directory.write("big.toml", &" ".repeat((8 << 20) + 1));
+    directory.write("nested.toml", "include = \"other.toml\"");
+    directory.write("wrong.toml", "\na = 1");
+    for (include, message) in [
+        ("gateway.toml", "the file includes itself"),
+        ("nested.toml", "an included file includes nothing"),
+        ("big.toml", "it is longer than 8 MiB"),
+        ("none.toml", "none.toml: No such file or directory"),
+        ("none/*.toml", "cannot read the directory"),
+        ("*/a.toml", "an include knows `*` and `?` only, and only in the file's name"),
+        (".", "not a regular file"),
+        ("wrong.toml", "wrong.toml:2:1"),
+    ] {
+        let main = directory.write("gateway.toml", &format!("include = [\"{include}\"]"));
+        let said = super::load(&main).expect_err("it is wrong").to_string();
+        assert!(said.contains(message), "{include}\n{said}");
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    }
+    let said = super::load(&directory.0.join("none.toml")).expect_err("it is not there").to_string();
+    assert!(
+        said.starts_with("error: cannot read ")
+            && said.ends_with("none.toml: No such file or directory (os error 2)")
+    );
+}
+
+/// A directory of one test, removed at its end.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("sluicegate-config-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(path.join("conf.d")).expect("the temporary directory is writable");
+        Directory(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> std::path::PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("the temporary directory is writable");
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A valid file with a few pieces cut out, doubled, or replaced.
+fn mutated() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "\\PC{0,6}",
+        "[\\[\\]{}=\"'.,#$\\\\\n ]{1,4}",
+        Just("\u{0}".to_owned()),
+        Just("${SECRET}".to_owned()),
+        Just("${PORT".to_owned()),
+        Just("99999999999999999999".to_owned()),
+        Just("-1".to_owned()),
+        Just("é".to_owned()),
+    ];
+    let file = prop_oneof![Just(FULL), Just(include_str!("../../gateway.toml"))];
+    let edit = (any::<proptest::sample::Index>(), 0..40_usize, piece);
+    (file, proptest::collection::vec(edit, 1..4)).prop_map(|(file, edits)| {
+        let mut text = file.to_owned();
+        for (at, length, piece) in edits {
+            let start = text.floor_char_boundary(at.index(text.len() + 1));
+            let end = text.ceil_char_boundary((start + length).min(text.len()));
+            text.replace_range(start..end, &piece);
+        }
+        text
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_file_panics_and_what_is_valid_reads_the_same_again(text in mutated()) {
+        match load(&[&text]) {
+            Ok(loaded) => {
+                let again = config(&loaded.config.effective());
+                assert!(again == loaded.config.masked(), "{}", loaded.config.effective());
+            }
+            Err(said) => assert!(said.starts_with("error: ") || said.starts_with("warning: "), "{said}"),
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}") {
+        let _ = load(&[&text]);
+    }
 }

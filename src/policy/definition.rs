@@ -26,7 +26,7 @@ pub struct Route {
     pub request_headers: HeaderChanges,
     /// Header changes on the way to the client.
     pub response_headers: HeaderChanges,
-    /// Longest request body, bytes. `None`: no limit.
+    /// Longest request body, bytes. `None`: what the listener allows.
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` (WebSocket) may pass.
     pub upgrade: bool,

@@ -1,0 +1,78 @@
+//! What is wrong with routes and policies only together, two routes that tie say, reported at its place.
+//!
+//! The table that comes out of it is thrown away: whoever serves requests compiles one under a salt of its own.
+
+use crate::policy::error::{Change, Direction, Place, PolicyField, Problem, RouteField};
+use crate::policy::{Options, Table};
+
+use super::Config;
+use super::report::{Definition, Finding, Places};
+
+/// Compiles the routes and policies of a configuration, and gives what is wrong with them.
+pub(super) fn check(config: &Config, places: &Places) -> Vec<Finding> {
+    let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let options = Options { salt: [0; 16], ipv6_prefix: config.client_ip.ipv6_prefix, upstreams: &upstreams };
+    let errors = Table::compile(&config.routes, &config.policies, &options).err().unwrap_or_default();
+    errors.iter().map(|error| finding(error.place, &error.problem, places)).collect()
+}
+
+fn finding(place: Place, problem: &Problem, places: &Places) -> Finding {
+    let (definition, field) = match place {
+        Place::Route { index, field } => (Definition::Route(index), route_key(field)),
+        Place::Policy { index, field } => (Definition::Policy(index), policy_key(field)),
+    };
+    let other = match (definition, problem) {
+        (Definition::Route(_), Problem::Tie { other, .. } | Problem::DuplicateName { other, .. }) => {
+            Some(Definition::Route(*other))
+        }
+        (_, Problem::DuplicateName { other, .. }) => Some(Definition::Policy(*other)),
+        _ => None,
+    };
+    let finding = Finding::error(problem.to_string());
+    let finding = match places.find(definition, &field) {
+        Some(place) => finding.at(place, ""),
+        None => finding,
+    };
+    match other.and_then(|other| places.find(other, &field)) {
+        Some(place) => finding.beside(place, "the other"),
+        None => finding,
+    }
+}
+
+/// The key of a route's field, as the language spells it.
+fn route_key(field: RouteField) -> String {
+    match field {
+        RouteField::Name => "name".to_owned(),
+        RouteField::Host(index) => format!("host[{index}]"),
+        RouteField::Path => "path".to_owned(),
+        RouteField::Header(_) => "match".to_owned(),
+        RouteField::Limit(index) => format!("limit[{index}]"),
+        RouteField::Upstream => "to".to_owned(),
+        RouteField::Rewrite => "rewrite".to_owned(),
+        RouteField::RespondHeader(_) => "respond.headers".to_owned(),
+        RouteField::Change { direction, change, .. } => {
+            let headers = match direction {
+                Direction::Request => "headers",
+                Direction::Response => "response-headers",
+            };
+            let list = match change {
+                Change::Remove => "remove",
+                Change::Set => "set",
+                Change::Add => "add",
+            };
+            format!("{headers}.{list}")
+        }
+    }
+}
+
+/// The key of a policy's field, as the language spells it.
+fn policy_key(field: PolicyField) -> String {
+    match field {
+        PolicyField::Name => "name".to_owned(),
+        PolicyField::By(index) => format!("by[{index}]"),
+        PolicyField::Window(index) => format!("limit[{index}]"),
+        PolicyField::MatchPath => "match.path".to_owned(),
+        PolicyField::CostDefault => "cost.default".to_owned(),
+        PolicyField::CostRule(_) => "cost".to_owned(),
+    }
+}
