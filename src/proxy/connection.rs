@@ -202,6 +202,9 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
 
 /// Waits for the next byte with nothing kept but the socket; false where the connection is over.
 async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadline)) -> bool {
+    if stream.holds_bytes() {
+        return true;
+    }
     tokio::select! {
         biased;
         readable = timeout_at(deadline.0.into(), stream.tcp().readable()) => match readable {
