@@ -73,7 +73,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     };
     let route = found.route;
     exchange.route = Some(route.index);
-    let body_max = route.body_bytes_max.unwrap_or(u64::MAX);
+    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
     if incoming.size_hint().lower() > body_max {
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
