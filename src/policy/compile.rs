@@ -15,7 +15,7 @@ use super::pattern::Pattern;
 use super::route::{Action, HeaderMatch, Route};
 use super::table::{Table, join_items, precedence};
 use super::template::{HeaderTemplate, Rewrite};
-use super::tree::Tree;
+use super::tree::{ANY_HOST, Tree};
 use crate::limit::{Algorithm, Quota};
 
 /// What a table needs beside the definitions.
@@ -448,8 +448,9 @@ fn check_names<'d>(names: impl Iterator<Item = &'d str>, mut wrong: impl FnMut(u
     }
 }
 
-/// A dimension `param:x` must be a parameter of at least one route that uses the policy; where another has none,
-/// the policy's `missing` says what happens. Says nothing of a policy with a route that did not compile.
+/// A dimension `param:x` must be a parameter of at least one route that uses the policy; where another has
+/// none, the policy's `missing` says what happens. Says nothing of a policy with a route that did not
+/// compile.
 fn check_params(
     routes: &[definition::Route],
     policies: &[definition::Policy],
@@ -477,17 +478,20 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
     let (mut hosts, mut tree) = (Hosts::default(), Tree::default());
     for route in routes.iter().flatten() {
         let number = u32::try_from(route.index).expect("at most ROUTES_MAX routes, checked first");
-        let any = route.hosts.is_empty().then_some(None);
-        for host in route.hosts.iter().map(Some).chain(any) {
+        if route.hosts.is_empty() {
+            tree.insert(ANY_HOST, &route.pattern, number);
+        }
+        for host in &route.hosts {
             let root = hosts.root(host, || tree.plant());
-            tree.insert(root, &route.pattern, number);
+            tree.insert(root.get(), &route.pattern, number);
         }
     }
     (hosts, tree)
 }
 
-/// Two routes of one leaf tie where some request satisfies both, neither is more specific by its method or number
-/// of headers, and no third route is more specific for all those requests. Each route is reported once.
+/// Two routes of one leaf tie where some request satisfies both, neither is more specific by its method or
+/// number of headers, and no third route is more specific for all those requests. Each route is reported
+/// once.
 fn check_ties(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
     let mut reported = HashSet::new();
     for leaf in tree.leaves() {

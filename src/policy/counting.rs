@@ -77,9 +77,9 @@ pub struct MissingDimension<'t> {
 }
 
 impl Policy {
-    /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window, its
-    /// `matches` does not hold, the cost is 0, or a dimension is missing and the policy is to be skipped (which a
-    /// shadow policy is rather than reject).
+    /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
+    /// its `matches` does not hold, the cost is 0, or a dimension is missing and the policy is to be skipped
+    /// (which a shadow policy is rather than reject).
     ///
     /// # Errors
     /// Where the request is to be refused because it lacks a dimension.
@@ -126,7 +126,8 @@ impl Matches {
 }
 
 impl Cost {
-    /// Units of a request: of the rules with the most specific path that fit, the one that names the method best.
+    /// Units of a request: of the rules with the most specific path that fit, the one that names the method
+    /// best.
     fn of(&self, method: &Method, path: &str) -> u64 {
         let mut best: Option<(&CostRule, Fit)> = None;
         for rule in &self.rules {

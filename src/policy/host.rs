@@ -3,8 +3,10 @@
 //! `*.example.com` matches `a.example.com` and `a.b.example.com`, never `example.com` itself: as Envoy, nginx
 //! and the Kubernetes Gateway API have it (Caddy, like a certificate, takes one label only).
 
-use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
+
+use super::literals::Literals;
 
 /// One host a route answers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,37 +106,43 @@ impl fmt::Display for Host {
 /// From a request's host to the trees of paths that may answer it.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
-    exact: HashMap<Box<str>, u32>,
-    wildcard: HashMap<Box<str>, u32>,
+    roots: Literals,
     wildcard_bytes_max: usize,
-    any: Option<u32>,
 }
 
 impl Hosts {
-    /// The tree of a host (`None`: any host), made by `make` where there is none yet.
-    pub fn root(&mut self, host: Option<&Host>, make: impl FnOnce() -> u32) -> u32 {
-        match host {
-            Some(Host::Exact(name)) => *self.exact.entry(name.clone()).or_insert_with(make),
-            Some(Host::Wildcard(name)) => {
-                self.wildcard_bytes_max = self.wildcard_bytes_max.max(name.len());
-                *self.wildcard.entry(name.clone()).or_insert_with(make)
-            }
-            None => *self.any.get_or_insert_with(make),
+    /// The root of a host, made by `make` where there is none yet.
+    pub fn root(&mut self, host: &Host, make: impl FnOnce() -> NonZeroU32) -> NonZeroU32 {
+        let (kind, name) = match host {
+            Host::Exact(name) => (EXACT, name),
+            Host::Wildcard(name) => (WILDCARD, name),
+        };
+        if kind == WILDCARD {
+            self.wildcard_bytes_max = self.wildcard_bytes_max.max(name.len());
         }
+        self.roots.find(kind, name).unwrap_or_else(|| {
+            let root = make();
+            self.roots.insert(kind, name, root);
+            root
+        })
     }
 
-    /// The trees whose host matches, the most specific first. At most one lookup for each dot within the
+    /// The roots of the hosts that match, the most specific first. At most one lookup for each dot within the
     /// longest wildcard's length of the host's end, however long the host is.
-    pub fn roots(&self, host: &str) -> impl Iterator<Item = u32> {
-        let exact = self.exact.get(host).copied();
-        let first = host.len().saturating_sub(self.wildcard_bytes_max + 1).max(1);
+    pub fn roots(&self, host: &str) -> impl Iterator<Item = NonZeroU32> {
+        let first = match self.wildcard_bytes_max {
+            0 => host.len(),
+            longest => host.len().saturating_sub(longest + 1).max(1),
+        };
         let dots = host.bytes().enumerate().skip(first).filter(|(_, byte)| *byte == b'.');
-        let wildcards = dots
-            .take_while(|_| !self.wildcard.is_empty())
-            .filter_map(|(dot, _)| self.wildcard.get(&host[dot + 1..]).copied());
-        exact.into_iter().chain(wildcards).chain(self.any)
+        let wildcards = dots.filter_map(|(dot, _)| self.roots.find(WILDCARD, &host[dot + 1..]));
+        self.roots.find(EXACT, host).into_iter().chain(wildcards)
     }
 }
+
+/// The parents that hosts have in their table.
+const EXACT: u32 = 0;
+const WILDCARD: u32 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -157,22 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn roots_come_from_specific_to_any() {
+    fn roots_come_from_specific_to_general() {
         let mut hosts = Hosts::default();
-        for (number, text) in ["example.com", "*.example.com", "*.com", "*.a.example.com"].iter().enumerate()
-        {
+        for (text, number) in ["example.com", "*.example.com", "*.com", "*.a.example.com"].iter().zip(1..) {
             let host = Host::parse(text).expect("a valid host");
-            hosts.root(Some(&host), || number as u32);
+            hosts.root(&host, || NonZeroU32::new(number).expect("counted from 1"));
         }
-        hosts.root(None, || 9);
-        let roots = |host: &str| hosts.roots(host).collect::<Vec<_>>();
-        assert_eq!(roots("example.com"), [0, 2, 9]);
-        assert_eq!(roots("x.example.com"), [1, 2, 9]);
-        assert_eq!(roots("x.a.example.com"), [3, 1, 2, 9]);
-        assert_eq!(roots("y.x.a.example.com"), [3, 1, 2, 9]);
-        assert_eq!(roots(".com"), [9]);
-        assert_eq!(roots(""), [9]);
-        assert_eq!(roots("xexample.com"), [2, 9]);
+        let roots = |host: &str| hosts.roots(host).map(NonZeroU32::get).collect::<Vec<_>>();
+        assert_eq!(roots("example.com"), [1, 3]);
+        assert_eq!(roots("x.example.com"), [2, 3]);
+        assert_eq!(roots("x.a.example.com"), [4, 2, 3]);
+        assert_eq!(roots("y.x.a.example.com"), [4, 2, 3]);
+        assert_eq!(roots("xexample.com"), [3]);
+        assert!(roots(".com").is_empty() && roots("com").is_empty() && roots("").is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Keys of limits: who is counted, as 128 bits.
 //!
-//! A key is SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length and
-//! its kind, so no two different inputs have one encoding:
+//! A key is SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length
+//! and its kind, so no two different inputs have one encoding:
 //!
 //! ```text
 //! key    = hash(salt, prefix ‖ value ‖ value …)            one value for each dimension, in order
@@ -10,8 +10,9 @@
 //! text   = length:u32 bytes                                integers little-endian
 //! ```
 //!
-//! The route is in a key only where `by` names it: a policy that several routes share is one limit. Values are
-//! not kept, logged or compared; a collision costs a client an exact guess of 128 bits under a secret salt.
+//! The route is in a key only where `by` names it: a policy that several routes share is one limit. Values
+//! are not kept, logged or compared; a collision costs a client an exact guess of 128 bits under a secret
+//! salt.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -69,7 +70,8 @@ impl Keys {
     /// Encodes the values of a request. Allocates only where they are longer than 128 bytes in all.
     ///
     /// # Errors
-    /// Where a dimension has no value (an empty one is none) and the client's address is not to take its place.
+    /// Where a dimension has no value (an empty one is none) and the client's address is not to take its
+    /// place.
     pub fn encode(
         &self,
         route: &str,

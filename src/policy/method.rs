@@ -1,11 +1,12 @@
-//! Sets of methods. HEAD goes wherever GET goes unless it is listed itself, as nginx and Caddy have it, so that
-//! it neither gets a 405 nor past a limit on GET. OPTIONS is a method like any other.
+//! Sets of methods. HEAD goes wherever GET goes unless it is listed itself, as nginx and Caddy have it, so
+//! that it neither gets a 405 nor past a limit on GET. OPTIONS is a method like any other.
 
 use http::Method;
+use smallvec::SmallVec;
 
-/// Which methods are meant. Empty: any.
+/// Which methods are meant. Empty: any. Kept in place, as every request looks at some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Methods(Box<[Method]>);
+pub struct Methods(SmallVec<[Method; 2]>);
 
 /// How a method is in a set; the more specific is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,13 +22,13 @@ pub enum Fit {
 impl Methods {
     /// The set of these; one named twice counts once.
     pub fn new(methods: &[Method]) -> Methods {
-        let mut unique: Vec<Method> = Vec::with_capacity(methods.len());
+        let mut unique: SmallVec<[Method; 2]> = SmallVec::new();
         for method in methods {
             if !unique.contains(method) {
                 unique.push(method.clone());
             }
         }
-        Methods(unique.into())
+        Methods(unique)
     }
 
     /// Whether and how a method is in the set.

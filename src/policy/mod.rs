@@ -1,5 +1,6 @@
-//! Routes, policies and keys, compiled from definitions into the tables a request is matched against. Pure: no
-//! I/O, no clock, no state. It decides which route answers and what is charged, never whether there is enough.
+//! Routes, policies and keys, compiled from definitions into the tables a request is matched against. Pure:
+//! no I/O, no clock, no state. It decides which route answers and what is charged, never whether there is
+//! enough.
 
 pub mod changes;
 pub mod compile;
@@ -8,6 +9,7 @@ pub mod definition;
 pub mod error;
 pub mod host;
 pub mod key;
+pub mod literals;
 pub mod method;
 pub mod pattern;
 pub mod percent;

@@ -3,9 +3,9 @@
 //! A pattern is a row of segments: literal text, `{id}` (one segment that is not empty), and as the last one
 //! `{*rest}` (all that follows, also nothing: `/api/{*rest}` matches `/api`, `/api/` and `/api/a/b`).
 //! **One trailing slash decides nothing**, in a pattern as in a request: `/login` and `/login/` are the same
-//! pattern and match the same requests, so that a slash gets nobody past a limit. (What is forwarded keeps the
-//! slash it came with.) Paths are compared byte by byte in their normalised, still encoded form: upper and
-//! lower case differ.
+//! pattern and match the same requests, so that a slash gets nobody past a limit. (What is forwarded keeps
+//! the slash it came with.) Paths are compared byte by byte in their normalised, still encoded form: upper
+//! and lower case differ.
 //!
 //! There are no parameters within a segment and no regular expressions.
 
@@ -212,8 +212,9 @@ impl Pattern {
         }
     }
 
-    /// Orders patterns that match one path, the more specific first: segment by segment from the left, literal
-    /// before `{id}` before `{*rest}`, and an end before `{*rest}`. Equal only where both match the same paths.
+    /// Orders patterns that match one path, the more specific first: segment by segment from the left,
+    /// literal before `{id}` before `{*rest}`, and an end before `{*rest}`. Equal only where both match the
+    /// same paths.
     pub fn cmp_specific(&self, other: &Pattern) -> Ordering {
         self.segments.iter().map(Segment::shape).cmp(other.segments.iter().map(Segment::shape))
     }
@@ -282,8 +283,8 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-// A place in a path is the offset behind a slash. It is at the end where nothing but a trailing slash is left:
-// `len` behind that slash, `len + 1` behind a last segment without one.
+// A place in a path is the offset behind a slash. It is at the end where nothing but a trailing slash is
+// left: `len` behind that slash, `len + 1` behind a last segment without one.
 
 /// The place of a path's first segment.
 pub(super) const FIRST: usize = 1;

@@ -1,11 +1,12 @@
 //! The compiled table: which route answers a request, why not another, and what it is charged.
 //!
-//! Of the routes that match a request the most specific wins: by host (an exact one, then the longest wildcard,
-//! then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by method (listed,
-//! HEAD by GET, any), then by how many headers it asks for. The order in which routes were written decides
-//! nothing; where it would have to, the table does not compile.
+//! Of the routes that match a request the most specific wins: by host (an exact one, then the longest
+//! wildcard, then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by
+//! method (listed, HEAD by GET, any), then by how many headers it asks for. The order in which routes were
+//! written decides nothing; where it would have to, the table does not compile.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -15,7 +16,7 @@ use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
 use super::route::Route;
-use super::tree::Tree;
+use super::tree::{ANY_HOST, Tree};
 use crate::limit::Charge;
 
 /// Routes and policies, ready for requests.
@@ -100,7 +101,7 @@ impl Table {
     /// # Errors
     /// Where there is none.
     pub fn find<'t, 'r>(&'t self, facts: &Facts<'r, '_>) -> Result<Found<'t, 'r>, NotFound> {
-        for root in self.hosts.roots(facts.host) {
+        for root in self.roots(facts.host) {
             if let Some(route) = self.tree.walk(root, facts.path, |leaf| self.pick(leaf, facts)) {
                 return Ok(Found { route, params: Params::new(&route.pattern, facts.path) });
             }
@@ -134,8 +135,8 @@ impl Table {
         Ok(())
     }
 
-    /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request of
-    /// this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
+    /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request
+    /// of this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
     /// beforehand for the usual case that all policies of the route apply.
     pub fn rate_limit_policy(&self, route: &Route, charges: &[Charge]) -> Option<HeaderValue> {
         if charges.len() == route.windows {
@@ -147,8 +148,8 @@ impl Table {
         }))
     }
 
-    /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for HEAD: a
-    /// later route that lists it goes before an earlier one that lists GET.
+    /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for
+    /// HEAD: a later route that lists it goes before an earlier one that lists GET.
     fn pick(&self, leaf: &[u32], facts: &Facts<'_, '_>) -> Option<&Route> {
         let mut by_get = None;
         for &index in leaf {
@@ -163,9 +164,14 @@ impl Table {
         by_get
     }
 
+    /// The roots of the trees that may answer, the most specific host first.
+    fn roots(&self, host: &str) -> impl Iterator<Item = u32> {
+        self.hosts.roots(host).map(NonZeroU32::get).chain([ANY_HOST])
+    }
+
     fn refusal(&self, facts: &Facts<'_, '_>) -> NotFound {
         let mut allow = BTreeSet::new();
-        for root in self.hosts.roots(facts.host) {
+        for root in self.roots(facts.host) {
             self.tree.walk(root, facts.path, |leaf| {
                 let routes = leaf.iter().map(|&index| &self.routes[index as usize]);
                 for route in routes.filter(|route| route.asks_for(facts)) {

@@ -159,8 +159,8 @@ impl HeaderTemplate {
         HeaderValue::from_bytes(whole.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
     }
 
-    /// The value for one request. `None` where a header is not to be sent: what came out is empty, or holds what
-    /// a header must not (a line break in a decoded parameter, say, or a space at an end).
+    /// The value for one request. `None` where a header is not to be sent: what came out is empty, or holds
+    /// what a header must not (a line break in a decoded parameter, say, or a space at an end).
     pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
         let template = match self {
             HeaderTemplate::Fixed(value) => return Some(value.clone()),

@@ -1,40 +1,52 @@
 //! A tree of path segments: which routes may answer a path, the most specific first.
 //!
 //! Every pattern is one way from a root to a node, so a walk meets each node at most once: it visits at most
-//! min(nodes of its root, 2^depth) of them, in a loop without recursion, and looks at no more segments than the
-//! longest pattern has ([`SEGMENTS_MAX`](super::pattern::SEGMENTS_MAX)). A path of 4,000 segments costs no more
-//! than one of 64. It knows paths only; methods and headers are the visitor's, which is why a walk goes on
-//! until the visitor is content.
+//! min(nodes of its root, 2^depth) of them, in a loop without recursion, and looks at no more segments than
+//! the longest pattern has ([`SEGMENTS_MAX`](super::pattern::SEGMENTS_MAX)). A path of 4,000 segments costs
+//! no more than one of 64. It knows paths only; methods and headers are the visitor's, which is why a walk
+//! goes on until the visitor is content.
+//!
+//! With 10,000 routes it is cache lines that take time, not comparisons. So nodes are small and lie in the
+//! order they were made (those of one route beside each other), and all literal children are in one table.
 
-use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
+use super::literals::Literals;
 use super::pattern::{FIRST, Pattern, Segment, is_end, split};
 
-/// The tree; each host has a root of its own in it.
-#[derive(Clone, Debug, Default)]
+/// The tree; each host has a root of its own in it, and node 0 is the root of any host.
+#[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
+    literals: Literals,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    literals: HashMap<Box<str>, u32>,
-    /// Longest key of `literals`, bytes: a longer segment is not even hashed.
-    literal_bytes_max: usize,
-    param: Option<u32>,
-    rest: Option<u32>,
+    param: Option<NonZeroU32>,
+    rest: Option<NonZeroU32>,
+    has_literals: bool,
     /// The routes whose pattern ends here.
-    routes: Vec<u32>,
+    routes: SmallVec<[u32; 4]>,
 }
+
+/// The root of routes that answer to any host.
+pub const ANY_HOST: u32 = 0;
 
 /// A node still to be visited, and the place in the path it is to be visited with.
 type Step = (u32, usize);
 
+impl Default for Tree {
+    fn default() -> Self {
+        Tree { nodes: vec![Node::default()], literals: Literals::default() }
+    }
+}
+
 impl Tree {
     /// A new root.
-    pub fn plant(&mut self) -> u32 {
+    pub fn plant(&mut self) -> NonZeroU32 {
         self.push()
     }
 
@@ -48,8 +60,8 @@ impl Tree {
     }
 
     /// The routes of each place that has some: those that match exactly the same paths of one host.
-    pub fn leaves(&mut self) -> impl Iterator<Item = &mut Vec<u32>> {
-        self.nodes.iter_mut().map(|node| &mut node.routes).filter(|routes| !routes.is_empty())
+    pub fn leaves(&mut self) -> impl Iterator<Item = &mut [u32]> {
+        self.nodes.iter_mut().map(|node| &mut *node.routes).filter(|routes| !routes.is_empty())
     }
 
     /// Calls `visit` with the routes of each matching pattern under `root`, the most specific pattern first,
@@ -63,7 +75,7 @@ impl Tree {
         while let Some((index, at)) = next {
             let node = &self.nodes[index as usize];
             // A rest takes all that is left, so its node is visited as at the end of the path.
-            left.extend(node.rest.map(|rest| (rest, path.len())));
+            left.extend(node.rest.map(|rest| (rest.get(), path.len())));
             if is_end(path, at) {
                 if !node.routes.is_empty()
                     && let Some(found) = visit(&node.routes)
@@ -73,15 +85,16 @@ impl Tree {
                 next = left.pop();
                 continue;
             }
+            if node.param.is_none() && !node.has_literals {
+                next = left.pop();
+                continue;
+            }
             let (segment, behind) = split(path, at);
             if !segment.is_empty() {
-                left.extend(node.param.map(|param| (param, behind)));
+                left.extend(node.param.map(|param| (param.get(), behind)));
             }
-            let literal = match segment.len() <= node.literal_bytes_max {
-                true => node.literals.get(segment).map(|&literal| (literal, behind)),
-                false => None,
-            };
-            next = literal.or_else(|| left.pop());
+            let literal = if node.has_literals { self.literals.find(index, segment) } else { None };
+            next = literal.map(|literal| (literal.get(), behind)).or_else(|| left.pop());
         }
         None
     }
@@ -89,28 +102,29 @@ impl Tree {
     fn child(&mut self, parent: u32, segment: &Segment) -> u32 {
         let node = &self.nodes[parent as usize];
         let known = match segment {
-            Segment::Literal(text) => node.literals.get(text).copied(),
+            Segment::Literal(text) => self.literals.find(parent, text),
             Segment::Param(_) => node.param,
             Segment::Rest(_) => node.rest,
         };
         if let Some(child) = known {
-            return child;
+            return child.get();
         }
         let child = self.push();
         let node = &mut self.nodes[parent as usize];
         match segment {
             Segment::Literal(text) => {
-                node.literal_bytes_max = node.literal_bytes_max.max(text.len());
-                node.literals.insert(text.clone(), child);
+                node.has_literals = true;
+                self.literals.insert(parent, text, child);
             }
             Segment::Param(_) => node.param = Some(child),
             Segment::Rest(_) => node.rest = Some(child),
         }
-        child
+        child.get()
     }
 
-    fn push(&mut self) -> u32 {
-        let index = u32::try_from(self.nodes.len()).expect("four billion nodes exceed any memory");
+    fn push(&mut self) -> NonZeroU32 {
+        let index = u32::try_from(self.nodes.len()).ok().and_then(NonZeroU32::new);
+        let index = index.expect("node 0 is there from the start, and four billion nodes exceed any memory");
         self.nodes.push(Node::default());
         index
     }

@@ -86,6 +86,27 @@ fn a_slow_reader_stalls_the_upstream() {
 }
 
 #[test]
+fn a_stream_whose_window_is_shut_stalls_the_upstream() {
+    let (sent, count) = counter();
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n"));
+            pour(peer.into_stream(), &count);
+        }
+    });
+    let gateway = Gateway::start(&config(upstream.addr()));
+    let before = gateway.memory_peak_kib();
+    // Nothing is read and no window is opened: 64 KiB may come, and the gateway may hold a little more.
+    let mut client = crate::support::h2::Connection::open(gateway.plain());
+    client.request(1, "GET", "/shut", true);
+    let held = at_rest(&sent);
+    assert!(held < BUFFERED_MAX, "{held} bytes were taken from the upstream that nobody reads");
+    let growth = gateway.memory_peak_kib() - before;
+    assert!(growth < GROWTH_KIB_MAX, "grew by {growth} KiB");
+}
+
+#[test]
 fn a_slow_upstream_stalls_the_client() {
     let (_held_open, release) = std::sync::mpsc::channel::<()>();
     let release = std::sync::Mutex::new(release);
