@@ -203,6 +203,9 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
 
 /// Waits for the next byte with nothing kept but the socket; false where the connection is over.
 async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadline)) -> bool {
+    if stream.holds_bytes() {
+        return true;
+    }
     tokio::select! {
         biased;
         readable = timeout_at(deadline.0.into(), stream.tcp().readable()) => match readable {
@@ -220,12 +223,11 @@ async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadlin
 async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
     let mut builder = http1::Builder::new();
     builder
-        .half_close(true)
+        .half_close(false)
         .header_read_timeout(None)
         .max_headers(conn.config.max.headers)
         .max_header_size(conn.config.max.header_bytes)
-        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES))
-        .pipeline_flush(true);
+        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
     if let Some(now) = began {

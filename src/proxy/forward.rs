@@ -115,6 +115,9 @@ pub async fn forward(
         true => headers::upgrade_wanted(outbound.version, &headers, outbound.present),
         false => None,
     };
+    if !h2 {
+        headers::join_cookies(&mut headers);
+    }
     outbound.rewrite_headers(&mut headers, &exchange);
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{
-    CONNECTION, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    CONNECTION, COOKIE, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Method, Uri, Version};
@@ -251,6 +251,18 @@ fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, there
     headers.insert(name, HeaderValue::from_maybe_shared(bytes::Bytes::from(line)).unwrap_or(element));
 }
 
+/// Makes one line of the cookies that HTTP/2 may split over several (RFC 9113 section 8.2.3): an HTTP/1.1 server
+/// reads only one.
+pub fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(crumbs.join(&b"; "[..]))) {
+        headers.insert(COOKIE, value);
+    }
+}
+
 /// The authority a request names: the target's own, else `Host`; empty where there is none.
 pub fn authority(uri: &Uri, headers: &HeaderMap) -> HeaderValue {
     match uri.authority() {
@@ -324,7 +336,7 @@ const PROTECTED: [HeaderName; 12] = [
     X_FORWARDED_HOST,
     X_REQUEST_ID,
     http::header::AUTHORIZATION,
-    http::header::COOKIE,
+    COOKIE,
     http::header::CONTENT_LENGTH,
     http::header::CONTENT_TYPE,
     HeaderName::from_static("traceparent"),

@@ -27,6 +27,16 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Whether bytes for us have left the socket already: a client may send its request along with the end of the
+    /// handshake, and then TLS holds it and the socket stays silent.
+    pub fn holds_bytes(&self) -> bool {
+        match self {
+            Stream::Plain(_) => false,
+            // rustls wants no more only where what it decrypted has not been taken, or the client has closed.
+            Stream::Tls(tls) => !tls.get_ref().1.wants_read(),
+        }
+    }
+
     /// The socket underneath.
     pub fn tcp(&self) -> &TcpStream {
         match self {
