@@ -8,7 +8,6 @@ use anyhow::Context;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::policy::Table;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
@@ -20,12 +19,13 @@ pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 /// Builds a snapshot beside the one in force, and the upstreams it uses.
 pub(super) fn snapshot(
     config: &Config,
-    table: Table,
+    salt: [u8; 16],
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
     before: &Upstreams,
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
+    let table = config.tables(salt).map_err(|errors| anyhow::anyhow!("{}", errors[0]))?;
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();
@@ -70,7 +70,7 @@ fn make(wanted: &upstream::Config) -> anyhow::Result<Upstream> {
 }
 
 /// What limiter keys are hashed with: new at every start, so that no client can prepare keys that collide.
-pub fn salt() -> [u8; 16] {
+pub(super) fn salt() -> [u8; 16] {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let half = || RandomState::new().build_hasher().finish().to_le_bytes();
     let (one, two) = (half(), half());

@@ -91,16 +91,15 @@ impl Reloader {
         let path = self.parts.path.clone();
         // Reading files may block; the signals and the admin listener go on meanwhile.
         let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await?;
-        let (config, table, report) = loaded
-            .and_then(|loaded| loaded.compile(self.salt))
-            .map_err(|errors| anyhow::anyhow!("{errors}"))?;
-        if !report.is_empty() {
-            tracing::warn!("{report}");
+        let loaded = loaded.map_err(|errors| anyhow::anyhow!("{errors}"))?;
+        if !loaded.report.is_empty() {
+            tracing::warn!("{}", loaded.report);
         }
+        let config = loaded.config;
         let parts = &mut self.parts;
         let generation = self.generation + 1;
         let (snapshot, upstreams) =
-            build::snapshot(&config, table, generation, &parts.limiter, &parts.metrics, &parts.upstreams)?;
+            build::snapshot(&config, self.salt, generation, &parts.limiter, &parts.metrics, &parts.upstreams)?;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
             log.switch(&config.access_log.to)?;

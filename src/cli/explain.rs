@@ -41,18 +41,19 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 /// Explains, on standard output.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let loaded = match config::load(&arguments.file.config).and_then(|loaded| loaded.compile([0; 16])) {
+    let loaded = match config::load(&arguments.file.config) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    let (config, table, _) = loaded;
+    let config = loaded.config;
     if let Some(text) = config.admin.as_ref().and_then(|admin| ask(admin, arguments)) {
         print!("{text}");
         return ExitCode::SUCCESS;
     }
+    let Ok(table) = config.tables([0; 16]) else { return ExitCode::FAILURE };
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
     let asked =
         Asked { method: &arguments.method, url: &arguments.url, headers: &headers, from: arguments.from };

@@ -11,19 +11,18 @@ use crate::{app, config};
 
 /// Serves until told to stop.
 pub fn run(path: &Path) -> ExitCode {
-    let salt = app::build::salt();
-    let (config, table, report) = match config::load(path).and_then(|loaded| loaded.compile(salt)) {
-        Ok(read) => read,
+    let loaded = match config::load(path) {
+        Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    if !report.is_empty() {
-        eprintln!("{report}");
+    if !loaded.report.is_empty() {
+        eprintln!("{}", loaded.report);
     }
-    start_log(&config.log_level);
-    match app::run(path, config, table, salt) {
+    start_log(&loaded.config.log_level);
+    match app::run(path, loaded.config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluicegate: {error:#}");

@@ -16,7 +16,6 @@ mod report;
 mod route;
 mod running;
 mod source;
-mod tables;
 #[cfg(test)]
 mod tests;
 mod units;

@@ -22,6 +22,7 @@ use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
 use super::config::Timeouts;
 use super::exchange::{Exchange, Reason};
+use super::headers::Peer;
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::worker::Worker;
@@ -38,7 +39,7 @@ pub struct Conn {
     /// The listener's configuration when it came.
     pub config: Arc<config::Listener>,
     /// Its other end.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Which TLS is spoken; empty in the clear.
     pub tls: &'static str,
     /// What it is doing.
@@ -72,7 +73,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
     let conn = Rc::new(Conn {
         worker: Rc::clone(worker),
         listener: Arc::clone(listener),
-        peer,
+        peer: Peer::new(peer.ip()),
         tls: tls_version(&stream),
         gauge: Rc::new(Gauge::new(clock::instant())),
         stalled: Cell::new(false),
@@ -202,6 +203,9 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
 
 /// Waits for the next byte with nothing kept but the socket; false where the connection is over.
 async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadline)) -> bool {
+    if stream.holds_bytes() {
+        return true;
+    }
     tokio::select! {
         biased;
         readable = timeout_at(deadline.0.into(), stream.tcp().readable()) => match readable {
@@ -219,12 +223,11 @@ async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadlin
 async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
     let mut builder = http1::Builder::new();
     builder
-        .half_close(true)
+        .half_close(false)
         .header_read_timeout(None)
         .max_headers(conn.config.max.headers)
         .max_header_size(conn.config.max.header_bytes)
-        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES))
-        .pipeline_flush(true);
+        .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
     if let Some(now) = began {
@@ -328,7 +331,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
     })
     .await;
     match end {
-        End::Done(Err(error)) => tracing::debug!(peer = %conn.peer, %error, "HTTP/2 connection"),
+        End::Done(Err(error)) => tracing::debug!(peer = %conn.peer.ip, %error, "HTTP/2 connection"),
         End::Expired(Expiry::Stall) => {
             conn.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
@@ -426,7 +429,7 @@ impl Conn {
         if error.is_parse() && status != 0 {
             self.log_refusal(reply::reason_of_parse_status(status), status);
         } else {
-            tracing::debug!(peer = %self.peer, %error, "connection");
+            tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
     }
 

@@ -2,8 +2,6 @@
 //!
 //! Which keys a request has is the policy's to say, whether they may spend the limiter's; here both meet.
 
-use std::io::Write;
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -162,9 +160,14 @@ impl Fields {
 
 /// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
 fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
-    let mut text = Vec::with_capacity(window.label.len() + 32);
-    let seconds = outcome.reset_ns.div_ceil(SECOND_NS);
-    write!(text, "\"{}\";r={};t={seconds}", window.label, outcome.remaining).ok()?;
+    let mut digits = itoa::Buffer::new();
+    let mut text = Vec::with_capacity(window.label.len() + 48);
+    text.push(b'"');
+    text.extend_from_slice(window.label.as_bytes());
+    text.extend_from_slice(b"\";r=");
+    text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
+    text.extend_from_slice(b";t=");
+    text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 

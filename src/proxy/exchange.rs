@@ -174,7 +174,7 @@ impl std::fmt::Debug for Exchange {
 
 impl Exchange {
     /// A request whose head has come.
-    pub fn begin(conn: Rc<Conn>, head: &http::request::Parts) -> Exchange {
+    pub fn begin(conn: Rc<Conn>, head: &http::request::Parts) -> Box<Exchange> {
         let mut exchange = Exchange::unread(conn);
         exchange.method = head.method.clone();
         exchange.uri = head.uri.clone();
@@ -183,16 +183,16 @@ impl Exchange {
     }
 
     /// A request whose head never came whole.
-    pub fn unread(conn: Rc<Conn>) -> Exchange {
+    pub fn unread(conn: Rc<Conn>) -> Box<Exchange> {
         conn.gauge.begin_exchange();
-        Exchange {
+        Box::new(Exchange {
             view: conn.worker.view(),
             started: clock::instant(),
             method: Method::default(),
             uri: Uri::default(),
             version: Version::HTTP_11,
             authority: HeaderValue::from_static(""),
-            client: conn.peer.ip().to_canonical(),
+            client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
             route: None,
             verdict: None,
@@ -206,7 +206,7 @@ impl Exchange {
             reason: Some(Reason::ClientGone),
             complete: false,
             conn,
-        }
+        })
     }
 
     /// The answer's status, once it is known; all is well from here on.
@@ -279,7 +279,7 @@ impl Exchange {
             (&*upstream.config.name, &*upstream.servers[server].authority)
         });
         let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
-        let peer = self.conn.peer.ip().to_canonical();
+        let peer = self.conn.peer.ip;
         record::Entry {
             time: clock::unix(),
             request_id: self.request_id.as_bytes(),

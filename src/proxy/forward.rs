@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use super::body::{Download, RequestBody, ResponseBody};
 use super::exchange::Exchange;
-use super::headers::{self, Client, Hop, X_REQUEST_ID};
+use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
 use crate::policy::{Route, Values};
@@ -25,6 +25,8 @@ use crate::{clock, metrics};
 pub struct Outbound<'t, 'r> {
     /// Who sent it.
     pub client: Client,
+    /// Which fields came that the gateway minds.
+    pub present: Present,
     /// The route it takes.
     pub route: &'t Route,
     /// What the route's templates stand for.
@@ -39,21 +41,22 @@ impl Outbound<'_, '_> {
     /// Turns the headers that came into those that go: hop-by-hop ones away, forwarding ones and the id set, then
     /// what the route asks for.
     pub fn rewrite_headers(&self, headers: &mut HeaderMap, exchange: &Exchange) {
-        headers::strip_hop_by_hop(headers);
+        headers::strip_hop_by_hop(headers, self.present);
         // The gateway answers the expectation itself, when the upstream takes the body.
-        if headers.contains_key(EXPECT) {
+        if self.present.expect {
             headers.remove(EXPECT);
         }
         let hop = Hop {
-            peer: exchange.conn.peer.ip(),
+            peer: &exchange.conn.peer,
             trusted_peer: self.client.trusted_peer,
             tls: self.tls,
-            host: exchange.authority.to_str().unwrap_or_default(),
+            authority: &exchange.authority,
             version: self.version,
         };
-        headers::forward_client(headers, exchange.view.snapshot.client_ip.header, &hop);
+        headers::forward_client(headers, self.present, exchange.view.snapshot.client_ip.header, &hop);
         headers.insert(X_REQUEST_ID, exchange.request_id.clone());
-        if !exchange.authority.is_empty() {
+        // HTTP/2 carries it elsewhere; HTTP/1.1 may have named it in its target (RFC 9112 section 3.2.2).
+        if exchange.uri.authority().is_some() {
             headers.insert(HOST, exchange.authority.clone());
         }
         self.route.request_headers.apply(headers, &self.values);
@@ -107,11 +110,14 @@ pub async fn forward(
     let pool = &view.pools[upstream];
     pool.budget.request(clock::ns_of(exchange.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
-    let trailers = h2 && headers::accepts_trailers(&headers);
+    let trailers = h2 && headers::accepts_trailers(&headers, outbound.present);
     let upgrade = match outbound.route.upgrade && !h2 && matches!(body, RequestBody::Empty) {
-        true => headers::upgrade_wanted(outbound.version, &headers),
+        true => headers::upgrade_wanted(outbound.version, &headers, outbound.present),
         false => None,
     };
+    if !h2 {
+        headers::join_cookies(&mut headers);
+    }
     outbound.rewrite_headers(&mut headers, &exchange);
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -334,7 +340,8 @@ async fn accept(
             false => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
     }
-    headers::strip_hop_by_hop(&mut head.headers);
+    let present = Present::of(&head.headers);
+    headers::strip_hop_by_hop(&mut head.headers, present);
     exchange.answer(head.status);
     let pool = &exchange.view.pools[exchange.server.map_or(0, |(upstream, _)| upstream)];
     let timeouts = &pool.upstream.config.timeouts;
@@ -354,7 +361,8 @@ async fn switch(
     lease: Lease<RequestBody>,
 ) -> Response<ResponseBody> {
     let protocol = headers.get(UPGRADE).cloned();
-    headers::strip_hop_by_hop(&mut headers);
+    let present = Present::of(&headers);
+    headers::strip_hop_by_hop(&mut headers, present);
     let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded().await) else {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     };

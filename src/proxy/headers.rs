@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{
-    CONNECTION, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    CONNECTION, COOKIE, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Method, Uri, Version};
@@ -74,37 +74,73 @@ fn address(node: &str) -> Option<IpAddr> {
     node.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
 }
 
+/// Which of the fields this module minds a message has: found in one pass over its names, because asking the map
+/// for each of twenty names costs more than everything else done to a request's head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Present {
+    connection: bool,
+    hop_by_hop: bool,
+    claims: bool,
+    via: bool,
+    /// `Expect`.
+    pub expect: bool,
+    upgrade: bool,
+    te: bool,
+}
+
+impl Present {
+    /// Looks at every name once.
+    pub fn of(headers: &HeaderMap) -> Present {
+        let mut present = Present::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "connection" => present.connection = true,
+                "te" => (present.te, present.hop_by_hop) = (true, true),
+                "upgrade" => (present.upgrade, present.hop_by_hop) = (true, true),
+                "via" => present.via = true,
+                "expect" => present.expect = true,
+                name if HOP_BY_HOP.iter().any(|known| known.as_str() == name) => present.hop_by_hop = true,
+                name if name == "forwarded" || name.starts_with("x-") => {
+                    present.claims |= CLAIMS.iter().any(|known| known.as_str() == name);
+                }
+                _ => {}
+            }
+        }
+        present
+    }
+}
+
 /// Takes the hop-by-hop fields away (RFC 9110 section 7.6.1): the known ones and those `Connection` names. Fields
 /// the gateway speaks for itself cannot be named away by a client.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    if let Entry::Occupied(connection) = headers.entry(CONNECTION) {
+pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
+    if present.connection
+        && let Entry::Occupied(connection) = headers.entry(CONNECTION)
+    {
         let (_, values) = connection.remove_entry_mult();
-        let named: Vec<HeaderName> = values
-            .filter_map(|value| value.to_str().ok().map(str::to_owned))
-            .flat_map(|value| named_by(&value))
-            .collect();
+        let named: Vec<HeaderName> = values.flat_map(|value| named_by(&value)).collect();
         for name in named {
             headers.remove(name);
         }
     }
-    for name in &HOP_BY_HOP {
-        if headers.contains_key(name) {
+    if present.hop_by_hop {
+        for name in &HOP_BY_HOP {
             headers.remove(name);
         }
     }
 }
 
-fn named_by(connection: &str) -> Vec<HeaderName> {
-    connection
-        .split(',')
-        .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| !PROTECTED.contains(name))
-        .collect()
+fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
+    // What nearly every message says names no field; an empty list costs nothing.
+    if [&b"keep-alive"[..], b"close"].contains(&connection.as_bytes()) {
+        return Vec::new();
+    }
+    let names = connection.to_str().unwrap_or_default().split(',');
+    names.filter_map(|name| name.trim().parse().ok()).filter(|name| !PROTECTED.contains(name)).collect()
 }
 
 /// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
-pub fn accepts_trailers(headers: &HeaderMap) -> bool {
-    headers.get_all(TE).iter().any(|value| {
+pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
+    present.te && headers.get_all(TE).iter().any(|value| {
         value
             .to_str()
             .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
@@ -112,8 +148,8 @@ pub fn accepts_trailers(headers: &HeaderMap) -> bool {
 }
 
 /// The protocol a client asks to switch to: `Connection: upgrade` and `Upgrade` on HTTP/1.1, never h2c.
-pub fn upgrade_wanted(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
-    if version != Version::HTTP_11 {
+pub fn upgrade_wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
+    if version != Version::HTTP_11 || !present.upgrade || !present.connection {
         return None;
     }
     let protocol = headers.get(UPGRADE)?;
@@ -130,76 +166,100 @@ pub fn upgrade_wanted(version: Version, headers: &HeaderMap) -> Option<HeaderVal
 #[derive(Debug)]
 pub struct Hop<'a> {
     /// The socket's other end.
-    pub peer: IpAddr,
+    pub peer: &'a Peer,
     /// Whether what it said of others stays.
     pub trusted_peer: bool,
     /// Whether the client spoke TLS to us.
     pub tls: bool,
     /// The authority the client asked for.
-    pub host: &'a str,
+    pub authority: &'a HeaderValue,
     /// The protocol it spoke.
     pub version: Version,
 }
 
+/// The socket's other end, written once a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address, an IPv4-mapped one as IPv4.
+    pub ip: IpAddr,
+    text: HeaderValue,
+}
+
+impl Peer {
+    /// The peer at this address.
+    pub fn new(ip: IpAddr) -> Peer {
+        let ip = ip.to_canonical();
+        Peer { ip, text: HeaderValue::from_str(&ip.to_string()).unwrap_or(NOTHING) }
+    }
+}
+
 /// Sets the forwarding fields for the upstream. What an untrusted peer said is overwritten, in both spellings.
-pub fn forward_client(headers: &mut HeaderMap, header: ForwardedHeader, hop: &Hop<'_>) {
-    if !hop.trusted_peer {
+pub fn forward_client(headers: &mut HeaderMap, present: Present, header: ForwardedHeader, hop: &Hop<'_>) {
+    let kept = present.claims && hop.trusted_peer;
+    if present.claims && !hop.trusted_peer {
         for name in &CLAIMS {
-            if headers.contains_key(name) {
-                headers.remove(name);
-            }
+            headers.remove(name);
         }
     }
     match header {
         ForwardedHeader::XForwarded => {
-            append(headers, X_FORWARDED_FOR, hop.peer.to_canonical());
-            if !headers.contains_key(&X_FORWARDED_PROTO) {
-                let proto = if hop.tls { HTTPS } else { HTTP };
-                headers.insert(X_FORWARDED_PROTO, proto);
+            append(headers, X_FORWARDED_FOR, hop.peer.text.clone(), kept);
+            if !(kept && headers.contains_key(&X_FORWARDED_PROTO)) {
+                headers.insert(X_FORWARDED_PROTO, if hop.tls { HTTPS } else { HTTP });
             }
-            if !headers.contains_key(&X_FORWARDED_HOST)
-                && let Ok(host) = HeaderValue::from_str(hop.host)
-            {
-                headers.insert(X_FORWARDED_HOST, host);
+            if !hop.authority.is_empty() && !(kept && headers.contains_key(&X_FORWARDED_HOST)) {
+                headers.insert(X_FORWARDED_HOST, hop.authority.clone());
             }
         }
-        ForwardedHeader::Forwarded => append(headers, FORWARDED, forwarded_element(hop)),
+        ForwardedHeader::Forwarded => {
+            let element = HeaderValue::from_str(&forwarded_element(hop)).unwrap_or(NOTHING);
+            append(headers, FORWARDED, element, kept);
+        }
     }
     let via = match hop.version {
         Version::HTTP_2 => VIA_2,
         Version::HTTP_10 => VIA_10,
         _ => VIA_11,
     };
-    if headers.contains_key(VIA) {
-        append(headers, VIA, via.to_str().unwrap_or_default());
-    } else {
-        headers.insert(VIA, via);
-    }
+    append(headers, VIA, via, present.via);
 }
 
 /// One element of `Forwarded` (RFC 7239 section 4).
 fn forwarded_element(hop: &Hop<'_>) -> String {
-    let node = match hop.peer.to_canonical() {
+    let node = match hop.peer.ip {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("\"[{ip}]\""),
     };
     let proto = if hop.tls { "https" } else { "http" };
     // A quoted string: a host may carry a port, and what is not a host never gets this far.
-    format!("for={node};host=\"{}\";proto={proto}", hop.host.replace(['"', '\\'], ""))
+    let host = hop.authority.to_str().unwrap_or_default().replace(['"', '\\'], "");
+    format!("for={node};host=\"{host}\";proto={proto}")
 }
 
-/// Adds one element to a list field: after what is there, in one line.
-fn append(headers: &mut HeaderMap, name: HeaderName, element: impl std::fmt::Display) {
-    use std::io::Write;
+/// Adds one element to a list field: after what is there, in one line. `there` says whether anything may be.
+fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, there: bool) {
+    if !there {
+        headers.insert(name, element);
+        return;
+    }
     let mut line: Vec<u8> = Vec::with_capacity(64);
     for before in headers.get_all(&name) {
         line.extend_from_slice(before.as_bytes());
         line.extend_from_slice(b", ");
     }
-    // Writing into a Vec cannot fail.
-    let _ = write!(line, "{element}");
-    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(line)) {
-        headers.insert(name, value);
+    line.extend_from_slice(element.as_bytes());
+    headers.insert(name, HeaderValue::from_maybe_shared(bytes::Bytes::from(line)).unwrap_or(element));
+}
+
+/// Makes one line of the cookies that HTTP/2 may split over several (RFC 9113 section 8.2.3): an HTTP/1.1 server
+/// reads only one.
+pub fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(crumbs.join(&b"; "[..]))) {
+        headers.insert(COOKIE, value);
     }
 }
 
@@ -276,7 +336,7 @@ const PROTECTED: [HeaderName; 12] = [
     X_FORWARDED_HOST,
     X_REQUEST_ID,
     http::header::AUTHORIZATION,
-    http::header::COOKIE,
+    COOKIE,
     http::header::CONTENT_LENGTH,
     http::header::CONTENT_TYPE,
     HeaderName::from_static("traceparent"),
@@ -380,7 +440,8 @@ mod tests {
             ("proxy-connection", "x"),
             ("x-keep", "1"),
         ]);
-        strip_hop_by_hop(&mut headers);
+        let present = Present::of(&headers);
+        strip_hop_by_hop(&mut headers, present);
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["authorization", "content-length", "x-keep"]);
@@ -388,13 +449,8 @@ mod tests {
 
     #[test]
     fn an_untrusted_peer_cannot_speak_for_others() {
-        let hop = Hop {
-            peer: ip("192.0.2.1"),
-            trusted_peer: false,
-            tls: true,
-            host: "a.example",
-            version: Version::HTTP_11,
-        };
+        let (peer, authority) = (Peer::new(ip("192.0.2.1")), HeaderValue::from_static("a.example"));
+        let hop = Hop { peer: &peer, trusted_peer: false, tls: true, authority: &authority, version: Version::HTTP_11 };
         let mut headers = map(&[
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "http"),
@@ -402,7 +458,8 @@ mod tests {
             ("x-real-ip", "6.6.6.6"),
             ("via", "1.0 other"),
         ]);
-        forward_client(&mut headers, ForwardedHeader::XForwarded, &hop);
+        let present = Present::of(&headers);
+        forward_client(&mut headers, present, ForwardedHeader::XForwarded, &hop);
         assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
         assert_eq!(headers["x-forwarded-proto"], "https");
         assert_eq!(headers["x-forwarded-host"], "a.example");
@@ -412,33 +469,32 @@ mod tests {
 
     #[test]
     fn a_trusted_peer_is_appended_to() {
-        let hop = Hop {
-            peer: ip("10.0.0.1"),
-            trusted_peer: true,
-            tls: false,
-            host: "a.example",
-            version: Version::HTTP_2,
-        };
+        let (peer, authority) = (Peer::new(ip("10.0.0.1")), HeaderValue::from_static("a.example"));
+        let hop = Hop { peer: &peer, trusted_peer: true, tls: false, authority: &authority, version: Version::HTTP_2 };
         let mut headers = map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]);
-        forward_client(&mut headers, ForwardedHeader::XForwarded, &hop);
+        let present = Present::of(&headers);
+        forward_client(&mut headers, present, ForwardedHeader::XForwarded, &hop);
         assert_eq!(headers["x-forwarded-for"], "203.0.113.9, 10.0.0.1");
         assert_eq!(headers["x-forwarded-proto"], "https");
-        let hop = Hop { peer: ip("fd00::1"), ..hop };
+        let peer = Peer::new(ip("fd00::1"));
+        let hop = Hop { peer: &peer, ..hop };
         let mut headers = map(&[("forwarded", "for=203.0.113.9")]);
-        forward_client(&mut headers, ForwardedHeader::Forwarded, &hop);
+        let present = Present::of(&headers);
+        forward_client(&mut headers, present, ForwardedHeader::Forwarded, &hop);
         assert_eq!(headers["forwarded"], "for=203.0.113.9, for=\"[fd00::1]\";host=\"a.example\";proto=http");
     }
 
     #[test]
     fn only_a_true_upgrade_is_one() {
-        let asks = |lines: &[(&str, &str)]| upgrade_wanted(Version::HTTP_11, &map(lines)).is_some();
+        let asks = |lines: &[(&str, &str)]| {
+            let headers = map(lines);
+            upgrade_wanted(Version::HTTP_11, &headers, Present::of(&headers)).is_some()
+        };
         assert!(asks(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
         assert!(!asks(&[("connection", "keep-alive"), ("upgrade", "websocket")]));
         assert!(!asks(&[("connection", "upgrade"), ("upgrade", "h2c")]));
-        assert!(
-            upgrade_wanted(Version::HTTP_2, &map(&[("connection", "upgrade"), ("upgrade", "websocket")]))
-                .is_none()
-        );
+        let headers = map(&[("connection", "upgrade"), ("upgrade", "websocket")]);
+        assert!(upgrade_wanted(Version::HTTP_2, &headers, Present::of(&headers)).is_none());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::body::{RequestBody, ResponseBody};
 use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
+use super::headers::Present;
 use super::reply::{self, Refusal};
 use super::{decide, headers, judge};
 use crate::identity::Identity;
@@ -37,7 +38,7 @@ pub async fn handle(
 
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
     let (head, incoming) = request.into_parts();
-    let mut exchange = Box::new(Exchange::begin(Rc::clone(&conn), &head));
+    let mut exchange = Exchange::begin(Rc::clone(&conn), &head);
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
@@ -47,7 +48,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
-    let client = headers::client(&snapshot.client_ip, conn.peer.ip(), &head.headers);
+    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let request_id = exchange.request_id.clone();
@@ -95,7 +96,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound = Outbound { client, route, values, tls: !conn.tls.is_empty(), version: head.version };
+    let outbound = Outbound { client, present: Present::of(&head.headers), route, values, tls: !conn.tls.is_empty(), version: head.version };
     let mut response = match &route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
         Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),

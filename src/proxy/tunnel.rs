@@ -43,9 +43,9 @@ impl Tunnel {
                     self.exchange.bytes_in += up;
                     self.exchange.bytes_out += down + early.len() as u64;
                 }
-                Err(error) => tracing::debug!(peer = %conn.peer, %error, "tunnel"),
+                Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
             },
-            () = quiet(&gauge) => tracing::debug!(peer = %conn.peer, "tunnel idle"),
+            () = quiet(&gauge) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
         }
         self.exchange.complete();
     }

@@ -1,6 +1,7 @@
 //! The command line: exit codes, and what is said before a port is opened.
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
 
 use crate::support::gateway::{binary, complete};
 use crate::support::{Directory, Gateway, text};
@@ -127,6 +128,49 @@ fn a_taken_port_is_an_error_that_names_it() {
     let output = sluicegate(&["run", "--config", "FILE"], &config);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains(&addr), "{}", said(&output));
+}
+
+#[test]
+fn the_access_log_goes_to_standard_output_unless_told_otherwise() {
+    let directory = Directory::new();
+    let config = "[listener.plain]\nbind = \"127.0.0.1:0\"\n[admin]\nbind = \"127.0.0.1:0\"\n\
+                  [[route]]\npath = \"/a\"\nrespond = { status = 200, body = \"ok\" }\n";
+    let file = directory.write("gateway.toml", config);
+    let mut child = binary()
+        .args(["run", "--config"])
+        .arg(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary under test can be started");
+    let mut said =
+        BufReader::new(child.stderr.take().expect("it was asked for")).lines().map_while(Result::ok);
+    let line = said.find(|line| line.contains("listener \"plain\"")).expect("it says where it listens");
+    let (_, addr) = line.rsplit_once("://").expect("as a URL");
+    assert_eq!(crate::support::get(addr.parse().expect("an address"), "/a").text(), "ok");
+    let logged = BufReader::new(child.stdout.take().expect("it was asked for")).lines().next();
+    crate::support::end(&mut child);
+    let logged: serde_json::Value =
+        serde_json::from_str(&logged.and_then(Result::ok).unwrap_or_default()).expect("a line of JSON");
+    assert_eq!((logged["path"].as_str(), logged["status"].as_u64()), (Some("/a"), Some(200)));
+}
+
+#[test]
+fn the_file_in_the_working_directory_is_the_one() {
+    let directory = Directory::new();
+    directory.write("gateway.toml", GOOD);
+    let output = binary().arg("check").current_dir(directory.join("")).output();
+    let output = output.expect("the binary under test can be started");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
+fn parts_of_a_configuration_may_lie_in_other_files() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.join("conf.d")).expect("the target directory is writable");
+    directory.write("conf.d/a.toml", "[[route]]\npath = \"/a\"\nrespond = { status = 200, body = \"a\" }\n");
+    let gateway = Gateway::start_in(directory, "include = [\"conf.d/*.toml\"]\n");
+    assert_eq!(gateway.get("/a").text(), "a");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the gateway adds to a request and takes from it, both ways, and whom it believes about the client.
 
 use crate::support::upstream::Recorded;
-use crate::support::{Gateway, Upstream, stdout_of};
+use crate::support::{Directory, Gateway, Nginx, Upstream, stdout_of, tls};
 
 /// A gateway with more configuration, everything forwarded to one upstream.
 fn before(upstream: &Upstream, more: &str) -> Gateway {
@@ -298,6 +298,38 @@ fn weights_are_shares() {
 
 fn named(name: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}")
+}
+
+/// An nginx that speaks TLS with a certificate of its own, and that certificate's file.
+fn secured(host: &str) -> (Nginx, Directory) {
+    let directory = Directory::new();
+    tls::certify(&directory, "upstream", &[host]);
+    let file = directory.join("upstream").display().to_string();
+    let server = format!(
+        "ssl_certificate {file}.pem; ssl_certificate_key {file}.key; location / {{ return 200 \"$scheme $ssl_server_name\"; }}"
+    );
+    (Nginx::start(&server), directory)
+}
+
+/// A gateway before it that trusts the certificate.
+fn trusting(nginx: &Nginx, directory: &Directory) -> Gateway {
+    let text = format!("[[route]]\npath = \"/\"\nto = \"https://localhost:{}\"", nginx.addr().port());
+    let file = directory.join("upstream.pem").display().to_string();
+    Gateway::start_with(Directory::new(), &text, &[("SSL_CERT_FILE", &file)])
+}
+
+#[test]
+fn an_upstream_is_spoken_to_over_tls() {
+    let (nginx, directory) = secured("localhost");
+    assert_eq!(trusting(&nginx, &directory).get("/").text(), "https localhost");
+}
+
+#[test]
+fn an_upstream_with_another_s_certificate_gets_nothing() {
+    let (nginx, directory) = secured("elsewhere.example");
+    let gateway = trusting(&nginx, &directory);
+    assert_eq!(gateway.get("/").status, 502);
+    assert_eq!(gateway.logged("/")["reason"], "upstream-connect");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 
 use crate::support::upstream::receive;
-use crate::support::{Client, Gateway, Nginx, Upstream, stdout_of, text};
+use crate::support::{Client, Gateway, Nginx, Upstream, heavy, stdout_of, text};
 
 /// A gateway that forwards everything to one upstream.
 fn before(upstream: &Upstream) -> Gateway {
@@ -56,6 +56,17 @@ fn nginx_serves_curl() {
     let url = format!("http://{}/a/b?c=d&e", gateway.plain());
     let said = stdout_of("curl", &["-sS", "--http1.1", "-A", "tester", &url]);
     assert_eq!(said, "GET /a/b?c=d&e tester");
+}
+
+#[test]
+fn an_nginx_that_closes_its_connections_costs_no_request() {
+    let _alone = heavy();
+    let nginx = Nginx::start("keepalive_requests 7; location / { return 200 ok; }");
+    let gateway =
+        Gateway::start(&format!("[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"", nginx.addr()));
+    let url = format!("http://{}/", gateway.plain());
+    let report = stdout_of("h2load", &["--h1", "-n", "5000", "-c", "8", &url]);
+    assert!(report.contains("status codes: 5000 2xx, 0 3xx, 0 4xx, 0 5xx"), "{report}");
 }
 
 #[test]

@@ -223,6 +223,38 @@ fn an_address_is_one_caller_in_every_spelling() {
 }
 
 #[test]
+fn the_prefix_of_an_address_is_what_the_operator_says() {
+    let gateway = limited(&format!("{ANYBODY}ipv6-prefix = 48\n"), "\"1/h by ip\"");
+    let ask = |ip: &str| from(&gateway, "/a", &[&format!("X-Forwarded-For: {ip}")]).status;
+    assert_eq!([ask("2001:db8:1:2::1"), ask("2001:db8:1:3::1"), ask("2001:db8:2::1")], [200, 429, 200]);
+}
+
+#[test]
+fn refused_requests_count_where_the_policy_says_so() {
+    let policies = "[policy.wide]\nby = [\"ip\"]\nlimit = \"10/h\"\ncount-denied = true\n\
+                    [policy.narrow]\nby = [\"ip\"]\nlimit = \"2/h\"\n";
+    let routes = [route("/a", "[\"wide\", \"narrow\"]"), route("/wide", "\"wide\"")];
+    let gateway = Gateway::start(&format!("{policies}{}", routes.concat()));
+    let statuses: Vec<u16> = (0..5).map(|_| gateway.get("/a").status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429, 429]);
+    assert_eq!(remaining(&gateway.get("/wide")), 4, "five there, refused or not, and one here");
+}
+
+#[test]
+fn an_upstream_s_own_fields_give_way_to_ours() {
+    let upstream = crate::support::Upstream::answering(
+        "HTTP/1.1 200 OK\r\nX-RateLimit-Limit: 9\r\nRateLimit: \"x\";r=9;t=9\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let gateway = Gateway::start(&format!(
+        "[policy.p]\nby = [\"ip\"]\nlimit = \"5/h\"\n[[route]]\npath = \"/a\"\nlimit = \"p\"\nto = \"http://{}\"",
+        upstream.addr()
+    ));
+    let answer = gateway.get("/a");
+    assert_eq!((answer.number("x-ratelimit-limit"), remaining(&answer)), (5, 4));
+    assert!(answer.header("ratelimit").is_some_and(|field| field.starts_with("\"p\";r=4;")));
+}
+
+#[test]
 fn ipv4_on_an_ipv6_socket_is_ipv4() {
     let gateway =
         Gateway::start(&format!("[listener.plain]\nbind = \"[::]:0\"\n{}", route("/a", "\"1/h by ip\"")));

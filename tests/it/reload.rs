@@ -103,6 +103,8 @@ fn listeners_come_and_go() {
     let gateway = Gateway::start(&text(&["plain", "other"]));
     let other = gateway.listener("other");
     assert_eq!(crate::support::get(other, "/").text(), "ok");
+    gateway.reload(&text(&["plain", "other", "third"]));
+    assert_eq!(crate::support::get(gateway.listener("third"), "/").text(), "ok");
     gateway.reload(&text(&["plain"]));
     eventually("the listener is gone", || std::net::TcpStream::connect(other).is_err().then_some(()));
     assert_eq!(gateway.get("/").text(), "ok");

@@ -89,6 +89,19 @@ fn sessions_are_resumed_at_every_worker() {
 }
 
 #[test]
+fn a_request_in_the_packet_of_the_handshake_is_answered() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let stream = tls::hasten(gateway.listener("tls"), "localhost", &[], request).expect("it is served");
+    let mut client = Client::over(stream);
+    assert_eq!(client.response().text(), "ok");
+    assert_eq!(client.get("/").text(), "ok");
+}
+
+#[test]
 fn what_is_no_tls_is_closed_and_counted() {
     let directory = Directory::new();
     tls::certify(&directory, "a", &["localhost"]);

@@ -1,7 +1,7 @@
 //! Protocol upgrades: WebSocket through the gateway, and what is not switched.
 
 use crate::support::upstream::receive;
-use crate::support::{Client, Gateway, Python, Upstream, python};
+use crate::support::{Client, Directory, Gateway, Python, Upstream, python, tls};
 
 const UPGRADE: &[&str] = &[
     "Connection: Upgrade",
@@ -17,6 +17,22 @@ fn a_websocket_client_talks_to_a_websocket_server() {
     let url = format!("ws://{}/ws", gateway.plain());
     assert_eq!(python::client("websocket_client.py", &[&url]), "echoed\n");
     assert_eq!(gateway.logged("/ws")["status"], 101);
+}
+
+#[test]
+fn a_websocket_client_talks_over_tls() {
+    let server = Python::serve("websocket_server.py");
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let file = directory.join("a").display().to_string();
+    let text = format!(
+        "[listener.tls]\nbind = \"127.0.0.1:0\"\ncerts = [{{ cert = \"{file}.pem\", key = \"{file}.key\" }}]\n\
+         [[route]]\npath = \"/ws\"\nto = \"http://{}\"",
+        server.addr()
+    );
+    let gateway = Gateway::start_in(directory, &text);
+    let url = format!("wss://localhost:{}/ws", gateway.listener("tls").port());
+    assert_eq!(python::client("websocket_client.py", &[&url, &format!("{file}.pem")]), "echoed\n");
 }
 
 #[test]

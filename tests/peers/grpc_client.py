@@ -1,11 +1,18 @@
-"""A gRPC client against grpc_server.py: address as argument. Every kind of call, metadata, a failing one."""
+"""A gRPC client against grpc_server.py: address and, for TLS, the certificate to trust as arguments. Every kind of call, metadata, a failing one."""
 
 import queue
 import sys
 
 import grpc
 
-with grpc.insecure_channel(sys.argv[1], options=[("grpc.enable_http_proxy", 0)]) as channel:
+options = [("grpc.enable_http_proxy", 0)]
+if len(sys.argv) > 2:
+    with open(sys.argv[2], "rb") as certificate:
+        trust = grpc.ssl_channel_credentials(certificate.read())
+    channel = grpc.secure_channel(sys.argv[1], trust, options)
+else:
+    channel = grpc.insecure_channel(sys.argv[1], options)
+with channel:
     answer, call = channel.unary_unary("/test.Echo/Unary").with_call(
         b"hello", timeout=10, metadata=(("x-metadata", "sent"),))
     assert answer == b"unary:hello", answer

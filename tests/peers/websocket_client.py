@@ -1,13 +1,15 @@
-"""A WebSocket client: URL as argument. Text, 1 MiB of bytes, a ping, 100 small ones, a close with code 1000."""
+"""A WebSocket client: URL and, for wss, the certificate to trust as arguments. Text, 1 MiB of bytes, a ping, 100 small ones, a close with code 1000."""
 
 import asyncio
+import ssl
 import sys
 
 import websockets
 
 
-async def main(url):
-    async with websockets.connect(url, max_size=None) as socket:
+async def main(url, certificate=None):
+    trust = ssl.create_default_context(cafile=certificate) if certificate else None
+    async with websockets.connect(url, max_size=None, ssl=trust) as socket:
         await socket.send("grüße")
         assert await socket.recv() == "grüße"
         large = bytes(range(256)) * 4096
@@ -22,4 +24,4 @@ async def main(url):
     print("echoed")
 
 
-asyncio.run(asyncio.wait_for(main(sys.argv[1]), 30))
+asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 30))

@@ -1,6 +1,5 @@
 //! The gateway under test: its process, its configuration, what it says of itself.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -17,7 +16,6 @@ use super::{Client, Directory, Response, end, eventually, get, signal};
 pub struct Gateway {
     child: Child,
     directory: Directory,
-    addresses: HashMap<String, SocketAddr>,
     stderr: Arc<Mutex<Vec<String>>>,
 }
 
@@ -31,10 +29,16 @@ impl Gateway {
 
     /// Starts one whose files are in this directory already.
     pub fn start_in(directory: Directory, config: &str) -> Gateway {
+        Gateway::start_with(directory, config, &[])
+    }
+
+    /// The same with variables in its environment.
+    pub fn start_with(directory: Directory, config: &str, environment: &[(&str, &str)]) -> Gateway {
         let file = directory.write("gateway.toml", complete(config, &directory));
         let mut child = binary()
             .args(["run", "--config"])
             .arg(&file)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -48,7 +52,7 @@ impl Gateway {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).push(super::text(&line));
             }
         });
-        let mut gateway = Gateway { child, directory, addresses: HashMap::new(), stderr };
+        let mut gateway = Gateway { child, directory, stderr };
         eventually("the gateway is ready", || {
             let lines = gateway.stderr();
             if let Ok(Some(status)) = gateway.child.try_wait() {
@@ -56,7 +60,6 @@ impl Gateway {
             }
             lines.iter().any(|line| line == "sluicegate: ready").then_some(())
         });
-        gateway.addresses = gateway.stderr().iter().filter_map(|line| address(line)).collect();
         gateway
     }
 
@@ -67,7 +70,10 @@ impl Gateway {
 
     /// The address of a listener.
     pub fn listener(&self, name: &str) -> SocketAddr {
-        *self.addresses.get(name).unwrap_or_else(|| panic!("no address of {name} in {:?}", self.stderr()))
+        let said = self.stderr();
+        // The last one: a reload may have moved it.
+        let found = said.iter().rev().filter_map(|line| address(line)).find(|(of, _)| of == name);
+        found.unwrap_or_else(|| panic!("no address of {name} in {said:?}")).1
     }
 
     /// A connection to the listener `plain`.

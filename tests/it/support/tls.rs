@@ -1,6 +1,6 @@
 //! Certificates for a test and a TLS client that shows what the server presented.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
@@ -64,6 +64,29 @@ pub fn resume(addr: SocketAddr, host: &str, session: &Arc<ClientConfig>) -> io::
         stream.conn.complete_io(&mut stream.sock)?;
     }
     Ok(stream)
+}
+
+/// Connects and sends these bytes in the same packet as the last of the handshake.
+pub fn hasten(addr: SocketAddr, host: &str, alpn: &[&str], bytes: &[u8]) -> io::Result<Stream> {
+    let name = ServerName::try_from(host.to_owned()).expect("a host name");
+    let session = session(alpn, &[&rustls::version::TLS13]);
+    let mut session = ClientConnection::new(session, name).expect("the configuration is whole");
+    let mut socket = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    while session.is_handshaking() {
+        while session.wants_write() {
+            session.write_tls(&mut socket)?;
+        }
+        session.read_tls(&mut socket)?;
+        session.process_new_packets().map_err(io::Error::other)?;
+    }
+    session.writer().write_all(bytes)?;
+    let mut packet = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut packet)?;
+    }
+    socket.write_all(&packet)?;
+    Ok(StreamOwned::new(session, socket))
 }
 
 /// The certificate a server presents for a host.
