@@ -50,21 +50,20 @@ pub struct Upload {
 pub enum RequestBody {
     /// There is none: most requests.
     Empty,
-    /// What the client sends, counted against the limit.
-    Streaming {
-        /// The client's side.
-        incoming: Incoming,
-        /// Bytes it may still have.
-        left: u64,
-        /// The limit, for the error.
-        max: u64,
-        /// What others know of it.
-        upload: Rc<Upload>,
-        /// Told while more is owed.
-        gauge: Rc<Gauge>,
-        /// Whether it has ended.
-        ended: bool,
-    },
+    /// What the client sends, counted against the limit. Boxed: most requests have none and are moved about.
+    Streaming(Box<Streaming>),
+}
+
+/// A body as the client sends it.
+#[derive(Debug)]
+pub struct Streaming {
+    incoming: Incoming,
+    left: u64,
+    max: u64,
+    upload: Rc<Upload>,
+    /// Told while more is owed.
+    gauge: Rc<Gauge>,
+    ended: bool,
 }
 
 impl RequestBody {
@@ -77,15 +76,8 @@ impl RequestBody {
             broken: Cell::new(false),
         });
         gauge.begin_body();
-        let body = RequestBody::Streaming {
-            incoming,
-            left: max,
-            max,
-            upload: Rc::clone(&upload),
-            gauge,
-            ended: false,
-        };
-        (body, upload)
+        let body = Streaming { incoming, left: max, max, upload: Rc::clone(&upload), gauge, ended: false };
+        (RequestBody::Streaming(Box::new(body)), upload)
     }
 }
 
@@ -94,9 +86,8 @@ impl Body for RequestBody {
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let RequestBody::Streaming { incoming, left, max, upload, gauge, ended } = self.get_mut() else {
-            return Poll::Ready(None);
-        };
+        let RequestBody::Streaming(streaming) = self.get_mut() else { return Poll::Ready(None) };
+        let Streaming { incoming, left, max, upload, gauge, ended } = &mut **streaming;
         upload.touched.set(true);
         let polled = ready!(Pin::new(incoming).poll_frame(cx));
         let frame = match polled {
@@ -125,22 +116,22 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             RequestBody::Empty => true,
-            RequestBody::Streaming { incoming, .. } => incoming.is_end_stream(),
+            RequestBody::Streaming(streaming) => streaming.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             RequestBody::Empty => SizeHint::with_exact(0),
-            RequestBody::Streaming { incoming, .. } => incoming.size_hint(),
+            RequestBody::Streaming(streaming) => streaming.incoming.size_hint(),
         }
     }
 }
 
-impl Drop for RequestBody {
+impl Drop for Streaming {
     fn drop(&mut self) {
-        if let RequestBody::Streaming { gauge, ended: false, .. } = self {
-            gauge.end_body();
+        if !self.ended {
+            self.gauge.end_body();
         }
     }
 }

@@ -335,7 +335,7 @@ async fn accept(
     let (mut head, incoming) = answer.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            true => switch(exchange, head.headers, lease).await,
+            true => Box::pin(switch(exchange, head.headers, lease)).await,
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
             false => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };

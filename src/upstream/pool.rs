@@ -39,9 +39,9 @@ pub struct Pool<B> {
 
 #[derive(Debug)]
 struct ServerPool<B> {
-    idle: RefCell<Vec<Http1<B>>>,
+    idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: RefCell<Vec<Rc<Http2<B>>>>,
-    waiters: RefCell<VecDeque<oneshot::Sender<Http1<B>>>>,
+    waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     exchanges: Cell<u32>,
 }
 
@@ -139,7 +139,7 @@ pub struct Lease<B: Body + 'static> {
 
 #[derive(Debug)]
 enum Connection<B> {
-    Http1(Http1<B>),
+    Http1(Box<Http1<B>>),
     Http2(Rc<Http2<B>>, Deadline),
 }
 
@@ -176,13 +176,15 @@ where
             Version::H1 => match pool.take_idle(now) {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
-                    let (connection, fresh) = self.open_or_wait(server).await?;
+                    // Boxed, here and below: connecting is rare and its future large, and the future of every
+                    // request would carry it along, copied each time a request is handed to hyper.
+                    let (connection, fresh) = Box::pin(self.open_or_wait(server)).await?;
                     lease.fresh = fresh;
                     Some(Connection::Http1(connection))
                 }
             },
             Version::H2 => {
-                let (connection, fresh) = self.stream(server, now).await?;
+                let (connection, fresh) = Box::pin(self.stream(server, now)).await?;
                 lease.fresh = fresh;
                 Some(Connection::Http2(connection, Deadline::new(now + super::deadline::FAR)))
             }
@@ -192,7 +194,7 @@ where
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
     /// a permit that another worker gives back.
-    async fn open_or_wait(&self, index: usize) -> Result<(Http1<B>, bool), AcquireError> {
+    async fn open_or_wait(&self, index: usize) -> Result<(Box<Http1<B>>, bool), AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
             return Ok((self.open(index, permit).await?, true));
@@ -224,21 +226,21 @@ where
         }
     }
 
-    async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Http1<B>, AcquireError> {
+    async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Box<Http1<B>>, AcquireError> {
         let open = Open::new(&self.upstream, index, permit);
         let (sender, connection) =
             connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         let now = clock::instant();
         let (tx, upgraded) = oneshot::channel();
         tokio::task::spawn_local(drive(connection, tx));
-        Ok(Http1 {
+        Ok(Box::new(Http1 {
             sender,
             upgraded,
             deadline: Deadline::new(now + self.upstream.config.timeouts.response),
             retires: now + self.age(),
             idle_since: now,
             _open: open,
-        })
+        }))
     }
 
     /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit.
@@ -325,7 +327,7 @@ impl<B> Default for ServerPool<B> {
 
 impl<B> ServerPool<B> {
     /// The last one used that still lives.
-    fn take_idle(&self, now: Instant) -> Option<Http1<B>> {
+    fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(connection) = idle.pop() {
             if !connection.sender.is_closed() && now < connection.retires {
@@ -349,7 +351,8 @@ where
         until: Instant,
     ) -> Result<Response<Incoming>, SendError<B>> {
         match self.connection.as_mut() {
-            Some(Connection::Http1(Http1 { sender, deadline, .. })) => {
+            Some(Connection::Http1(connection)) => {
+                let Http1 { sender, deadline, .. } = &mut **connection;
                 deadline.set(until);
                 // The last answer's final byte may have reached its reader before the connection came round.
                 if let Err(error) = sender.ready().await {
@@ -406,7 +409,7 @@ where
     pub async fn into_upgraded(mut self) -> Option<Upgraded> {
         match self.connection.take_http1() {
             Some(Connection::Http1(connection)) => {
-                let Http1 { sender, upgraded, _open, .. } = connection;
+                let Http1 { sender, upgraded, _open, .. } = *connection;
                 // The driver ends by itself after a 101; without its sender it could not be asked again.
                 drop(sender);
                 upgraded.await.ok()
