@@ -216,7 +216,7 @@ impl Trip<'_> {
     fn broken(
         &mut self,
         error: &hyper::Error,
-        unsent: Option<Request<RequestBody>>,
+        unsent: Option<Box<Request<RequestBody>>>,
         again: Option<Request<RequestBody>>,
         may_retry: bool,
     ) -> Result<Request<RequestBody>, Refusal> {
@@ -237,7 +237,9 @@ impl Trip<'_> {
         if is_answer {
             return Err(Refusal::UpstreamBadResponse);
         }
-        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
+        let next = unsent
+            .map(|unsent| *unsent)
+            .or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
         match next {
             Some(request) if may_retry && self.budget() => Ok(request),
             _ => Err(Refusal::UpstreamReset),

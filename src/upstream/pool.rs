@@ -39,6 +39,7 @@ pub struct Pool<B> {
 
 #[derive(Debug)]
 struct ServerPool<B> {
+    #[expect(clippy::vec_box, reason = "a connection is handed on as it is, without a copy")]
     idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
@@ -119,7 +120,7 @@ pub enum SendError<B> {
         /// What hyper says.
         error: hyper::Error,
         /// The request, if not a byte of it was sent.
-        unsent: Option<Request<B>>,
+        unsent: Option<Box<Request<B>>>,
     },
     /// The deadline passed.
     Timeout,
@@ -356,7 +357,7 @@ where
                 deadline.set(until);
                 // The last answer's final byte may have reached its reader before the connection came round.
                 if let Err(error) = sender.ready().await {
-                    return Err(SendError::Broken { error, unsent: Some(request) });
+                    return Err(SendError::Broken { error, unsent: Some(Box::new(request)) });
                 }
                 answered(sender.try_send_request(request), deadline).await
             }
@@ -428,7 +429,7 @@ async fn answered<B>(
     std::future::poll_fn(|cx| {
         if let Poll::Ready(sent) = answer.as_mut().poll(cx) {
             return Poll::Ready(sent.map_err(|mut failed| {
-                let unsent = failed.take_message();
+                let unsent = failed.take_message().map(Box::new);
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
         }
