@@ -79,13 +79,14 @@ impl Outbound<'_, '_> {
 pub fn echo(
     exchange: Box<Exchange>,
     outbound: &Outbound<'_, '_>,
+    uri: &Uri,
     headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
     if !matches!(body, RequestBody::Empty) {
         return reply::echo(exchange, body, headers.get(CONTENT_TYPE).cloned());
     }
-    let target = outbound.target(&exchange.uri);
+    let target = outbound.target(uri);
     let mut head =
         format!("{} {} HTTP/1.1\n", exchange.method, target.as_ref().map_or("/", |target| target.as_str()));
     for (name, value) in &headers {
