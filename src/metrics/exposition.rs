@@ -119,7 +119,7 @@ fn routes(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.histograms(
         "request_duration",
-        "From a request's first byte to its answer's last",
+        "From a request's head to its answer's last byte",
         used.iter().map(|(name, route)| ([("route", &**name)], route.durations())),
     )?;
     families.counters(

@@ -42,6 +42,9 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
+    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
+    exchange.client = client.ip;
+    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
     if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
@@ -49,9 +52,6 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
-    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
-    exchange.client = client.ip;
-    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let request_id = exchange.request_id.clone();
 
     if conn.config.redirect_https {
