@@ -21,17 +21,15 @@ use super::{decide, headers, judge};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
 
-/// Answers one request. A panic under it is this request's alone: answered 500, counted, and the worker goes on.
+/// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let mut serving = pin!(serve(Rc::clone(&conn), request));
+    let mut serving = pin!(serve(conn, request));
     let answer = poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx))).unwrap_or_else(|_| {
-            conn.worker.shared.panics.add(1);
-            Poll::Ready(reply::panicked())
-        })
+        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked()))
     });
     Ok(answer.await)
 }
