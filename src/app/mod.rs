@@ -69,6 +69,7 @@ impl Gateway {
             limiter: Arc::clone(&limiter),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
+            accept_errors: metrics.accept_errors.clone(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
@@ -79,6 +80,7 @@ impl Gateway {
         }
         metrics.started(0, clock::unix().as_secs());
         build::show_table(&metrics, &limiter);
+        build::show_pools(&metrics, &current);
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
         let admin = config.admin.clone();
         let readiness = Readiness::default();

@@ -239,6 +239,7 @@ impl Exchange {
     fn count_answer(&self, reason: Option<Reason>) {
         let Some((upstream, _)) = self.server.filter(|_| self.steps.answered > 0) else { return };
         let outcome = match reason {
+            Some(Reason::UpstreamTimeout) if self.is_past_total(upstream) => metrics::Exchange::TotalTimeout,
             Some(Reason::UpstreamTimeout) => metrics::Exchange::StallTimeout,
             Some(Reason::UpstreamReset) => metrics::Exchange::Reset,
             Some(Reason::ClientGone | Reason::BodyStall) => metrics::Exchange::ClientGone,
@@ -246,6 +247,12 @@ impl Exchange {
             _ => metrics::Exchange::Answered,
         };
         self.view.snapshot.figures.upstreams[upstream].exchanged(&self.conn.worker.metrics, outcome);
+    }
+
+    /// Whether it has taken longer than exchanges with this upstream may in all.
+    pub fn is_past_total(&self, upstream: usize) -> bool {
+        let total = self.view.snapshot.upstreams[upstream].config.timeouts.total;
+        total.is_some_and(|total| u128::from(self.elapsed_ns()) >= total.as_nanos())
     }
 
     /// Its line in the access log.

@@ -175,7 +175,13 @@ impl Trip<'_> {
                     return Ok((answer, lease));
                 }
                 Err(SendError::Timeout) => {
-                    self.count().exchanged(self.cells(), metrics::Exchange::ResponseTimeout);
+                    self.count().exchanged(
+                        self.cells(),
+                        match self.exchange.is_past_total(self.upstream) {
+                            true => metrics::Exchange::TotalTimeout,
+                            false => metrics::Exchange::ResponseTimeout,
+                        },
+                    );
                     return Err(Refusal::UpstreamTimeout);
                 }
                 Err(SendError::Broken { error, unsent }) => {

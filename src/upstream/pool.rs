@@ -44,6 +44,7 @@ struct ServerPool<B> {
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     exchanges: Cell<u32>,
+    idle_shown: IdleShown,
 }
 
 /// An HTTP/1.1 connection, held by at most one request.
@@ -155,7 +156,7 @@ where
         let weights = upstream.config.servers.iter().map(|server| server.weight).collect();
         Pool {
             budget: Budget::new(upstream.config.retry.budget_percent),
-            servers: upstream.servers.iter().map(|_| ServerPool::default()).collect(),
+            servers: (0..upstream.servers.len()).map(|index| ServerPool::new(&upstream, index)).collect(),
             balancer: Balancer::new(upstream.config.balance, weights, seed),
             jitter: Cell::new(seed as u32),
             upstream,
@@ -303,6 +304,7 @@ where
             let wanted = shared.waiting.load(Ordering::Relaxed);
             let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
             idle.drain(..surplus);
+            pool.idle_shown.set(idle.len());
             pool.shared.borrow_mut().retain(|connection| {
                 !connection.sender.is_closed() && (connection.streams.get() > 0 || now < connection.retires)
             });
@@ -315,18 +317,17 @@ where
     }
 }
 
-impl<B> Default for ServerPool<B> {
-    fn default() -> ServerPool<B> {
+impl<B> ServerPool<B> {
+    fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
             shared: RefCell::default(),
             waiters: RefCell::default(),
             exchanges: Cell::default(),
+            idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
         }
     }
-}
 
-impl<B> ServerPool<B> {
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
@@ -469,6 +470,31 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.upstream.servers[self.server].open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.
+#[derive(Debug)]
+struct IdleShown {
+    upstream: Arc<Upstream>,
+    server: usize,
+    shown: Cell<usize>,
+}
+
+impl IdleShown {
+    fn set(&self, idle: usize) {
+        let before = self.shown.replace(idle);
+        if before != idle {
+            // Wraps where the number falls, and so does the sum.
+            let rise = idle.wrapping_sub(before);
+            self.upstream.servers[self.server].idle.fetch_add(rise, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for IdleShown {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
