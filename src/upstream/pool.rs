@@ -134,8 +134,10 @@ pub struct Lease<B: Body + 'static> {
     pool: Rc<Pool<B>>,
     /// Index of the server.
     pub server: usize,
-    /// Whether the connection was opened for this exchange.
-    pub fresh: bool,
+    /// How long it took to come free, nanoseconds. 0: nothing was waited for.
+    pub wait_ns: u64,
+    /// How long it took to open, nanoseconds. 0: it was open already.
+    pub connect_ns: u64,
     connection: Option<Connection<B>>,
 }
 
@@ -173,21 +175,19 @@ where
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);
-        let mut lease = Lease { pool: Rc::clone(self), server, fresh: false, connection: None };
+        let mut lease = Lease { pool: Rc::clone(self), server, wait_ns: 0, connect_ns: 0, connection: None };
         lease.connection = match self.upstream.config.http {
             Version::H1 => match pool.take_idle(now) {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
-                    let (connection, fresh) = Box::pin(self.open_or_wait(server)).await?;
-                    lease.fresh = fresh;
+                    let connection = Box::pin(self.open_or_wait(server, &mut lease)).await?;
                     Some(Connection::Http1(connection))
                 }
             },
             Version::H2 => {
-                let (connection, fresh) = Box::pin(self.stream(server, now)).await?;
-                lease.fresh = fresh;
+                let connection = Box::pin(self.stream(server, now, &mut lease)).await?;
                 Some(Connection::Http2(connection, Deadline::new(now + super::deadline::FAR)))
             }
         };
@@ -196,10 +196,10 @@ where
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
     /// a permit that another worker gives back.
-    async fn open_or_wait(&self, index: usize) -> Result<(Box<Http1<B>>, bool), AcquireError> {
+    async fn open_or_wait(&self, index: usize, lease: &mut Lease<B>) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-            return Ok((self.open(index, permit).await?, true));
+            return self.open(index, permit, lease).await;
         }
         let bounds = &self.upstream.config.connections;
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
@@ -212,26 +212,37 @@ where
             }
             waiters.push_back(tx);
         }
-        let _waiting = Waiting::new(shared);
-        tokio::select! {
+        let waiting = Waiting::new(shared);
+        let began = clock::instant();
+        let came = tokio::select! {
             biased;
-            Ok(connection) = &mut rx => Ok((connection, false)),
-            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => match rx.try_recv() {
-                // Both came at once: the open connection is the better one, the permit goes to the next.
-                Ok(connection) => Ok((connection, false)),
-                Err(_) => {
-                    drop(rx);
-                    Ok((self.open(index, permit).await?, true))
-                }
-            },
-            () = tokio::time::sleep(bounds.wait) => Err(full()),
+            Ok(connection) = &mut rx => Ok(connection),
+            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
+            () = tokio::time::sleep(bounds.wait) => return Err(full()),
+        };
+        drop(waiting);
+        lease.wait_ns = since(began);
+        match came {
+            // Where both came at once the open connection is the better one, and the permit goes to the next.
+            Ok(connection) => Ok(connection),
+            Err(permit) => {
+                drop(rx);
+                self.open(index, permit, lease).await
+            }
         }
     }
 
-    async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Box<Http1<B>>, AcquireError> {
+    async fn open(
+        &self,
+        index: usize,
+        permit: OwnedSemaphorePermit,
+        lease: &mut Lease<B>,
+    ) -> Result<Box<Http1<B>>, AcquireError> {
+        let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
         let (sender, connection) =
             connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        lease.connect_ns = since(began);
         let now = clock::instant();
         let (tx, upgraded) = oneshot::channel();
         tokio::task::spawn_local(drive(connection, tx));
@@ -246,7 +257,12 @@ where
     }
 
     /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit.
-    async fn stream(&self, index: usize, now: Instant) -> Result<(Rc<Http2<B>>, bool), AcquireError> {
+    async fn stream(
+        &self,
+        index: usize,
+        now: Instant,
+        lease: &mut Lease<B>,
+    ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
         pool.shared
@@ -256,23 +272,29 @@ where
         let room = least.filter(|connection| connection.streams.get() < bounds.streams);
         if let Some(connection) = room {
             connection.streams.set(connection.streams.get() + 1);
-            return Ok((connection, false));
+            return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
-        let waiting = Waiting::new(shared);
-        let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned())
-            .await
-            .map_err(|_| full())?
-            .map_err(|_| full())?;
-        drop(waiting);
+        let permit = match Arc::clone(&shared.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let (_waiting, began) = (Waiting::new(shared), clock::instant());
+                let permit = Arc::clone(&shared.permits).acquire_owned();
+                let permit = tokio::time::timeout(bounds.wait, permit).await;
+                lease.wait_ns = since(began);
+                permit.map_err(|_| full())?.map_err(|_| full())?
+            }
+        };
+        let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
         let sender =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        lease.connect_ns = since(began);
         let retires = clock::instant() + self.age();
         let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, _open: open });
         pool.shared.borrow_mut().push(Rc::clone(&connection));
-        Ok((connection, true))
+        Ok(connection)
     }
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
@@ -419,6 +441,11 @@ where
             _ => None,
         }
     }
+}
+
+/// Nanoseconds since then, at least one: 0 says that nothing was waited for.
+fn since(began: Instant) -> u64 {
+    (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
 }
 
 /// The answer's head, or the deadline.
