@@ -44,6 +44,7 @@ struct ServerPool<B> {
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     exchanges: Cell<u32>,
+    waiting: Cell<usize>,
     idle_shown: IdleShown,
 }
 
@@ -203,16 +204,13 @@ where
         }
         let bounds = &self.upstream.config.connections;
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(full)?;
         let (tx, mut rx) = oneshot::channel();
         {
             let mut waiters = self.servers[index].waiters.borrow_mut();
             waiters.retain(|waiter| !waiter.is_closed());
-            if waiters.len() >= bounds.waiting {
-                return Err(full());
-            }
             waiters.push_back(tx);
         }
-        let waiting = Waiting::new(shared);
         let began = clock::instant();
         let came = tokio::select! {
             biased;
@@ -279,7 +277,8 @@ where
         let permit = match Arc::clone(&shared.permits).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                let (_waiting, began) = (Waiting::new(shared), clock::instant());
+                let _waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
+                let began = clock::instant();
                 let permit = Arc::clone(&shared.permits).acquire_owned();
                 let permit = tokio::time::timeout(bounds.wait, permit).await;
                 lease.wait_ns = since(began);
@@ -346,8 +345,14 @@ impl<B> ServerPool<B> {
             shared: RefCell::default(),
             waiters: RefCell::default(),
             exchanges: Cell::default(),
+            waiting: Cell::default(),
             idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
         }
+    }
+
+    /// A place among this worker's requests that wait for a connection; `None` where as many wait as may.
+    fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
+        (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
     }
 
     /// The last one used that still lives.
@@ -525,19 +530,24 @@ impl Drop for IdleShown {
     }
 }
 
-/// Shows the other workers that somebody waits, for as long as it does.
-struct Waiting<'a>(&'a Server);
+/// Counts a request that waits, and shows the other workers that somebody does, for as long as it does.
+struct Waiting<'a> {
+    here: &'a Cell<usize>,
+    server: &'a Server,
+}
 
-impl Waiting<'_> {
-    fn new(server: &Server) -> Waiting<'_> {
+impl<'a> Waiting<'a> {
+    fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
+        here.set(here.get() + 1);
         server.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(server)
+        Waiting { here, server }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.here.set(self.here.get() - 1);
+        self.server.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

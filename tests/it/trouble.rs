@@ -336,3 +336,25 @@ fn an_idle_connection_that_the_upstream_closed_is_not_used() {
         assert_eq!(client.get("/").status, 200);
     }
 }
+
+#[test]
+fn as_many_requests_wait_for_an_upstream_as_may_over_either_protocol() {
+    for http in ["h1", "h2"] {
+        // Connects, and never says a word.
+        let upstream = Upstream::raw(|stream| drop(Client::over(stream).rest()));
+        let gateway = before(
+            upstream.addr(),
+            &format!(
+                "http = \"{http}\"\nconnections = {{ max = 1, streams = 1, waiting = 1, wait = \"20s\" }}\n\
+                 timeouts = {{ response = \"20s\" }}"
+            ),
+        );
+        let (mut served, mut waits) = (gateway.client(), gateway.client());
+        served.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        eventually("the first is at the upstream", || (upstream.connections() == 1).then_some(()));
+        waits.send("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+        let waiting = || gateway.metric("sluicegate_upstream_waiting_requests", &[]);
+        eventually("the second waits", || (waiting() == 1.0).then_some(()));
+        refused(&gateway, 503, "upstream-pool-full");
+    }
+}
