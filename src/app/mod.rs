@@ -5,6 +5,7 @@
 mod build;
 mod certificates;
 pub mod explain;
+mod first_try;
 mod listeners;
 mod reload;
 
@@ -106,6 +107,9 @@ impl Gateway {
         self.reloader.resolve_upstreams().await;
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
+        if let Some(url) = self.reloader.url_to_try() {
+            eprintln!("sluicegate: try  curl -i {url}");
+        }
         let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
         loop {
             tokio::select! {
