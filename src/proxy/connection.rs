@@ -302,7 +302,8 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
+    // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+    let service = service_fn(|request| Box::pin(pipeline::handle(Rc::clone(conn), request)));
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut watch = Watch::new(&conn.config.timeouts, None);
     let mut drain = pin!(conn.worker.drain_begins());

@@ -152,8 +152,8 @@ impl Fields {
         }
         if let Some([limit, remaining, reset]) = self.legacy {
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, remaining.into());
-            headers.insert(X_RATELIMIT_RESET, reset.into());
+            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
         }
     }
 }
@@ -168,7 +168,14 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
     text.extend_from_slice(b";t=");
     text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
+}
+
+/// A value that the next answer does not repeat: HTTP/2 would only fill its table of header fields with it, and throw
+/// out those that do repeat (RFC 7541 section 7.1.3 has the mark for it).
+fn passing(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -217,7 +217,7 @@ impl Trip<'_> {
         &mut self,
         error: &hyper::Error,
         unsent: Option<Request<RequestBody>>,
-        again: Option<Request<RequestBody>>,
+        again: Option<Box<Request<RequestBody>>>,
         may_retry: bool,
     ) -> Result<Request<RequestBody>, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "exchange broke");
@@ -237,7 +237,7 @@ impl Trip<'_> {
         if is_answer {
             return Err(Refusal::UpstreamBadResponse);
         }
-        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
+        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again.map(|again| *again) } else { None });
         match next {
             Some(request) if may_retry && self.budget() => Ok(request),
             _ => Err(Refusal::UpstreamReset),
@@ -314,7 +314,7 @@ impl Trip<'_> {
 }
 
 /// A second copy of a request that may be sent twice: idempotent, and without a body that would be gone.
-fn replica(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+fn replica(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
     if !headers::is_idempotent(request.method()) || !matches!(request.body(), RequestBody::Empty) {
         return None;
     }
@@ -322,7 +322,7 @@ fn replica(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+    Some(Box::new(copy))
 }
 
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
@@ -173,7 +174,7 @@ where
         pool.exchanges.set(pool.exchanges.get() + 1);
         let mut lease = Lease { pool: Rc::clone(self), server, fresh: false, connection: None };
         lease.connection = match self.upstream.config.http {
-            Version::H1 => match pool.take_idle(now) {
+            Version::H1 => match pool.idle(now).await {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
@@ -327,7 +328,17 @@ impl<B> Default for ServerPool<B> {
 
 impl<B> ServerPool<B> {
     /// The last one used that still lives.
-    fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
+    async fn idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
+        while let Some(mut connection) = self.pop(now) {
+            // The last answer's final byte may have reached its reader before the connection came round.
+            if connection.sender.is_ready() || connection.sender.ready().await.is_ok() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn pop(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(connection) = idle.pop() {
             if !connection.sender.is_closed() && now < connection.retires {
@@ -344,26 +355,20 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends the request and waits for the head of its answer, until `deadline`; the body is still to come then.
-    pub async fn send(
-        &mut self,
-        request: Request<B>,
-        until: Instant,
-    ) -> Result<Response<Incoming>, SendError<B>> {
+    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then.
+    pub fn send(&mut self, request: Request<B>, until: Instant) -> Sending<'_, B> {
+        // Boxed: hyper's future holds the request for as long as it might give it back, and would make every future
+        // around this one as much larger.
         match self.connection.as_mut() {
             Some(Connection::Http1(connection)) => {
                 let Http1 { sender, deadline, .. } = &mut **connection;
                 deadline.set(until);
-                // The last answer's final byte may have reached its reader before the connection came round.
-                if let Err(error) = sender.ready().await {
-                    return Err(SendError::Broken { error, unsent: Some(request) });
-                }
-                answered(sender.try_send_request(request), deadline).await
+                Sending { answer: Box::pin(sender.try_send_request(request)), deadline }
             }
             Some(Connection::Http2(connection, deadline)) => {
                 deadline.set(until);
                 let mut sender = connection.sender.clone();
-                answered(sender.try_send_request(request), deadline).await
+                Sending { answer: Box::pin(sender.try_send_request(request)), deadline }
             }
             None => unreachable!("a lease holds its connection until it is finished"),
         }
@@ -419,22 +424,27 @@ where
     }
 }
 
-/// The answer's head, or the deadline.
-async fn answered<B>(
-    answer: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>,
-    deadline: &mut Deadline,
-) -> Result<Response<Incoming>, SendError<B>> {
-    let mut answer = std::pin::pin!(answer);
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(sent) = answer.as_mut().poll(cx) {
+/// The head of an answer to come, or the deadline.
+pub struct Sending<'a, B> {
+    answer: Pin<Box<Answer<B>>>,
+    deadline: &'a mut Deadline,
+}
+
+type Answer<B> = dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
+
+impl<B> Future for Sending<'_, B> {
+    type Output = Result<Response<Incoming>, SendError<B>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Poll::Ready(sent) = this.answer.as_mut().poll(cx) {
             return Poll::Ready(sent.map_err(|mut failed| {
                 let unsent = failed.take_message();
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
         }
-        deadline.poll(cx).map(|()| Err(SendError::Timeout))
-    })
-    .await
+        this.deadline.poll(cx).map(|()| Err(SendError::Timeout))
+    }
 }
 
 /// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
