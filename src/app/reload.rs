@@ -98,8 +98,14 @@ impl Reloader {
         let config = loaded.config;
         let parts = &mut self.parts;
         let generation = self.generation + 1;
-        let (snapshot, upstreams) =
-            build::snapshot(&config, self.salt, generation, &parts.limiter, &parts.metrics, &parts.upstreams)?;
+        let (snapshot, upstreams) = build::snapshot(
+            &config,
+            self.salt,
+            generation,
+            &parts.limiter,
+            &parts.metrics,
+            &parts.upstreams,
+        )?;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
             log.switch(&config.access_log.to)?;

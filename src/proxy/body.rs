@@ -159,6 +159,8 @@ pub struct Download {
     lease: Option<upstream::Lease<RequestBody>>,
     stall: Duration,
     ends: Option<Instant>,
+    /// When the head came, until the task has slept since: the time of what is here already.
+    now: Option<Instant>,
     moved: bool,
 }
 
@@ -173,7 +175,7 @@ impl Download {
         now: Instant,
     ) -> Download {
         lease.deadline().set(earlier(now + stall, ends));
-        Download { incoming, lease: Some(lease), stall, ends, moved: false }
+        Download { incoming, lease: Some(lease), stall, ends, now: Some(now), moved: false }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
@@ -186,6 +188,7 @@ impl Download {
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Error::from)));
         }
+        self.now = None;
         let Some(lease) = &mut self.lease else { return Poll::Pending };
         while lease.deadline().poll(cx).is_ready() {
             let now = clock::instant();
@@ -200,7 +203,7 @@ impl Download {
     /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
     fn finish(&mut self) {
         if let Some(lease) = self.lease.take() {
-            lease.finish(clock::instant());
+            lease.finish(self.now.unwrap_or_else(clock::instant));
         }
     }
 }

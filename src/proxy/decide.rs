@@ -41,7 +41,8 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     let decision = exchange.conn.worker.shared.limiter.decide(&charges, now_ns);
     exchange.steps.decided = exchange.elapsed_ns();
     record(exchange, &charges, &decision);
-    let fields = Fields::new(view.snapshot.limit_headers, table, found, &charges, &decision);
+    let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
+    let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
     if decision.admitted {
         return Decided::Admitted(fields);
     }
@@ -122,6 +123,7 @@ pub struct Fields {
 impl Fields {
     fn new(
         style: LimitHeaders,
+        unix_seconds: u64,
         table: &Table,
         found: &Found<'_, '_>,
         charges: &[Charge],
@@ -139,8 +141,7 @@ impl Fields {
             .then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?)))
             .flatten();
         let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
-        let legacy =
-            legacy.then(|| [outcome.limit, outcome.remaining, clock::unix().as_secs() + reset_seconds]);
+        let legacy = legacy.then(|| [outcome.limit, outcome.remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy }
     }
 

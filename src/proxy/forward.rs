@@ -237,7 +237,9 @@ impl Trip<'_> {
         if is_answer {
             return Err(Refusal::UpstreamBadResponse);
         }
-        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again.map(|again| *again) } else { None });
+        let next = unsent.or_else(|| {
+            if self.pool.upstream.config.retry.on_reset { again.map(|again| *again) } else { None }
+        });
         match next {
             Some(request) if may_retry && self.budget() => Ok(request),
             _ => Err(Refusal::UpstreamReset),

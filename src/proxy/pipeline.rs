@@ -96,7 +96,14 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound = Outbound { client, present: Present::of(&head.headers), route, values, tls: !conn.tls.is_empty(), version: head.version };
+    let outbound = Outbound {
+        client,
+        present: Present::of(&head.headers),
+        route,
+        values,
+        tls: !conn.tls.is_empty(),
+        version: head.version,
+    };
     let mut response = match &route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
         Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),

@@ -6,10 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -430,7 +430,8 @@ pub struct Sending<'a, B> {
     deadline: &'a mut Deadline,
 }
 
-type Answer<B> = dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
+type Answer<B> =
+    dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
 
 impl<B> Future for Sending<'_, B> {
     type Output = Result<Response<Incoming>, SendError<B>>;
