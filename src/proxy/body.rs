@@ -181,7 +181,13 @@ impl Download {
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
     /// that comes in time costs no clock reading; standing still is noticed after one to two of `stall`.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
+        let incoming = &mut self.incoming;
+        let mut next = |cx: &mut Context<'_>| Pin::new(&mut *incoming).poll_frame(cx);
+        let polled = match &mut self.lease {
+            Some(lease) => lease.poll_answer(cx, next),
+            None => next(cx),
+        };
+        if let Poll::Ready(frame) = polled {
             self.moved = true;
             if frame.is_none() || self.incoming.is_end_stream() {
                 self.finish();

@@ -136,7 +136,7 @@ pub async fn forward(
 
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
     match trip.send(request).await {
-        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()).await,
+        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()),
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -328,7 +328,7 @@ fn replica(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> 
 }
 
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
-async fn accept(
+fn accept(
     mut exchange: Box<Exchange>,
     answer: Response<Incoming>,
     lease: Lease<RequestBody>,
@@ -337,7 +337,7 @@ async fn accept(
     let (mut head, incoming) = answer.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            true => Box::pin(switch(exchange, head.headers, lease)).await,
+            true => switch(exchange, head.headers, lease),
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
             false => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
@@ -357,7 +357,7 @@ async fn accept(
 }
 
 /// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
-async fn switch(
+fn switch(
     mut exchange: Box<Exchange>,
     mut headers: HeaderMap,
     lease: Lease<RequestBody>,
@@ -365,7 +365,7 @@ async fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
-    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded().await) else {
+    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded()) else {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     };
     exchange.answer(StatusCode::SWITCHING_PROTOCOLS);
