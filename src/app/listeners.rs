@@ -28,8 +28,15 @@ struct Open {
 
 /// What one configuration wants opened, before any of it is in force.
 pub(super) struct Prepared {
-    /// Name, what it is told, its TLS, and sockets (one a worker) where it is new.
-    wanted: Vec<(config::Listener, Option<Arc<rustls::ServerConfig>>, Option<Vec<std::net::TcpListener>>)>,
+    wanted: Vec<Wanted>,
+}
+
+/// One listener as it is to be.
+struct Wanted {
+    config: config::Listener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    /// One a worker where it is new; `None` where it listens already.
+    sockets: Option<Vec<std::net::TcpListener>>,
 }
 
 impl Listeners {
@@ -53,7 +60,7 @@ impl Listeners {
                     Some(bound.with_context(|| format!("listener {name:?}: cannot bind {}", config.bind))?)
                 }
             };
-            prepared.push((config.clone(), tls, sockets));
+            prepared.push(Wanted { config: config.clone(), tls, sockets });
         }
         Ok(Prepared { wanted: prepared })
     }
@@ -61,12 +68,12 @@ impl Listeners {
     /// Puts into force what was prepared: new sockets to the workers, new settings to those that stay, and away with
     /// the rest.
     pub(super) async fn apply(&mut self, prepared: Prepared, metrics: &Metrics, orders: &[Sender<Order>]) {
-        let names: Vec<String> = prepared.wanted.iter().map(|(config, ..)| config.name.clone()).collect();
+        let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
         let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
             self.close(&name, orders).await;
         }
-        for (config, tls, sockets) in prepared.wanted {
+        for Wanted { config, tls, sockets } in prepared.wanted {
             match sockets {
                 None => {
                     if let Some(open) = self.open.get(&config.name) {

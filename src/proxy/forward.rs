@@ -79,13 +79,14 @@ impl Outbound<'_, '_> {
 pub fn echo(
     exchange: Box<Exchange>,
     outbound: &Outbound<'_, '_>,
+    uri: &Uri,
     headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
     if !matches!(body, RequestBody::Empty) {
         return reply::echo(exchange, body, headers.get(CONTENT_TYPE).cloned());
     }
-    let target = outbound.target(&exchange.uri);
+    let target = outbound.target(uri);
     let mut head =
         format!("{} {} HTTP/1.1\n", exchange.method, target.as_ref().map_or("/", |target| target.as_str()));
     for (name, value) in &headers {
@@ -216,7 +217,7 @@ impl Trip<'_> {
     fn broken(
         &mut self,
         error: &hyper::Error,
-        unsent: Option<Request<RequestBody>>,
+        unsent: Option<Box<Request<RequestBody>>>,
         again: Option<Box<Request<RequestBody>>>,
         may_retry: bool,
     ) -> Result<Request<RequestBody>, Refusal> {
@@ -237,11 +238,9 @@ impl Trip<'_> {
         if is_answer {
             return Err(Refusal::UpstreamBadResponse);
         }
-        let next = unsent.or_else(|| {
-            if self.pool.upstream.config.retry.on_reset { again.map(|again| *again) } else { None }
-        });
+        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
         match next {
-            Some(request) if may_retry && self.budget() => Ok(request),
+            Some(request) if may_retry && self.budget() => Ok(*request),
             _ => Err(Refusal::UpstreamReset),
         }
     }

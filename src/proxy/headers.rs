@@ -208,7 +208,8 @@ pub fn forward_client(headers: &mut HeaderMap, present: Present, header: Forward
             if !(kept && headers.contains_key(&X_FORWARDED_PROTO)) {
                 headers.insert(X_FORWARDED_PROTO, if hop.tls { HTTPS } else { HTTP });
             }
-            if !hop.authority.is_empty() && !(kept && headers.contains_key(&X_FORWARDED_HOST)) {
+            let named = kept && headers.contains_key(&X_FORWARDED_HOST);
+            if !named && !hop.authority.is_empty() {
                 headers.insert(X_FORWARDED_HOST, hop.authority.clone());
             }
         }

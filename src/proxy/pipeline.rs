@@ -37,12 +37,13 @@ pub async fn handle(
 }
 
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
-    let (head, incoming) = request.into_parts();
+    let (mut head, incoming) = request.into_parts();
     let mut exchange = Exchange::begin(Rc::clone(&conn), &head);
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
-    if let Err(refusal) = judge::head(&head, &conn.config.max) {
+    let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
+    if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
     }
     let authority = headers::authority(&head.uri, &head.headers);
@@ -110,7 +111,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         Action::Echo => {
             let mut headers = head.headers;
             outbound.rewrite_headers(&mut headers, &exchange);
-            forward::echo(exchange, &outbound, headers, body)
+            forward::echo(exchange, &outbound, &head.uri, headers, body)
         }
         Action::Forward { upstream, .. } => {
             forward::forward(exchange, &outbound, *upstream, head.uri.clone(), head.headers, body).await

@@ -41,7 +41,7 @@ impl Balancer {
         match self.kind {
             Balance::RoundRobin => self.turn(fit),
             Balance::P2c => {
-                let (one, two) = (self.draw(&fit), self.draw(&fit));
+                let (one, two) = (self.draw(fit), self.draw(fit));
                 let relative = |index: usize| {
                     (u64::from(load(index)) + 1) * 1_000 / u64::from(self.weights[index].max(1))
                 };

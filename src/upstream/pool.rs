@@ -41,6 +41,7 @@ pub struct Pool<B: Body + 'static> {
 
 #[derive(Debug)]
 struct ServerPool<B: Body + 'static> {
+    #[expect(clippy::vec_box, reason = "a connection is handed on as it is, without a copy")]
     idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
@@ -124,7 +125,7 @@ pub enum SendError<B> {
         /// What hyper says.
         error: hyper::Error,
         /// The request, if not a byte of it was sent.
-        unsent: Option<Request<B>>,
+        unsent: Option<Box<Request<B>>>,
     },
     /// The deadline passed.
     Timeout,
@@ -508,7 +509,7 @@ where
         };
         if let Poll::Ready(sent) = polled {
             return Poll::Ready(sent.map_err(|mut failed| {
-                let unsent = failed.take_message();
+                let unsent = failed.take_message().map(Box::new);
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
         }
