@@ -162,6 +162,7 @@ pub struct Download {
     /// When the head came, until the task has slept since: the time of what is here already.
     now: Option<Instant>,
     moved: bool,
+    failed: Option<Error>,
 }
 
 impl Download {
@@ -175,18 +176,27 @@ impl Download {
         now: Instant,
     ) -> Download {
         lease.deadline().set(earlier(now + stall, ends));
-        Download { incoming, lease: Some(lease), stall, ends, now: Some(now), moved: false }
+        Download { incoming, lease: Some(lease), stall, ends, now: Some(now), moved: false, failed: None }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
     /// that comes in time costs no clock reading; standing still is noticed after one to two of `stall`.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let incoming = &mut self.incoming;
         let mut next = |cx: &mut Context<'_>| Pin::new(&mut *incoming).poll_frame(cx);
         let polled = match &mut self.lease {
             Some(lease) => lease.poll_answer(cx, next),
             None => next(cx),
         };
+        if let Poll::Ready(Some(Err(error))) = polled {
+            // What came before the break is the client's: hyper sends it while this waits, and would not after.
+            self.failed = Some(error.into());
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if let Poll::Ready(frame) = polled {
             self.moved = true;
             if frame.is_none() || self.incoming.is_end_stream() {
