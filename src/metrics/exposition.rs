@@ -67,7 +67,12 @@ impl Collector for Scrape {
 fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     let configuration = *lock(&metrics.configuration);
     families.gauges("build_info", "Version that runs", None, [([("version", VERSION)], 1_u64)])?;
-    families.counters("worker_panics", "Panics caught in a worker", None, [([], metrics.panics.value())])?;
+    families.counters(
+        "worker_panics",
+        "Panics in a worker, each of which took one request or one connection",
+        None,
+        [([], metrics.panics.value())],
+    )?;
     families.counters(
         "accept_errors",
         "Connections the kernel would not hand over",
@@ -119,7 +124,7 @@ fn routes(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.histograms(
         "request_duration",
-        "From a request's first byte to its answer's last",
+        "From a request's head to its answer's last byte",
         used.iter().map(|(name, route)| ([("route", &**name)], route.durations())),
     )?;
     families.counters(

@@ -39,7 +39,7 @@ pub struct Metrics {
     reloads_succeeded: Counter,
     /// Reloads that left the old configuration serving.
     reloads_failed: Counter,
-    /// Panics caught in a worker.
+    /// Panics in a worker; each took one request, or one connection.
     pub panics: Counter,
     /// Connections the kernel would not hand over (`accept` failed).
     pub accept_errors: Counter,

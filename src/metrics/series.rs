@@ -14,7 +14,7 @@ pub struct Route(Cells<{ route::SLOTS }>);
 pub struct Request {
     /// Status answered.
     pub status: u16,
-    /// From its first byte to the answer's last, nanoseconds.
+    /// From its head to the answer's last byte, nanoseconds.
     pub duration_ns: u64,
     /// Bytes of body received.
     pub bytes_in: u64,

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -21,12 +22,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
 use super::config::Timeouts;
-use super::exchange::{Exchange, Reason};
+use super::exchange::Reason;
 use super::headers::Peer;
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::worker::Worker;
-use super::{config, pipeline, reply, tunnel};
+use super::{config, exchange, headers, pipeline, reply, tunnel};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
@@ -271,11 +272,11 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
-            conn.log_refusal(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+            let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
             // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
             let mut stream = served.into_parts().io.into_inner().stream;
             let answer = async {
-                stream.write_all(reply::HEADER_TIMEOUT).await?;
+                stream.write_all(&reply::header_timeout(&request_id)).await?;
                 stream.shutdown().await
             };
             let _ = timeout(FAREWELL, answer).await;
@@ -425,20 +426,20 @@ impl Conn {
     }
 
     /// hyper gave the connection up: a head it cannot parse is a refused request, the rest is the client's going.
-    fn broken(self: &Rc<Self>, error: &hyper::Error) {
+    fn broken(&self, error: &hyper::Error) {
         let status = self.gauge.last_status();
         if error.is_parse() && status != 0 {
-            self.log_refusal(reply::reason_of_parse_status(status), status);
+            self.refuse_unread(reply::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
     }
 
-    /// A line in the access log for what never became a request.
-    fn log_refusal(self: &Rc<Self>, reason: Reason, status: u16) {
-        let mut exchange = Exchange::unread(Rc::clone(self));
-        exchange.refuse(reason, status);
-        exchange.complete();
+    /// Counts and logs what never became a request, under the id it gives back.
+    fn refuse_unread(&self, reason: Reason, status: u16) -> HeaderValue {
+        let request_id = headers::request_id(&HeaderMap::new(), false, || self.worker.random());
+        exchange::tell_unread(self, &request_id, reason, status);
+        request_id
     }
 }
 

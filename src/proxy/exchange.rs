@@ -9,6 +9,7 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 
 use super::body::Upload;
 use super::connection::Conn;
+use super::io::Phase;
 use super::snapshot::View;
 use crate::{clock, metrics, record};
 
@@ -107,7 +108,7 @@ pub struct Exchange {
     pub conn: Rc<Conn>,
     /// What it is judged by.
     pub view: Rc<View>,
-    /// When its head was whole.
+    /// When its head had come.
     pub started: Instant,
     /// Its method.
     pub method: Method,
@@ -175,22 +176,13 @@ impl std::fmt::Debug for Exchange {
 impl Exchange {
     /// A request whose head has come.
     pub fn begin(conn: Rc<Conn>, head: &http::request::Parts) -> Box<Exchange> {
-        let mut exchange = Exchange::unread(conn);
-        exchange.method = head.method.clone();
-        exchange.uri = head.uri.clone();
-        exchange.version = head.version;
-        exchange
-    }
-
-    /// A request whose head never came whole.
-    pub fn unread(conn: Rc<Conn>) -> Box<Exchange> {
         conn.gauge.begin_exchange();
         Box::new(Exchange {
             view: conn.worker.view(),
             started: clock::instant(),
-            method: Method::default(),
-            uri: Uri::default(),
-            version: Version::HTTP_11,
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            version: head.version,
             authority: HeaderValue::from_static(""),
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
@@ -300,7 +292,7 @@ impl Exchange {
             upstream,
             server,
             retries: u32::from(self.retries),
-            total_us: duration_ns / 1_000,
+            total_us: Some(duration_ns / 1_000),
             decide_us: us(self.steps.decided),
             wait_us: None,
             connect_us: us(self.steps.connected),
@@ -344,6 +336,32 @@ impl Drop for Exchange {
         }
         worker.log.write(&snapshot.sampler, &self.entry(now, status, reason, duration_ns, bytes_in));
     }
+}
+
+/// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.
+pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status: u16) {
+    let worker = &conn.worker;
+    let view = worker.view();
+    worker.refused(reason);
+    let began = match conn.gauge.phase() {
+        Phase::Head(since) => since,
+        Phase::Idle(_) | Phase::Busy => clock::instant(),
+    };
+    let duration_ns = clock::instant().saturating_duration_since(began).as_nanos() as u64;
+    let request = metrics::Request { status, duration_ns, ..metrics::Request::default() };
+    view.snapshot.figures.no_route.finished(&worker.metrics, &request);
+    let entry = record::Entry {
+        time: clock::unix(),
+        request_id: request_id.as_bytes(),
+        listener: &conn.config.name,
+        client: Some(conn.peer.ip),
+        protocol: protocol(Version::HTTP_11),
+        tls: conn.tls,
+        status,
+        reason: reason.code(),
+        ..record::Entry::default()
+    };
+    worker.log.write(&view.snapshot.sampler, &entry);
 }
 
 fn protocol(version: Version) -> &'static str {

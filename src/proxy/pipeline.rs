@@ -21,17 +21,15 @@ use super::{decide, headers, judge};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
 
-/// Answers one request. A panic under it is this request's alone: answered 500, counted, and the worker goes on.
+/// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let mut serving = pin!(serve(Rc::clone(&conn), request));
+    let mut serving = pin!(serve(conn, request));
     let answer = poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx))).unwrap_or_else(|_| {
-            conn.worker.shared.panics.add(1);
-            Poll::Ready(reply::panicked())
-        })
+        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked()))
     });
     Ok(answer.await)
 }
@@ -42,6 +40,9 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
+    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
+    exchange.client = client.ip;
+    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
     if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
@@ -49,9 +50,6 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
-    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
-    exchange.client = client.ip;
-    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let request_id = exchange.request_id.clone();
 
     if conn.config.redirect_https {

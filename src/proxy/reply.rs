@@ -296,8 +296,14 @@ impl Violation {
 }
 
 /// The answer to a head that does not come (RFC 9110 section 15.5.9), for a socket no parser stands behind any more.
-pub const HEADER_TIMEOUT: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
+    let mut head =
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id: ".to_vec();
+    head.extend_from_slice(id.as_bytes());
+    head.extend_from_slice(b"\r\n\r\n");
+    head
+}
+
 /// Its status.
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
 

@@ -6,10 +6,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
+use std::{panic, thread};
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
@@ -46,7 +46,7 @@ pub struct Shared {
     pub limiter: Arc<Limiter>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
-    /// Panics caught.
+    /// Panics of the workers' threads.
     pub panics: metrics::Counter,
     /// Connections of each worker, for the balance between them.
     pub loads: Vec<AtomicUsize>,
@@ -145,6 +145,7 @@ async fn run(
 
 impl Worker {
     fn new(index: usize, shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Worker {
+        count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let seed = random_seed();
         let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
@@ -261,6 +262,25 @@ fn unix_offset_ns() -> i64 {
     clock::unix().as_nanos() as i64 - clock::now_ns() as i64
 }
 
+/// Counts every panic of this thread from now on, wherever it is caught: by a request, by a connection, or by a task
+/// that an HTTP/2 stream runs in.
+fn count_panics(counter: metrics::Counter) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            PANICS.with_borrow(|counter| counter.iter().for_each(|counter| counter.add(1)));
+            before(panic);
+        }));
+    });
+    PANICS.set(Some(counter));
+}
+
+thread_local! {
+    /// Where this thread's panics are counted; nowhere unless it is a worker's.
+    static PANICS: RefCell<Option<metrics::Counter>> = const { RefCell::new(None) };
+}
+
 /// A seed no client can guess, from the standard library's own source of them.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
@@ -271,3 +291,44 @@ fn random_seed() -> u64 {
 const TICK: Duration = Duration::from_millis(200);
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::policy::{Options, Table};
+    use crate::proxy::config::{ClientIp, LimitHeaders};
+    use crate::proxy::snapshot::Figures;
+    use crate::{local, record};
+
+    /// A worker without routes, and what it counts.
+    pub(crate) fn worker() -> (Rc<Worker>, Arc<metrics::Metrics>) {
+        let (figures, mut cells) = metrics::Metrics::new(1);
+        let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
+        let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
+        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[] };
+        let snapshot = Snapshot {
+            generation: 0,
+            table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
+            upstreams: Vec::new(),
+            client_ip: ClientIp::default(),
+            limit_headers: LimitHeaders::default(),
+            sampler: record::Sampler::new(&access),
+            figures: Figures {
+                routes: Vec::new(),
+                no_route: figures.route(""),
+                policies: Vec::new(),
+                upstreams: Vec::new(),
+            },
+        };
+        let shared = Shared {
+            current: Arc::new(ArcSwap::from_pointee(snapshot)),
+            limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
+            refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
+            panics: figures.panics.clone(),
+            loads: vec![AtomicUsize::new(0)],
+            orders: Vec::new(),
+        };
+        let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer());
+        (Rc::new(worker), figures)
+    }
+}

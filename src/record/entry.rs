@@ -44,8 +44,8 @@ pub struct Entry<'a> {
     pub server: &'a str,
     /// Second tries.
     pub retries: u32,
-    /// First byte of the request to last byte of the answer, microseconds.
-    pub total_us: u64,
+    /// From the request's head to the last byte of the answer, microseconds; `None` where the head never came whole.
+    pub total_us: Option<u64>,
     /// Of which: deciding on its limits.
     pub decide_us: Option<u64>,
     /// Of which: waiting for an upstream connection to come free.

@@ -96,6 +96,33 @@ fn a_malformed_request_is_the_last_of_its_connection() {
 }
 
 #[test]
+fn every_refusal_has_an_id_and_its_line_says_only_what_is_known() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream);
+    for (refused, status) in [
+        ("GET /a HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET /a%00 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+        ("TRACE /a HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 501),
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(3000)), 414),
+        ("GET /half".to_owned(), 408),
+    ] {
+        let answer = gateway.client().send(&refused).response();
+        assert_eq!(answer.status, status, "{refused:?}");
+        let id = answer.header("x-request-id").unwrap_or_else(|| panic!("no id for {refused:?}"));
+        let line = gateway.logged_where("the id", |line| line["request_id"] == id);
+        assert_eq!(line["status"], status);
+        let known = status != 408;
+        for field in ["method", "path", "total_us"] {
+            assert_eq!(line.get(field).is_some(), known, "{field} in {line}");
+        }
+    }
+    gateway.client().try_send("GARBAGE\r\n\r\n").response();
+    let line = gateway.logged_where("no path", |line| line["status"] == 400 && line.get("path").is_none());
+    assert_eq!(line["request_id"].as_str().map(str::len), Some(32), "{line}");
+    assert_eq!((line.get("method"), line.get("total_us")), (None, None), "{line}");
+}
+
+#[test]
 fn what_could_hide_a_second_request_never_does() {
     let upstream = Upstream::ok();
     let gateway = before(&upstream);
