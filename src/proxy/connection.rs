@@ -267,7 +267,9 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         }
         End::Expired(Expiry::Rest) if !draining => {
             let parts = served.into_parts();
-            Some((parts.io.into_inner().stream, parts.read_buf))
+            // No bytes can still be a whole buffer kept.
+            let ahead = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
+            Some((parts.io.into_inner().stream, ahead))
         }
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
@@ -446,11 +448,11 @@ impl Conn {
 /// The client connection preface (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
-const PARK_AFTER: Duration = Duration::from_secs(2);
+const PARK_AFTER: Duration = Duration::from_millis(250);
 /// How long a client has to take our last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);
-const PERIOD_MAX: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// hyper's own least size of a connection's buffer.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
