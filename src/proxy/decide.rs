@@ -43,7 +43,7 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     record(exchange, &charges, &decision);
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
-    if decision.admitted {
+    if decision.is_admitted() {
         return Decided::Admitted(fields);
     }
     let random = exchange.conn.worker.random();
@@ -83,27 +83,21 @@ fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision) {
 
 /// What a refusal tells: every violated window, and when all of them will admit the request.
 fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) -> Limited {
-    let over = charges
-        .iter()
-        .zip(&decision.outcomes)
-        .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted());
-    let violated = over
-        .clone()
+    let violated = decision
+        .violated(charges)
         .map(|(charge, outcome)| {
             let policy = &table.policies()[usize::from(charge.policy)];
             Violation {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),
-                limit: charge.quota.limit.get(),
-                period_seconds: charge.quota.period_ns.get().div_ceil(SECOND_NS),
+                limit: charge.quota.limit().get(),
+                period_seconds: charge.quota.period_ns().get().div_ceil(SECOND_NS),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
             }
         })
         .collect();
-    // The longest wait; none where one window can never hold the cost.
-    let waits: Option<Vec<u64>> = over.map(|(_, outcome)| outcome.retry_after_ns()).collect();
-    let retry_after_seconds =
-        waits.and_then(|waits| waits.into_iter().max()).map(|wait| jittered(wait, random));
+    // None where one window can never hold the cost.
+    let retry_after_seconds = decision.retry_after_ns().map(|wait| jittered(wait, random));
     Limited { violated, retry_after_seconds }
 }
 
@@ -141,7 +135,9 @@ impl Fields {
             .then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?)))
             .flatten();
         let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
-        let legacy = legacy.then(|| [outcome.limit, outcome.remaining, unix_seconds + reset_seconds]);
+        // Of a bucket that holds more than a period's units, what it holds: less than is left would make no sense.
+        let limit = charge.quota.limit().get().max(charge.quota.capacity());
+        let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy }
     }
 
