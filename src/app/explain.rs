@@ -129,10 +129,10 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
                 policy: policy.name.to_string(),
                 by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
                 window: policy.windows[usize::from(charge.window)].item.to_string(),
-                limit: charge.quota.limit.get(),
+                limit: charge.quota.limit().get(),
                 cost: charge.cost,
                 remaining: outcome(index).map(|outcome| outcome.remaining),
-                answer: outcome(index).map(|outcome| outcome.answer),
+                answer: outcome(index).map(|outcome| outcome.answer()),
                 shadow: charge.shadow,
             }
         })
@@ -144,8 +144,8 @@ impl Limit {
         match self.answer {
             None => "what is left is known only to a running gateway".to_owned(),
             Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
-            Some(Answer::Later(wait_ns)) => {
-                format!("over, admitted again in {:.1} s", wait_ns as f64 / 1e9)
+            Some(Answer::Later { retry_after_ns }) => {
+                format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)
             }
             Some(Answer::Never) => "over, it costs more than the limit ever holds".to_owned(),
         }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use crate::admin::{self, Bind};
-use crate::limit::Algorithm;
+use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
 use crate::record::{AccessConfig, Sink, StatusMatch};
@@ -224,7 +224,7 @@ impl Page {
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
         self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
         // All windows of a policy count alike; without one nothing counts.
-        let algorithm = policy.windows.first().map_or(Algorithm::TokenBucket, |window| window.algorithm);
+        let algorithm = policy.windows.first().map_or(Algorithm::TokenBucket, Quota::algorithm);
         self.key("algorithm", text(word(&policy::ALGORITHMS, &algorithm)));
         self.key(
             "missing",

@@ -104,7 +104,7 @@ fn window(text: &Text<'_>, algorithm: Algorithm) -> Option<(Quota, Vec<Dimension
             if has_burst && algorithm != Algorithm::TokenBucket {
                 text.wrong("only a token bucket has a burst", "leave `burst` out, or the `algorithm`");
             }
-            Some((Quota { algorithm, ..window }, by))
+            Some((window.counted_by(algorithm), by))
         }
         // What is wrong quotes the text, which may be a secret here.
         Err(error) if text.has_reference => {

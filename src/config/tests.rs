@@ -187,8 +187,11 @@ limit = "100/m burst 20 by ip"
     assert_eq!(policy.by, [Dimension::Ip]);
     assert_eq!(policy.missing, Missing::Ip);
     let window = policy.windows[0];
-    assert_eq!((window.limit.get(), window.period_ns.get(), window.burst.get()), (100, 60_000_000_000, 20));
-    assert_eq!(window.algorithm, Algorithm::TokenBucket);
+    assert_eq!(
+        (window.limit().get(), window.period_ns().get(), window.burst().get()),
+        (100, 60_000_000_000, 20)
+    );
+    assert_eq!(window.algorithm(), Algorithm::TokenBucket);
     let route = &config.routes[0];
     assert_eq!(route.name, "/api/{*rest}");
     assert_eq!(route.limits, ["route:/api/{*rest}"]);

@@ -1,105 +1,149 @@
-//! Fixed window: units counted in aligned windows of one period. Twice the limit can pass around a window's edge;
-//! that is what the algorithm is.
+//! Fixed window: a count that starts again at every multiple of the period on the caller's clock.
 //!
-//! Windows are numbered in 32 bits, which come round after four billion periods.
+//! Up to twice the limit can pass around a boundary; who cannot have that asks for a sliding window.
 
-use super::{Answer, Outcome, Quota, State};
+use super::{Answer, Outcome, Quota};
 
-/// Asks for `cost` units.
-pub fn take(state: State, quota: &Quota, cost: u64, now_ns: u64) -> (State, Outcome) {
-    let (number, left_ns) = window(quota, now_ns);
-    let count = count(state, number);
-    let limit = quota.capacity();
-    let fits = count.saturating_add(cost) <= limit;
-    let answer = match fits {
-        true => Answer::Admitted,
-        false if cost > limit => Answer::Never,
-        false => Answer::Later(left_ns),
-    };
-    let next = if fits { count + cost } else { count };
-    // Counts are bounded by the capacity, which fits 32 bits.
-    let after = if fits && cost > 0 { State::windowed(number, next as u32, 0) } else { state };
-    let remaining = limit.saturating_sub(next);
-    (after, Outcome { answer, limit: quota.limit.get(), remaining, reset_ns: left_ns })
+/// The count of one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counter {
+    /// Which window: its start divided by the period.
+    pub(super) index: u64,
+    /// Units spent in it.
+    pub(super) count: u64,
 }
 
-/// Counts `cost` units, at most to the limit.
-pub fn charge(state: State, quota: &Quota, cost: u64, now_ns: u64) -> State {
-    let (number, _) = window(quota, now_ns);
-    let next = count(state, number).saturating_add(cost).min(quota.capacity());
-    State::windowed(number, next as u32, 0)
-}
-
-/// Returns `cost` units, if their window is still the present one.
-pub fn give_back(state: State, quota: &Quota, cost: u64, taken_ns: u64) -> State {
-    let (number, _) = window(quota, taken_ns);
-    if state.number() != number {
-        return state;
+impl Counter {
+    /// The counter as it is at `now_ns`. A clock behind the counter finds the counter's own window.
+    fn at(self, quota: &Quota, now_ns: u64) -> Counter {
+        let index = now_ns / quota.period_ns();
+        if index > self.index { Counter { index, count: 0 } } else { self }
     }
-    State::windowed(number, u64::from(state.count()).saturating_sub(cost) as u32, 0)
+
+    /// Takes `cost` where it fits.
+    pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Counter, Outcome) {
+        let current = self.at(quota, now_ns);
+        let limit = limit_of(quota);
+        let remaining = limit.saturating_sub(current.count);
+        let answer = match remaining.checked_sub(cost) {
+            Some(remaining) => {
+                let taken = Counter { count: current.count + cost, ..current };
+                return (taken, Outcome::new(Answer::Admitted, remaining, taken.reset_ns(quota, now_ns)));
+            }
+            None if cost > limit => Answer::Never,
+            None => Answer::Later { retry_after_ns: current.end_ns(quota).saturating_sub(now_ns) },
+        };
+        (self, Outcome::new(answer, remaining, current.reset_ns(quota, now_ns)))
+    }
+
+    /// Counts a denied cost: until the window is spent, no further.
+    pub(super) fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> Counter {
+        let current = self.at(quota, now_ns);
+        let count = current.count.saturating_add(cost).min(limit_of(quota).max(current.count));
+        Counter { count, ..current }
+    }
+
+    /// Undoes a `take` made at `taken_ns`; a window that is over needs nothing back.
+    pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Counter {
+        if taken_ns / quota.period_ns() != self.index {
+            return self;
+        }
+        Counter { count: self.count.saturating_sub(cost), ..self }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
+        self.at(quota, now_ns).count == 0
+    }
+
+    /// What is missing, as a fraction (missing, whole).
+    pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
+        (self.at(quota, now_ns).count.min(limit_of(quota)), limit_of(quota))
+    }
+
+    /// A counter of which that fraction is spent, rounded up to a unit.
+    pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> Counter {
+        let limit = limit_of(quota);
+        let count = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole));
+        // At most the limit, because `used <= whole`.
+        Counter { index: now_ns / quota.period_ns(), count: (count as u64).min(limit) }
+    }
+
+    fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {
+        if self.count == 0 { 0 } else { self.end_ns(quota).saturating_sub(now_ns) }
+    }
+
+    /// When its window ends.
+    fn end_ns(self, quota: &Quota) -> u64 {
+        self.index.saturating_add(1).saturating_mul(quota.period_ns().get())
+    }
 }
 
-/// Whether its window is over.
-pub fn is_full(state: State, quota: &Quota, now_ns: u64) -> bool {
-    count(state, window(quota, now_ns).0) == 0
-}
-
-/// The present window's number, and nanoseconds until it ends.
-pub(super) fn window(quota: &Quota, now_ns: u64) -> (u32, u64) {
-    let period = quota.period_ns.get();
-    ((now_ns / period) as u32, period - now_ns % period)
-}
-
-fn count(state: State, number: u32) -> u64 {
-    if state.number() == number { u64::from(state.count()) } else { 0 }
+/// The most units a window holds.
+pub(super) fn limit_of(quota: &Quota) -> u64 {
+    quota.limit().get()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Algorithm;
-    use super::super::quota::tests::quota;
-    use super::*;
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    use super::super::quota::tests;
+    use super::*;
+    use crate::limit::Algorithm;
 
-    proptest! {
-        #[test]
-        fn each_window_admits_its_limit_and_no_more(
-            limit in 1u64..50,
-            steps in prop::collection::vec((0u64..400_000_000, 1u64..4), 1..300),
-        ) {
-            let quota = quota(Algorithm::FixedWindow, limit, SECOND, limit);
-            let mut state = State::FRESH;
-            let mut now = 3_600 * SECOND;
-            let mut counted = std::collections::HashMap::new();
-            for (step, cost) in steps {
-                now += step;
-                let used = counted.entry(now / SECOND).or_insert(0);
-                let (next, outcome) = take(state, &quota, cost, now);
-                prop_assert_eq!(outcome.is_admitted(), *used + cost <= limit);
-                match outcome.answer {
-                    Answer::Admitted => *used += cost,
-                    Answer::Never => prop_assert!(cost > limit),
-                    Answer::Later(wait) => {
-                        prop_assert_eq!(next, state);
-                        prop_assert!(!take(state, &quota, cost, now + wait - 1).1.is_admitted());
-                        prop_assert!(take(state, &quota, cost, now + wait).1.is_admitted());
-                    }
-                }
-                prop_assert_eq!(outcome.remaining, limit - *used);
-                state = next;
-            }
-        }
+    fn quota(limit: u64, period_ns: u64) -> Quota {
+        tests::quota(Algorithm::FixedWindow, limit, period_ns, limit)
     }
 
     #[test]
-    fn units_come_back_only_to_their_own_window() {
-        let quota = quota(Algorithm::FixedWindow, 10, SECOND, 10);
-        let now = 3_600 * SECOND;
-        let state = charge(State::FRESH, &quota, 7, now);
-        assert_eq!(take(give_back(state, &quota, 3, now), &quota, 0, now).1.remaining, 6);
-        assert_eq!(give_back(state, &quota, 3, now + SECOND), state);
-        assert!(!is_full(state, &quota, now) && is_full(state, &quota, now + SECOND));
+    fn a_window_holds_its_limit_and_ends_on_time() {
+        let quota = quota(10, 1000);
+        let (state, outcome) = Counter::default().take(&quota, 10, 5_400);
+        assert_eq!((outcome.remaining, outcome.reset_ns), (0, 600));
+        let denied = state.take(&quota, 1, 5_900).1;
+        assert_eq!(denied.answer(), Answer::Later { retry_after_ns: 100 });
+        assert!(state.take(&quota, 10, 6_000).1.is_admitted());
+        assert_eq!(state.take(&quota, 11, 6_000).1.answer(), Answer::Never);
+    }
+
+    proptest! {
+        #[test]
+        fn equal_to_a_count_per_window(
+            limit in 1u64..50, period in 1u64..100,
+            steps in prop::collection::vec((0u64..40, 0u64..60), 1..80),
+        ) {
+            let quota = quota(limit, period);
+            let (mut state, mut now, mut spent) = (Counter::default(), 0, HashMap::<u64, u64>::new());
+            for (wait, cost) in steps {
+                now += wait;
+                let window = spent.entry(now / period).or_default();
+                let (next, outcome) = state.take(&quota, cost, now);
+                prop_assert_eq!(outcome.is_admitted(), *window + cost <= limit);
+                if let Answer::Later { retry_after_ns } = outcome.answer() {
+                    prop_assert_eq!(next, state);
+                    prop_assert!(!state.take(&quota, cost, now + retry_after_ns - 1).1.is_admitted());
+                    prop_assert!(state.take(&quota, cost, now + retry_after_ns).1.is_admitted());
+                } else if outcome.is_admitted() {
+                    let back = next.give_back(&quota, cost, now);
+                    prop_assert_eq!(back.take(&quota, 1, now).1, state.take(&quota, 1, now).1);
+                    *window += cost;
+                }
+                prop_assert_eq!(outcome.remaining, limit - *window);
+                state = next;
+            }
+        }
+
+        #[test]
+        fn time_going_backwards_gives_nothing(
+            limit in 1u64..50, period in 1u64..u64::MAX, now in 0u64..u64::MAX, back in 0u64..u64::MAX,
+        ) {
+            let quota = quota(limit, period);
+            let (state, _) = Counter::default().take(&quota, 1, now);
+            let left = |now_ns| state.take(&quota, 1, now_ns).1.remaining;
+            prop_assert!(left(now.saturating_sub(back)) <= left(now));
+        }
     }
 }

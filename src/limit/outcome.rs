@@ -1,41 +1,64 @@
-//! What an algorithm says of one request: a value, admitted or not.
+//! What one window says to one request. Being denied is a value here, not an error.
 
-/// The answer to one charge, and what a client may be told of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Whether it may pass, and when not, when it might.
-    pub answer: Answer,
-    /// Units of one period.
-    pub limit: u64,
-    /// Whole units left, after this request where it was admitted.
-    pub remaining: u64,
-    /// Until everything is left again (token bucket), or the window ends, nanoseconds.
-    pub reset_ns: u64,
-}
-
-/// Whether a request may pass.
+/// Whether a window admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It may, and is charged.
+    /// The cost fits.
     Admitted,
-    /// Not now, but after this many nanoseconds if nobody else comes first.
-    Later(u64),
-    /// It costs more than the quota ever holds.
+    /// It does not fit now; it fits at exactly this time from now if nobody spends in between.
+    Later {
+        /// Nanoseconds, at least 1.
+        retry_after_ns: u64,
+    },
+    /// It never fits: the cost is more than the window holds when it is whole.
     Never,
 }
 
+/// What one window says, and what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Nanoseconds; 0: admitted, `NEVER`: never. A plain number, so that an outcome stays in registers where a
+    /// decision is made.
+    wait_ns: u64,
+    /// Units left, after the cost where it was taken.
+    pub remaining: u64,
+    /// Nanoseconds until the window is whole again if nobody spends in between; 0: it is whole.
+    pub reset_ns: u64,
+}
+
 impl Outcome {
-    /// Whether it may pass.
-    pub fn is_admitted(&self) -> bool {
-        self.answer == Answer::Admitted
+    /// An outcome of these parts.
+    #[inline]
+    pub fn new(answer: Answer, remaining: u64, reset_ns: u64) -> Outcome {
+        let wait_ns = match answer {
+            Answer::Admitted => 0,
+            Answer::Later { retry_after_ns } => retry_after_ns.clamp(1, NEVER - 1),
+            Answer::Never => NEVER,
+        };
+        Outcome { wait_ns, remaining, reset_ns }
     }
 
-    /// Nanoseconds until it might be admitted: 0 where it was, `None` where it never will be.
-    pub fn retry_after_ns(&self) -> Option<u64> {
-        match self.answer {
-            Answer::Admitted => Some(0),
-            Answer::Later(wait_ns) => Some(wait_ns),
-            Answer::Never => None,
+    /// Whether the window admits, and when not, when it might.
+    #[inline]
+    pub fn answer(&self) -> Answer {
+        match self.wait_ns {
+            0 => Answer::Admitted,
+            NEVER => Answer::Never,
+            retry_after_ns => Answer::Later { retry_after_ns },
         }
     }
+
+    /// Whether the cost fits.
+    #[inline]
+    pub fn is_admitted(&self) -> bool {
+        self.wait_ns == 0
+    }
+
+    /// Nanoseconds until the same cost fits: 0 when admitted, `None` when it never does.
+    #[inline]
+    pub fn retry_after_ns(&self) -> Option<u64> {
+        (self.wait_ns != NEVER).then_some(self.wait_ns)
+    }
 }
+
+const NEVER: u64 = u64::MAX;

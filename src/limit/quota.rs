@@ -1,6 +1,9 @@
-//! How much, in which time, counted how: one window of a policy.
+//! How much, in which time, counted how: one window of a policy, with the constants its decisions need.
 
 use std::num::NonZeroU64;
+
+use super::token_bucket::Axis;
+use super::{fixed_window, sliding_window};
 
 /// How a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,67 +16,122 @@ pub enum Algorithm {
     SlidingWindow,
 }
 
-/// One window of a policy: `limit` units in `period_ns`, at most `burst` of them at once.
+/// One window of a policy: `limit` units in `period_ns`, at most `burst` of them at once. What a decision would have
+/// to divide for is worked out once, when a quota is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// How it counts.
-    pub algorithm: Algorithm,
-    /// Units admitted in one period.
-    pub limit: NonZeroU64,
-    /// Length of the period, nanoseconds.
-    pub period_ns: NonZeroU64,
-    /// Capacity of the bucket, units (token bucket only; the others ignore it). Equals `limit` unless written.
-    pub burst: NonZeroU64,
+    algorithm: Algorithm,
+    limit: NonZeroU64,
+    period_ns: NonZeroU64,
+    burst: NonZeroU64,
+    fingerprint: u32,
+    axis: Axis,
 }
 
 impl Quota {
-    /// The most units it ever holds. Windows count in 32 bits: a limit beyond that is that.
+    /// A quota. `burst` is the capacity of a token bucket; the other algorithms ignore it.
+    pub fn new(algorithm: Algorithm, limit: NonZeroU64, period_ns: NonZeroU64, burst: NonZeroU64) -> Quota {
+        let fingerprint = fingerprint(algorithm, [limit, period_ns, burst]);
+        let axis = Axis::new(limit, period_ns, burst);
+        Quota { algorithm, limit, period_ns, burst, fingerprint, axis }
+    }
+
+    /// The same amount, counted another way.
+    pub fn counted_by(self, algorithm: Algorithm) -> Quota {
+        Quota::new(algorithm, self.limit, self.period_ns, self.burst)
+    }
+
+    /// How it counts.
+    #[inline]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Units admitted in one period.
+    #[inline]
+    pub fn limit(&self) -> NonZeroU64 {
+        self.limit
+    }
+
+    /// Length of the period, nanoseconds.
+    #[inline]
+    pub fn period_ns(&self) -> NonZeroU64 {
+        self.period_ns
+    }
+
+    /// What was written as the bucket's capacity, units; equals `limit` unless written.
+    #[inline]
+    pub fn burst(&self) -> NonZeroU64 {
+        self.burst
+    }
+
+    /// The most units it admits at once.
     pub fn capacity(&self) -> u64 {
         match self.algorithm {
             Algorithm::TokenBucket => self.burst.get(),
-            Algorithm::FixedWindow | Algorithm::SlidingWindow => self.limit.get().min(u64::from(u32::MAX)),
+            Algorithm::FixedWindow => fixed_window::limit_of(self),
+            Algorithm::SlidingWindow => sliding_window::limit_of(self),
         }
     }
 
-    /// Sets quotas apart in 32 bits, so that a key can remember which one its state belongs to. Never 0.
+    /// Sets quotas apart in 32 bits, so that a key's state can say which one it was written under. Two that share
+    /// one (one pair in four thousand million) read each other's states after a reload that changes one into the
+    /// other on the same key, and nowhere else.
+    #[inline]
     pub fn fingerprint(&self) -> u32 {
-        // A finaliser of good avalanche (splitmix64, Steele 2014) over each field in turn.
-        let fields = [self.algorithm as u64 + 1, self.limit.get(), self.period_ns.get(), self.burst.get()];
-        let mixed = fields.iter().fold(0u64, |sum, field| {
-            let mut word = (sum ^ field).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            word ^ (word >> 31)
-        });
-        ((mixed >> 32) as u32).max(1)
+        self.fingerprint
     }
+
+    #[inline]
+    pub(super) fn axis(&self) -> &Axis {
+        &self.axis
+    }
+}
+
+fn fingerprint(algorithm: Algorithm, numbers: [NonZeroU64; 3]) -> u32 {
+    let kind = match algorithm {
+        Algorithm::TokenBucket => 1,
+        Algorithm::FixedWindow => 2,
+        Algorithm::SlidingWindow => 3,
+    };
+    // A finaliser of good avalanche (splitmix64, Steele 2014) over each number in turn.
+    let [limit, period_ns, burst] = numbers.map(NonZeroU64::get);
+    let mixed = [kind, limit, period_ns, burst].iter().fold(0, |sum: u64, number| {
+        let mut word = (sum ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    });
+    (mixed >> 32) as u32
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
+    /// A quota of plain numbers, none of them zero.
     pub(crate) fn quota(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64) -> Quota {
         let positive = |number| NonZeroU64::new(number).expect("a positive number");
-        Quota { algorithm, limit: positive(limit), period_ns: positive(period_ns), burst: positive(burst) }
-    }
-
-    /// A moment like those of the clock: an hour after its origin.
-    pub(crate) fn start() -> u64 {
-        3_600 * 1_000_000_000
+        Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst))
     }
 
     #[test]
-    fn quotas_that_differ_have_different_fingerprints() {
-        let all = [
-            quota(Algorithm::TokenBucket, 100, 60, 20),
-            quota(Algorithm::FixedWindow, 100, 60, 20),
-            quota(Algorithm::TokenBucket, 101, 60, 20),
-            quota(Algorithm::TokenBucket, 100, 61, 20),
-            quota(Algorithm::TokenBucket, 100, 60, 21),
-        ];
-        let prints: std::collections::HashSet<u32> = all.iter().map(Quota::fingerprint).collect();
-        assert_eq!(prints.len(), all.len());
-        assert_eq!(all[0].fingerprint(), all[0].fingerprint());
+    fn quotas_people_write_have_their_own_fingerprints() {
+        let mut fingerprints = HashSet::new();
+        let mut quotas = 0;
+        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+            for limit in (1..100).chain([1_000, 10_000, 1_000_000]) {
+                for seconds in [1, 60, 3_600, 86_400] {
+                    for burst in [limit, 2 * limit, 10 * limit + 1] {
+                        quotas += 1;
+                        fingerprints
+                            .insert(quota(algorithm, limit, seconds * 1_000_000_000, burst).fingerprint());
+                    }
+                }
+            }
+        }
+        assert_eq!(fingerprints.len(), quotas);
     }
 }

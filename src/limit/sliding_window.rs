@@ -1,166 +1,260 @@
-//! Sliding window of two counters: what was counted in the last aligned window weighs by how much of it still lies
-//! within one period of now. `weight = past * (1 - x) + current`, x being the share of the present window gone by.
+//! Sliding window from two counters: this aligned window and the one before, which weighs by the share of it that
+//! still overlaps. `estimate = previous * (period - elapsed) / period + current`, rounded up to a unit.
 //!
-//! The weight of the past is rounded up, so that rounding never admits a unit more.
+//! It assumes that the previous window was spent evenly; who cannot have that asks for a sliding log. Windows are
+//! numbered in 40 bits (34 years of windows of a millisecond) and counted in 44: a limit above 2^44 - 1 counts as
+//! that, which is never in the caller's favour.
 
-use super::fixed_window::window;
-use super::{Answer, Outcome, Quota, State};
+use super::{Answer, Outcome, Quota};
 
-/// Asks for `cost` units.
-pub fn take(state: State, quota: &Quota, cost: u64, now_ns: u64) -> (State, Outcome) {
-    let (number, left_ns) = window(quota, now_ns);
-    let (current, past) = counts(state, number);
-    let limit = quota.capacity();
-    let weight = weight(past, left_ns, quota).saturating_add(current);
-    let fits = weight.saturating_add(cost) <= limit;
-    let answer = match fits {
-        true => Answer::Admitted,
-        false if cost > limit => Answer::Never,
-        false => Answer::Later(wait_ns(quota, current, past, cost, left_ns)),
-    };
-    let after = if fits && cost > 0 {
-        // Both counts are bounded by the capacity, which fits 32 bits.
-        State::windowed(number, (current + cost) as u32, past as u32)
-    } else {
-        state
-    };
-    let used = if fits { weight + cost } else { weight };
-    let remaining = limit.saturating_sub(used);
-    (after, Outcome { answer, limit: quota.limit.get(), remaining, reset_ns: left_ns })
+/// The counts of two neighbouring windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// Number of the current window, 40 bits.
+    index: u64,
+    /// Units spent in the window before it.
+    previous: u64,
+    /// Units spent in it.
+    current: u64,
 }
 
-/// Counts `cost` units, at most to the limit.
-pub fn charge(state: State, quota: &Quota, cost: u64, now_ns: u64) -> State {
-    let (number, _) = window(quota, now_ns);
-    let (current, past) = counts(state, number);
-    State::windowed(number, current.saturating_add(cost).min(quota.capacity()) as u32, past as u32)
-}
-
-/// Returns `cost` units to the window they were taken from, present or past.
-pub fn give_back(state: State, quota: &Quota, cost: u64, taken_ns: u64) -> State {
-    let (number, _) = window(quota, taken_ns);
-    let less = |count: u32| u64::from(count).saturating_sub(cost) as u32;
-    match state.number().wrapping_sub(number) {
-        0 => State::windowed(number, less(state.count()), state.past),
-        1 => State::windowed(state.number(), state.count(), less(state.past)),
-        _ => state,
+impl Pair {
+    /// Two words: a count and half of the index in each.
+    pub(super) fn into_words(self) -> [u64; 2] {
+        [
+            (self.previous << HALF_BITS) | (self.index >> HALF_BITS),
+            (self.current << HALF_BITS) | (self.index & HALF_MASK),
+        ]
     }
-}
 
-/// Whether neither window counts any more.
-pub fn is_full(state: State, quota: &Quota, now_ns: u64) -> bool {
-    counts(state, window(quota, now_ns).0) == (0, 0)
-}
-
-/// What counts now, in the present and in the last window.
-fn counts(state: State, number: u32) -> (u64, u64) {
-    match number.wrapping_sub(state.number()) {
-        0 => (u64::from(state.count()), u64::from(state.past)),
-        1 => (0, u64::from(state.count())),
-        // The clock went back by less than a window: what is known still holds.
-        u32::MAX => (u64::from(state.count()), u64::from(state.past)),
-        _ => (0, 0),
+    /// The reverse of `into_words`.
+    pub(super) fn from_words([first, second]: [u64; 2]) -> Pair {
+        let index = ((first & HALF_MASK) << HALF_BITS) | (second & HALF_MASK);
+        Pair { index, previous: first >> HALF_BITS, current: second >> HALF_BITS }
     }
-}
 
-/// What the last window weighs with `left_ns` of the present one to come, rounded up.
-fn weight(past: u64, left_ns: u64, quota: &Quota) -> u64 {
-    (u128::from(past) * u128::from(left_ns)).div_ceil(u128::from(quota.period_ns.get())) as u64
-}
-
-/// How long until `cost` fits, if nobody else comes: the past fades linearly, in this window or, when this window's
-/// own count is too much, in the next.
-fn wait_ns(quota: &Quota, current: u64, past: u64, cost: u64, left_ns: u64) -> u64 {
-    let limit = quota.capacity();
-    let period = quota.period_ns.get();
-    if current + cost <= limit && past > 0 {
-        // The past may weigh `room`: it does from the moment when left/period * past <= room.
-        let room = limit - current - cost;
-        let left_then = (u128::from(room) * u128::from(period) / u128::from(past)) as u64;
-        if left_then >= 1 {
-            return left_ns.saturating_sub(left_then);
+    /// The pair as it is at `now_ns`. A clock behind the pair finds the beginning of the pair's own window.
+    fn at(self, quota: &Quota, now_ns: u64) -> Pair {
+        let index = index_of(quota, now_ns);
+        match index.checked_sub(self.index) {
+            None | Some(0) => self,
+            Some(1) => Pair { index, previous: self.current, current: 0 },
+            Some(_) => Pair { index, previous: 0, current: 0 },
         }
     }
-    // At the next window's start the present count is the past, with the whole period left.
-    let room = limit - cost;
-    let left_then = match current {
-        0 => period,
-        count => (u128::from(room) * u128::from(period) / u128::from(count)).min(u128::from(period)) as u64,
-    };
-    if left_then == 0 {
-        // Not before all of it has faded: the window after the next.
-        return left_ns.saturating_add(period);
+
+    /// Takes `cost` where it fits.
+    pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Pair, Outcome) {
+        let pair = self.at(quota, now_ns);
+        let limit = limit_of(quota);
+        let remaining = limit.saturating_sub(pair.estimate(quota, now_ns));
+        let answer = match remaining.checked_sub(cost) {
+            Some(remaining) => {
+                let taken = Pair { current: pair.current + cost, ..pair };
+                return (taken, Outcome::new(Answer::Admitted, remaining, taken.reset_ns(quota, now_ns)));
+            }
+            None if cost > limit => Answer::Never,
+            None => Answer::Later { retry_after_ns: pair.retry_after_ns(quota, cost, now_ns) },
+        };
+        (self, Outcome::new(answer, remaining, pair.reset_ns(quota, now_ns)))
     }
-    left_ns + (period - left_then)
+
+    /// Counts a denied cost: until the current window alone is spent, no further.
+    pub(super) fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> Pair {
+        let pair = self.at(quota, now_ns);
+        let current = pair.current.saturating_add(cost).min(limit_of(quota).max(pair.current));
+        Pair { current, ..pair }
+    }
+
+    /// Undoes a `take` made at `taken_ns`, in whichever of the two windows that was.
+    pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Pair {
+        match self.index.checked_sub(index_of(quota, taken_ns)) {
+            Some(0) => Pair { current: self.current.saturating_sub(cost), ..self },
+            Some(1) => Pair { previous: self.previous.saturating_sub(cost), ..self },
+            _ => self,
+        }
+    }
+
+    /// Whether nothing is missing, now or later.
+    pub(super) fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
+        let pair = self.at(quota, now_ns);
+        pair.previous == 0 && pair.current == 0
+    }
+
+    /// What is missing, as a fraction (missing, whole).
+    pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
+        let limit = limit_of(quota);
+        (self.at(quota, now_ns).estimate(quota, now_ns).min(limit), limit)
+    }
+
+    /// A pair of which that fraction is spent in the current window, rounded up to a unit.
+    pub(super) fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Pair {
+        Pair { index: index_of(quota, now_ns), previous: 0, current: scale(used, limit_of(quota)) }
+    }
+
+    /// The pair after the limit alone changed: each count keeps its fraction, rounded up to a unit.
+    pub(super) fn rescale(self, old: &Quota, new: &Quota) -> Pair {
+        let (old, new) = (limit_of(old), limit_of(new));
+        let count = |count: u64| scale((count.min(old), old), new);
+        Pair { previous: count(self.previous), current: count(self.current), ..self }
+    }
+
+    /// Nanoseconds since the current window began.
+    fn elapsed_ns(self, quota: &Quota, now_ns: u64) -> u64 {
+        if index_of(quota, now_ns) < self.index { 0 } else { now_ns % quota.period_ns() }
+    }
+
+    /// Spent as of now, rounded up to a unit.
+    fn estimate(self, quota: &Quota, now_ns: u64) -> u64 {
+        let period = quota.period_ns().get();
+        let overlap = period - self.elapsed_ns(quota, now_ns);
+        let weighed = match self.previous.checked_mul(overlap) {
+            Some(product) => product.div_ceil(period),
+            // At most `previous`, so it fits.
+            None => (u128::from(self.previous) * u128::from(overlap)).div_ceil(u128::from(period)) as u64,
+        };
+        weighed + self.current
+    }
+
+    fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {
+        match (self.previous, self.current) {
+            (0, 0) => 0,
+            (_, 0) => self.end_ns(quota, 1, now_ns),
+            _ => self.end_ns(quota, 2, now_ns),
+        }
+    }
+
+    /// From now to the end of the current window (1) or of the one after it (2).
+    fn end_ns(self, quota: &Quota, windows: u64, now_ns: u64) -> u64 {
+        self.index.saturating_add(windows).saturating_mul(quota.period_ns().get()).saturating_sub(now_ns)
+    }
+
+    /// The first instant at which `cost <= limit` fits: what weighs only shrinks, along a line a window.
+    fn retry_after_ns(self, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
+        let period = quota.period_ns().get();
+        let room = limit_of(quota) - cost;
+        // In this window `previous` shrinks; should `current` alone be too much, in the next one `current` does.
+        let (weighs, room, windows) = match room.checked_sub(self.current) {
+            Some(room) => (self.previous, room, 0),
+            None => (self.current, room, 1),
+        };
+        // weighs * (period - elapsed) <= room * period, solved for the smallest elapsed; weighs > room here.
+        let overlap_max = u128::from(room) * u128::from(period) / u128::from(weighs.max(1));
+        let elapsed = period - u64::try_from(overlap_max).unwrap_or(period).min(period);
+        self.end_ns(quota, windows, 0).saturating_add(elapsed).saturating_sub(now_ns)
+    }
 }
+
+/// `used / whole` of `limit`, rounded up; at most `limit`, because `used <= whole`.
+fn scale((used, whole): (u64, u64), limit: u64) -> u64 {
+    ((u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole)) as u64).min(limit)
+}
+
+fn index_of(quota: &Quota, now_ns: u64) -> u64 {
+    (now_ns / quota.period_ns()) & INDEX_MASK
+}
+
+/// The most units two windows hold.
+pub(super) fn limit_of(quota: &Quota) -> u64 {
+    quota.limit().get().min(COUNT_MAX)
+}
+
+const HALF_BITS: u32 = 20;
+const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
+const INDEX_MASK: u64 = (1 << (2 * HALF_BITS)) - 1;
+const COUNT_MAX: u64 = (1 << (64 - HALF_BITS)) - 1;
 
 #[cfg(test)]
 mod tests {
-    use super::super::Algorithm;
-    use super::super::quota::tests::quota;
-    use super::*;
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    use super::super::quota::tests;
+    use super::*;
+    use crate::limit::Algorithm;
 
-    fn at(number: u32, percent: u64) -> u64 {
-        u64::from(number) * 100 * SECOND + percent * SECOND
-    }
-
-    fn counted(past: u32, current: u32) -> (State, Quota) {
-        (State::windowed(100, current, past), quota(Algorithm::SlidingWindow, 100, 100 * SECOND, 100))
-    }
-
-    #[test]
-    fn the_worked_examples_hold() {
-        let (state, quota) = counted(80, 30);
-        let (_, outcome) = take(state, &quota, 0, at(100, 40));
-        assert_eq!(outcome.remaining, 100 - 78);
-        let (state, quota) = counted(100, 100);
-        let (_, outcome) = take(state, &quota, 1, at(100, 3));
-        assert!(!outcome.is_admitted());
-        assert_eq!(weight(100, 97 * SECOND, &quota) + 100, 197);
+    fn quota(limit: u64, period_ns: u64) -> Quota {
+        tests::quota(Algorithm::SlidingWindow, limit, period_ns, limit)
     }
 
     #[test]
-    fn units_come_back_to_the_window_they_were_taken_from() {
-        let (state, quota) = counted(10, 20);
-        assert_eq!(give_back(state, &quota, 5, at(100, 1)), State::windowed(100, 15, 10));
-        assert_eq!(give_back(state, &quota, 5, at(99, 1)), State::windowed(100, 20, 5));
-        assert_eq!(give_back(state, &quota, 5, at(98, 1)), state);
+    fn the_last_window_weighs_by_its_overlap() {
+        let quota = quota(100, 60_000);
+        let pair = Pair { index: 9, previous: 80, current: 30 };
+        assert_eq!(pair.estimate(&quota, 9 * 60_000 + 24_000), 78);
+        assert!(pair.take(&quota, 22, 9 * 60_000 + 24_000).1.is_admitted());
+        assert!(!pair.take(&quota, 23, 9 * 60_000 + 24_000).1.is_admitted());
+        let full = Pair { index: 9, previous: 100, current: 100 };
+        assert_eq!(full.estimate(&quota, 9 * 60_000 + 1_800), 197);
+        assert!(!full.take(&quota, 1, 9 * 60_000 + 1_800).1.is_admitted());
     }
 
     proptest! {
         #[test]
-        fn it_weighs_as_the_formula_says(
-            limit in 1u64..200,
-            steps in prop::collection::vec((0u64..90, 1u64..6), 1..300),
+        fn words_lose_nothing(index in 0..=INDEX_MASK, previous in 0..=COUNT_MAX, current in 0..=COUNT_MAX) {
+            let pair = Pair { index, previous, current };
+            prop_assert_eq!(Pair::from_words(pair.into_words()), pair);
+        }
+
+        /// Beside counts of every window and fractions without rounding.
+        #[test]
+        fn equal_to_exact_fractions(
+            limit in 1u64..50, period in 1u64..100, probe in 1u64..200,
+            steps in prop::collection::vec((0u64..60, 0u64..60), 1..80),
         ) {
-            let quota = quota(Algorithm::SlidingWindow, limit, 100 * SECOND, limit);
-            let mut state = State::FRESH;
-            let mut now = at(1_000, 0);
-            let mut counted = std::collections::HashMap::new();
-            for (step, cost) in steps {
-                now += step * SECOND;
-                let number = now / (100 * SECOND);
-                let gone = now % (100 * SECOND) / SECOND;
-                let past: u64 = *counted.get(&(number - 1)).unwrap_or(&0);
-                let current: u64 = *counted.get(&number).unwrap_or(&0);
-                let weight = (past * (100 - gone)).div_ceil(100) + current;
-                let (next, outcome) = take(state, &quota, cost, now);
-                prop_assert_eq!(outcome.is_admitted(), weight + cost <= limit);
-                match outcome.answer {
-                    Answer::Admitted => *counted.entry(number).or_insert(0) += cost,
-                    Answer::Never => prop_assert!(cost > limit),
-                    Answer::Later(wait) => {
-                        prop_assert_eq!(next, state);
-                        prop_assert!(wait > 0);
-                        prop_assert!(!take(state, &quota, cost, now + wait - 1).1.is_admitted(), "{}", wait);
-                        prop_assert!(take(state, &quota, cost, now + wait).1.is_admitted(), "{}", wait);
+            let quota = quota(limit, period);
+            let (mut state, mut now) = (Pair::default(), 0);
+            let mut spent = HashMap::<u64, u64>::new();
+            for (wait, cost) in steps {
+                now += wait;
+                let fits = |spent: &HashMap<u64, u64>, now: u64| {
+                    let count = |index: u64| spent.get(&index).copied().unwrap_or(0);
+                    let last = (now / period).checked_sub(1).map_or(0, count);
+                    last * (period - now % period) + (count(now / period) + cost) * period <= limit * period
+                };
+                let (next, outcome) = state.take(&quota, cost, now);
+                prop_assert_eq!(outcome.is_admitted(), fits(&spent, now));
+                match outcome.answer() {
+                    Answer::Admitted => {
+                        let back = next.give_back(&quota, cost, now);
+                        prop_assert_eq!(back.take(&quota, 1, now + probe).1, state.take(&quota, 1, now + probe).1);
+                        *spent.entry(now / period).or_default() += cost;
                     }
+                    Answer::Later { retry_after_ns } => {
+                        prop_assert_eq!(next, state);
+                        for at in now..now + retry_after_ns {
+                            prop_assert!(!fits(&spent, at) && !state.take(&quota, cost, at).1.is_admitted());
+                        }
+                        prop_assert!(fits(&spent, now + retry_after_ns));
+                        prop_assert!(state.take(&quota, cost, now + retry_after_ns).1.is_admitted());
+                    }
+                    Answer::Never => prop_assert!(cost > limit),
                 }
                 state = next;
             }
+        }
+
+        #[test]
+        fn a_late_give_back_finds_the_window_it_was_taken_in(
+            limit in 2u64..50, period in 1u64..100, now in 0u64..1000, wait in 0u64..150, probe in 0u64..200,
+        ) {
+            let quota = quota(limit, period);
+            let (one, _) = Pair::default().take(&quota, 1, now);
+            let later = now + wait;
+            let with = one.take(&quota, 1, now).0.take(&quota, 0, later).0.give_back(&quota, 1, now);
+            let without = one.take(&quota, 0, later).0;
+            prop_assert_eq!(with.take(&quota, 1, later + probe).1, without.take(&quota, 1, later + probe).1);
+        }
+
+        #[test]
+        fn time_going_backwards_gives_nothing(
+            limit in 1u64..50, period in 1_000_000u64..1 << 50, now in 0u64..1 << 60, back in 0u64..u64::MAX,
+        ) {
+            let quota = quota(limit, period);
+            let (state, _) = Pair::default().take(&quota, 1, now);
+            let left = |now_ns| state.take(&quota, 1, now_ns).1.remaining;
+            prop_assert!(left(now.saturating_sub(back)) <= left(now));
         }
     }
 }

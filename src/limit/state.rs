@@ -1,29 +1,171 @@
-//! What is kept of one key: a word that changes at every charge, and a number that changes once a window.
+//! The state of one key under one quota: two words that any storage can keep.
+//!
+//! It chooses the algorithm and nothing else; the arithmetic stands in the file of each. All zero is a key never
+//! seen: whole.
 
-/// The state of one key under one quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    /// Token bucket: the theoretical arrival time, ticks of 1/16 ns. Windows: the window's number (upper half) and
-    /// the units counted in it (lower half). 0 says nothing has been counted.
-    pub word: u64,
-    /// Sliding window: the units of the window before.
-    pub past: u32,
-}
+use super::fixed_window::Counter;
+use super::sliding_window::Pair;
+use super::{Algorithm, Outcome, Quota, token_bucket};
+
+/// Two words whose meaning the quota's algorithm knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State(pub [u64; 2]);
 
 impl State {
-    /// A key never seen.
-    pub const FRESH: State = State { word: 0, past: 0 };
-
-    /// A window's count.
-    pub(super) fn windowed(number: u32, count: u32, past: u32) -> State {
-        State { word: u64::from(number) << 32 | u64::from(count), past }
+    /// Takes `cost` where it fits; a denied cost changes nothing.
+    #[inline]
+    pub fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (State, Outcome) {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => {
+                let (word, outcome) = token_bucket::take(self.0[0], quota, cost, now_ns);
+                (State([word, 0]), outcome)
+            }
+            Algorithm::FixedWindow => {
+                let (counter, outcome) = self.counter().take(quota, cost, now_ns);
+                (State::from_counter(counter), outcome)
+            }
+            Algorithm::SlidingWindow => {
+                let (pair, outcome) = Pair::from_words(self.0).take(quota, cost, now_ns);
+                (State(pair.into_words()), outcome)
+            }
+        }
     }
 
-    pub(super) fn number(self) -> u32 {
-        (self.word >> 32) as u32
+    /// Counts a denied cost, until nothing is left and no further, so that asking on keeps a caller out.
+    pub fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => State([token_bucket::count_denied(self.0[0], quota, cost, now_ns), 0]),
+            Algorithm::FixedWindow => State::from_counter(self.counter().count_denied(quota, cost, now_ns)),
+            Algorithm::SlidingWindow => {
+                State(Pair::from_words(self.0).count_denied(quota, cost, now_ns).into_words())
+            }
+        }
     }
 
-    pub(super) fn count(self) -> u32 {
-        self.word as u32
+    /// Undoes a `take` of `cost` that was made with `taken_ns` as its now. Exact, unless a bucket has been whole in
+    /// between: then up to `cost` more is left than without the `take`, so give back at once.
+    pub fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> State {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => State([token_bucket::give_back(self.0[0], quota, cost), 0]),
+            Algorithm::FixedWindow => State::from_counter(self.counter().give_back(quota, cost, taken_ns)),
+            Algorithm::SlidingWindow => {
+                State(Pair::from_words(self.0).give_back(quota, cost, taken_ns).into_words())
+            }
+        }
+    }
+
+    /// Whether the key could be forgotten without anybody noticing.
+    pub fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => token_bucket::is_full(self.0[0], quota, now_ns),
+            Algorithm::FixedWindow => self.counter().is_full(quota, now_ns),
+            Algorithm::SlidingWindow => Pair::from_words(self.0).is_full(quota, now_ns),
+        }
+    }
+
+    /// The state under a changed quota: what is left keeps its share of the whole, rounded down. What a window has
+    /// counted goes into the new quota's current window where the two cannot be compared.
+    pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
+        if self.is_full(old, now_ns) {
+            return State::default();
+        }
+        let both_slide =
+            (old.algorithm(), new.algorithm()) == (Algorithm::SlidingWindow, Algorithm::SlidingWindow);
+        if both_slide && old.period_ns() == new.period_ns() {
+            return State(Pair::from_words(self.0).rescale(old, new).into_words());
+        }
+        let used = match old.algorithm() {
+            Algorithm::TokenBucket => token_bucket::used(self.0[0], old, now_ns),
+            Algorithm::FixedWindow => self.counter().used(old, now_ns),
+            Algorithm::SlidingWindow => Pair::from_words(self.0).used(old, now_ns),
+        };
+        State::with_used(new, used, now_ns)
+    }
+
+    /// A state with nothing left: for a key whose past cannot be read.
+    pub fn spent(quota: &Quota, now_ns: u64) -> State {
+        State::with_used(quota, (1, 1), now_ns)
+    }
+
+    /// A state of which `used.0 / used.1` is missing.
+    fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> State {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => State([token_bucket::with_used(quota, used, now_ns), 0]),
+            Algorithm::FixedWindow => State::from_counter(Counter::with_used(quota, used, now_ns)),
+            Algorithm::SlidingWindow => State(Pair::with_used(quota, used, now_ns).into_words()),
+        }
+    }
+
+    fn counter(self) -> Counter {
+        Counter { index: self.0[0], count: self.0[1] }
+    }
+
+    fn from_counter(counter: Counter) -> State {
+        State([counter.index, counter.count])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::quota::tests;
+    use super::*;
+
+    fn any_quota() -> impl Strategy<Value = Quota> {
+        let algorithms = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow];
+        (prop::sample::select(algorithms.to_vec()), 1u64..1 << 40, 1u64 << 20..1 << 50, 1u64..1 << 40)
+            .prop_map(|(algorithm, limit, period_ns, burst)| tests::quota(algorithm, limit, period_ns, burst))
+    }
+
+    fn left(state: State, quota: &Quota, now_ns: u64) -> u64 {
+        state.take(quota, 0, now_ns).1.remaining
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_limit_keeps_the_share_that_is_left(
+            old in any_quota(), new in any_quota(), share in 0.0f64..=1.0, now in 1u64 << 52..1 << 55,
+        ) {
+            let spent = ((old.capacity() as f64 * share) as u64).min(old.capacity());
+            let state = State::default().take(&old, spent, now).0;
+            let before = left(state, &old, now);
+            let after = left(state.rescale(&old, &new, now), &new, now);
+            // after / capacity(new) <= before / capacity(old), and less than two units off (one of each rounding).
+            let (left, right) = (u128::from(after) * u128::from(old.capacity()),
+                u128::from(before) * u128::from(new.capacity()));
+            prop_assert!(left <= right + u128::from(new.capacity()), "more is left than before");
+            prop_assert!(left + u128::from(old.capacity()) * 2 + u128::from(new.capacity()) >= right, "less is left");
+            if spent == old.capacity() {
+                prop_assert_eq!(after, 0);
+            }
+        }
+
+        #[test]
+        fn spent_has_nothing_left_and_nothing_is_whole(quota in any_quota(), now in 1u64..1 << 55) {
+            prop_assert_eq!(left(State::spent(&quota, now), &quota, now), 0);
+            prop_assert!(!State::spent(&quota, now).is_full(&quota, now));
+            prop_assert!(State::default().is_full(&quota, now));
+        }
+
+        #[test]
+        fn what_reset_promises_is_kept(quota in any_quota(), cost in 1u64..1 << 30, now in 1u64..1 << 55) {
+            let (state, outcome) = State::default().take(&quota, cost, now);
+            prop_assume!(outcome.is_admitted());
+            prop_assert!(!state.is_full(&quota, now));
+            prop_assert!(state.is_full(&quota, now + outcome.reset_ns));
+            prop_assert!(!state.is_full(&quota, now + outcome.reset_ns - 1));
+        }
+
+        #[test]
+        fn asking_on_keeps_a_caller_out_that_counts_when_denied(
+            quota in any_quota(), now in 1u64 << 52..1 << 55,
+        ) {
+            let mut state = State::default().take(&quota, quota.capacity(), now).0;
+            for _ in 0..3 {
+                state = state.count_denied(&quota, 5, now);
+            }
+            prop_assert_eq!(state, State::default().take(&quota, quota.capacity(), now).0);
+        }
     }
 }

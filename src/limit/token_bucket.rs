@@ -1,200 +1,285 @@
-//! Token bucket in the form of the generic cell rate algorithm (ITU-T I.371, "virtual scheduling"): the state is the
-//! theoretical arrival time (TAT), the moment from which the bucket would be full again.
+//! Token bucket in one word (GCRA, ITU-T I.371).
 //!
-//! A unit is one emission interval of time; a request of `c` units moves the TAT by `c` intervals, and fits while the
-//! TAT stays within the capacity (burst intervals) of now. Time is counted in ticks of 1/16 ns, and the interval
-//! `period / limit` is rounded up to whole ticks: the rate is never above what was written, and below it by at most
-//! `limit / (16 period_ns)` (6 parts in 100,000 at a million a second). Ticks fill 64 bits after 36 years.
+//! GCRA keeps the time at which an empty bucket would be full again. Here that point is kept on an axis of units
+//! rather than of nanoseconds: `position(now) = now * limit * 2^shift / period` is what has been refilled since the
+//! clock began, in ticks of `2^-shift` units, and the state is the position at which the bucket will be full again.
+//! A cost is then a whole number of ticks whatever the quota, so neither spending nor giving back rounds; the only
+//! rounding is in `position`, taken of absolute time, so it cannot add up: over any interval at most `burst` + what
+//! refills + less than two ticks is admitted (a tick is under a nanosecond's refill, unless the burst needs coarser
+//! ones to fit 62 bits).
+//!
+//! `limit * 2^shift / period` is kept as a binary fraction of 64 digits, rounded down, so a position costs one
+//! multiplication; by the end of the clock it is at most one tick behind the exact one, never ahead.
+//!
+//! The clock is read as at most 2^60 ns (36 years), and positions end at 2^62 (of units, where more than four a
+//! nanosecond refill: 14 years of ten thousand million a second); after either nothing refills. There is no idle
+//! state: a word at or behind the position, 0 above all, is a full bucket.
 
-use super::{Answer, Outcome, Quota, State};
+use std::num::NonZeroU64;
 
-/// Asks for `cost` units.
-pub fn take(state: State, quota: &Quota, cost: u64, now_ns: u64) -> (State, Outcome) {
-    let now = ticks(now_ns);
-    let interval = interval(quota);
-    let capacity = interval.saturating_mul(quota.burst.get());
-    // A TAT in the past is a full bucket: what was not used is not kept.
-    let tat = state.word.max(now);
-    let next = tat.saturating_add(interval.saturating_mul(cost));
-    let (state, tat, answer) = if next - now <= capacity {
-        (State { word: next, past: 0 }, next, Answer::Admitted)
-    } else if cost > quota.burst.get() {
-        (state, tat, Answer::Never)
-    } else {
-        (state, tat, Answer::Later(nanoseconds(next - now - capacity)))
-    };
-    let remaining = capacity.saturating_sub(tat - now) / interval;
-    let outcome = Outcome { answer, limit: quota.limit.get(), remaining, reset_ns: nanoseconds(tat - now) };
-    (state, outcome)
+use super::{Answer, Outcome, Quota};
+
+/// Takes `cost` where it fits.
+#[inline]
+pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, Outcome) {
+    let axis = quota.axis();
+    let position = axis.position(now_ns);
+    let taken = state.max(position).saturating_add(axis.ticks(cost));
+    let missing = taken - position;
+    if missing > axis.capacity || cost > quota.burst().get() {
+        return (state, axis.denied(state, position, quota, cost, now_ns));
+    }
+    let remaining = (axis.capacity - missing) >> axis.shift;
+    (taken, Outcome::new(Answer::Admitted, remaining, axis.wait_ns(taken, position, now_ns)))
 }
 
-/// Counts `cost` units; the bucket goes no deeper than empty.
-pub fn charge(state: State, quota: &Quota, cost: u64, now_ns: u64) -> State {
-    let now = ticks(now_ns);
-    let interval = interval(quota);
-    let capacity = interval.saturating_mul(quota.burst.get());
-    let next = state.word.max(now).saturating_add(interval.saturating_mul(cost));
-    State { word: next.min(now.saturating_add(capacity)).max(state.word), past: 0 }
+/// Counts a denied cost: as far as the bucket is empty, never into debt.
+pub(super) fn count_denied(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
+    let axis = quota.axis();
+    let position = axis.position(now_ns);
+    let full_at = state.max(position);
+    full_at.saturating_add(axis.ticks(cost)).min(full_at.max(position + axis.capacity))
 }
 
-/// Returns `cost` units.
-pub fn give_back(state: State, quota: &Quota, cost: u64) -> State {
-    State { word: state.word.saturating_sub(interval(quota).saturating_mul(cost)), past: 0 }
+/// Undoes a `take`: the bucket is what it would be without it, at any later time.
+pub(super) fn give_back(state: u64, quota: &Quota, cost: u64) -> u64 {
+    state.saturating_sub(quota.axis().ticks(cost))
 }
 
-/// Whether the bucket is full again.
-pub fn is_full(state: State, now_ns: u64) -> bool {
-    state.word <= ticks(now_ns)
+/// Whether nothing is missing.
+pub(super) fn is_full(state: u64, quota: &Quota, now_ns: u64) -> bool {
+    state <= quota.axis().position(now_ns)
 }
 
-/// Ticks a unit takes to come back, rounded up, at least one.
-fn interval(quota: &Quota) -> u64 {
-    match quota.period_ns.get().checked_mul(TICKS) {
-        Some(period) => period.div_ceil(quota.limit.get()),
-        None => {
-            let period = u128::from(quota.period_ns.get()) * u128::from(TICKS);
-            u64::try_from(period.div_ceil(u128::from(quota.limit.get()))).unwrap_or(u64::MAX)
+/// What is missing, as a fraction (missing, whole).
+pub(super) fn used(state: u64, quota: &Quota, now_ns: u64) -> (u64, u64) {
+    let axis = quota.axis();
+    (state.saturating_sub(axis.position(now_ns)).min(axis.capacity), axis.capacity)
+}
+
+/// A bucket of which that fraction is missing, rounded up to a tick.
+pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> u64 {
+    let axis = quota.axis();
+    let missing = (u128::from(used) * u128::from(axis.capacity)).div_ceil(u128::from(whole));
+    // At most the capacity, because `used <= whole`.
+    axis.position(now_ns) + (missing as u64).min(axis.capacity)
+}
+
+/// The axis of one quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Axis {
+    /// Ticks a nanosecond are `rate / 2^rate_shift`; the top bit of `rate` is set.
+    rate: u64,
+    rate_shift: u8,
+    /// A unit is `2^shift` ticks.
+    shift: u8,
+    /// Of the whole bucket, ticks; at most `TICKS_MAX`.
+    capacity: u64,
+}
+
+impl Axis {
+    /// The finest ticks with which both the burst and 2^60 ns of refill stay under `TICKS_MAX`.
+    pub(super) fn new(limit: NonZeroU64, period_ns: NonZeroU64, burst: NonZeroU64) -> Axis {
+        // limit * 2^by_rate < 4 * period, so 2^60 ns refill less than 2^62 ticks.
+        let by_rate = (limit.leading_zeros() + 1).saturating_sub(period_ns.leading_zeros());
+        let by_burst = burst.leading_zeros().saturating_sub(2);
+        let shift = by_rate.min(by_burst);
+        let capacity = burst.get().min(TICKS_MAX >> shift) << shift;
+        // Long division to 64 significant digits: the dividend as far up as it goes, the quotient down to a word.
+        let ticks = u128::from(limit.get()) << shift;
+        let up = ticks.leading_zeros();
+        let quotient = (ticks << up) / u128::from(period_ns.get());
+        let down = 64 - quotient.leading_zeros();
+        Axis { rate: (quotient >> down) as u64, rate_shift: (up - down) as u8, shift: shift as u8, capacity }
+    }
+
+    /// Refilled since the clock began, ticks, rounded down; at most `TICKS_MAX`.
+    #[inline]
+    fn position(&self, now_ns: u64) -> u64 {
+        let ticks = (u128::from(now_ns.min(NOW_MAX_NS)) * u128::from(self.rate)) >> self.rate_shift;
+        ticks.min(u128::from(TICKS_MAX)) as u64
+    }
+
+    /// Nanoseconds until `target` is reached, rounded up: the first instant at which it is. `position` is now's.
+    #[inline]
+    fn wait_ns(&self, target: u64, position: u64, now_ns: u64) -> u64 {
+        let target = u128::from(target);
+        if target <= u128::from(position) {
+            return 0;
         }
+        if target.leading_zeros() < u32::from(self.rate_shift) {
+            // Later than any clock tells.
+            return u64::MAX - now_ns;
+        }
+        let at_ns = (target << self.rate_shift).div_ceil(u128::from(self.rate));
+        u64::try_from(at_ns).unwrap_or(u64::MAX).saturating_sub(now_ns)
+    }
+
+    /// A cost in ticks; what is more than any bucket holds saturates.
+    #[inline]
+    fn ticks(&self, cost: u64) -> u64 {
+        cost.min(TICKS_MAX >> self.shift) << self.shift
+    }
+
+    /// What is said where nothing is taken.
+    fn denied(&self, state: u64, position: u64, quota: &Quota, cost: u64, now_ns: u64) -> Outcome {
+        let full_at = state.max(position);
+        let answer = if cost > quota.burst().get() {
+            Answer::Never
+        } else {
+            let enough_at = full_at.saturating_add(self.ticks(cost)) - self.capacity;
+            Answer::Later { retry_after_ns: self.wait_ns(enough_at, position, now_ns) }
+        };
+        let remaining = self.capacity.saturating_sub(full_at - position) >> self.shift;
+        Outcome::new(answer, remaining, self.wait_ns(full_at, position, now_ns))
     }
 }
 
-fn ticks(now_ns: u64) -> u64 {
-    now_ns.saturating_mul(TICKS)
-}
-
-/// Rounded up: a promise of when to come back is never early.
-fn nanoseconds(ticks: u64) -> u64 {
-    ticks.div_ceil(TICKS)
-}
-
-/// Ticks of a nanosecond.
-const TICKS: u64 = 16;
+/// Latest instant the arithmetic tells apart.
+const NOW_MAX_NS: u64 = 1 << 60;
+/// Highest position, and highest capacity; their sum, and a cost on top, fits a word.
+const TICKS_MAX: u64 = 1 << 62;
 
 #[cfg(test)]
 mod tests {
-    use super::super::quota::tests::{quota, start};
-    use super::super::{Algorithm, rescale};
-    use super::*;
     use proptest::prelude::*;
+
+    use super::super::quota::tests;
+    use super::*;
+    use crate::limit::Algorithm;
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn hundred_a_minute() -> Quota {
-        quota(Algorithm::TokenBucket, 100, 60 * SECOND, 20)
+    fn quota(limit: u64, period_ns: u64, burst: u64) -> Quota {
+        tests::quota(Algorithm::TokenBucket, limit, period_ns, burst)
     }
 
-    /// Takes one unit `count` times; how many were admitted and what is left.
-    fn volley(state: &mut State, quota: &Quota, count: u32, now_ns: u64) -> (u32, u64) {
-        let mut admitted = 0;
-        let mut remaining = 0;
-        for _ in 0..count {
-            let (next, outcome) = take(*state, quota, 1, now_ns);
-            *state = next;
-            admitted += u32::from(outcome.is_admitted());
-            remaining = outcome.remaining;
-        }
-        (admitted, remaining)
+    fn peek(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> Outcome {
+        take(state, quota, cost, now_ns).1
     }
 
     #[test]
-    fn the_worked_example_holds_to_the_token() {
-        let quota = hundred_a_minute();
-        let mut state = State::FRESH;
-        assert_eq!(volley(&mut state, &quota, 15, start()), (15, 5));
-        let later = start() + 6 * SECOND;
-        assert_eq!(take(state, &quota, 0, later).1.remaining, 15);
-        assert_eq!(volley(&mut state, &quota, 12, later), (12, 3));
-        // 2/s against 1.67/s: three left over and a third of a unit lost each second.
-        let empty = (1..).find(|&half| volley(&mut state, &quota, 1, later + half * SECOND / 2).0 == 0);
-        let seconds = empty.expect("it empties") as f64 / 2.0;
-        assert!((8.0..=10.5).contains(&seconds), "{seconds}");
+    fn a_hundred_a_minute_with_burst_20() {
+        let (quota, start) = (quota(100, 60 * SECOND, 20), 3_600 * SECOND + 12_345_677);
+        let mut state = 0;
+        let mut spend = |units: u64, now_ns: u64| {
+            let mut left = None;
+            for _ in 0..units {
+                let (next, outcome) = take(state, &quota, 1, now_ns);
+                assert!(outcome.is_admitted());
+                (state, left) = (next, Some(outcome.remaining));
+            }
+            (left, peek(state, &quota, 0, now_ns).remaining)
+        };
+        assert_eq!(spend(15, start).0, Some(5));
+        assert_eq!(spend(0, start + 6 * SECOND).1, 15);
+        assert_eq!(spend(12, start + 6 * SECOND).0, Some(3));
+        // 2 a second against 1.67 a second lose a third of a unit a second: 3 units last 9 seconds.
+        let from = start + 6 * SECOND;
+        let first_denied = (1..100).find(|n| {
+            let (next, outcome) = take(state, &quota, 1, from + n * SECOND / 2);
+            state = next;
+            !outcome.is_admitted()
+        });
+        assert_eq!(first_denied, Some(19));
     }
 
     #[test]
-    fn a_cost_over_the_burst_is_never_admitted() {
-        let quota = hundred_a_minute();
-        let (state, outcome) = take(State::FRESH, &quota, 21, start());
-        assert_eq!((state, outcome.answer), (State::FRESH, Answer::Never));
-        assert_eq!(take(State::FRESH, &quota, u64::MAX, start()).1.answer, Answer::Never);
+    fn more_than_the_burst_is_never_admitted() {
+        let quota = quota(100, SECOND, 20);
+        assert_eq!(take(0, &quota, 21, SECOND).1.answer(), Answer::Never);
+        assert_eq!(take(0, &quota, u64::MAX, SECOND).1.answer(), Answer::Never);
+        assert!(take(0, &quota, 20, SECOND).1.is_admitted());
     }
 
     #[test]
-    fn a_changed_limit_keeps_the_share_that_is_used() {
-        let old = hundred_a_minute();
-        let new = quota(Algorithm::TokenBucket, 1_000, 60 * SECOND, 200);
-        let mut state = State::FRESH;
-        volley(&mut state, &old, 15, start());
-        let carried = rescale(state, &old, &new, start());
-        assert_eq!(take(carried, &new, 0, start()).1.remaining, 50);
-        volley(&mut state, &old, 5, start());
-        assert_eq!(take(rescale(state, &old, &new, start()), &new, 0, start()).1.remaining, 0);
-        assert_eq!(rescale(state, &old, &new, start() + 3_600 * SECOND), State::FRESH);
+    fn a_denied_cost_that_counts_empties_and_makes_no_debt() {
+        let quota = quota(1, SECOND, 5);
+        let now = 10 * SECOND;
+        let (state, _) = take(0, &quota, 3, now);
+        let counted = count_denied(state, &quota, 4, now);
+        assert_eq!(peek(counted, &quota, 1, now).answer(), Answer::Later { retry_after_ns: SECOND });
+        assert_eq!(count_denied(counted, &quota, 4, now), counted);
+    }
+
+    fn any_quota() -> impl Strategy<Value = Quota> {
+        let magnitude = |bits: u32| (0..bits).prop_flat_map(|bit| (1u64 << bit)..=(2 << bit) - 1);
+        (magnitude(40), magnitude(57), magnitude(40)).prop_map(|(l, p, b)| quota(l, p, b))
     }
 
     proptest! {
-        /// Against an exact bucket in rational arithmetic: never one unit more, and never more than one less.
+        /// Beside a bucket of exact fractions: never more than two ticks apart, never a tick that adds up.
         #[test]
-        fn it_admits_what_an_exact_bucket_admits(
-            limit in 1u64..2_000,
-            period_ms in 1u64..100_000,
-            burst in 1u64..50,
-            steps in prop::collection::vec((0u64..2_000_000_000, 1u64..4), 1..200),
+        fn no_more_than_burst_and_refill_in_any_interval(
+            quota in any_quota(),
+            steps in prop::collection::vec((0u64..1 << 50, 1u64..50), 1..60),
         ) {
-            let quota = quota(Algorithm::TokenBucket, limit, period_ms * 1_000_000, burst);
-            let mut state = State::FRESH;
-            let mut now = start();
-            // Units times the period, so that refill is an integer: limit a nanosecond.
-            let period = u128::from(quota.period_ns.get());
-            let mut level = u128::from(burst) * period;
-            for (step, cost) in steps {
-                now += step;
-                level = (level + u128::from(step) * u128::from(limit)).min(u128::from(burst) * period);
+            let (limit, period) = (i128::from(quota.limit().get()), i128::from(quota.period_ns().get()));
+            let ticks = 2 * ((period >> quota.axis().shift) + 1);
+            let (mut state, mut now) = (0, 0u64);
+            // Exact: units times the period, so that a nanosecond refills `limit`.
+            let full = i128::from(quota.burst().get()) * period;
+            let mut exact = full;
+            for (wait, cost) in steps {
+                let wait = wait % (quota.period_ns().get() / quota.limit().get() + 2).saturating_mul(3);
+                now += wait;
+                exact = full.min(exact + i128::from(wait) * limit);
                 let (next, outcome) = take(state, &quota, cost, now);
-                let exact = level >= u128::from(cost) * period;
-                if outcome.is_admitted() {
-                    prop_assert!(exact, "admitted what the exact bucket refuses");
-                    level -= u128::from(cost) * period;
-                } else if exact {
-                    // The interval's rounding: the exact bucket may be ahead by less than a tick a unit.
-                    prop_assert!(outcome.retry_after_ns().is_none_or(|wait| wait <= 16), "{outcome:?}");
-                    return Ok(());
-                }
                 state = next;
+                let price = i128::from(cost) * period;
+                if outcome.is_admitted() {
+                    prop_assert!(exact + ticks >= price, "more than two ticks in the caller's favour");
+                    exact -= price;
+                } else if price <= full {
+                    prop_assert!(exact < price + ticks, "refused although two ticks more than needed was there");
+                }
             }
         }
 
         #[test]
-        fn denied_until_retry_after_and_admitted_exactly_at_it(
-            limit in 1u64..100_000, period_s in 1u64..100_000, burst in 1u64..100, cost in 1u64..10, used in 1u64..100,
+        fn denied_until_retry_after_and_admitted_at_it(
+            quota in any_quota(), cost in 1u64..1 << 41, now in 1u64..1 << 55, used in 0.0f64..=1.0,
+            early in 1u64..1 << 40,
         ) {
-            let quota = quota(Algorithm::TokenBucket, limit, period_s * SECOND, burst);
-            let state = charge(State::FRESH, &quota, used, start());
-            let (same, outcome) = take(state, &quota, cost, start());
-            if let Answer::Later(wait) = outcome.answer {
-                prop_assert_eq!(same, state);
-                prop_assert!(wait > 0);
-                prop_assert!(!take(state, &quota, cost, start() + wait - 1).1.is_admitted());
-                prop_assert!(take(state, &quota, cost, start() + wait).1.is_admitted());
+            let spent = ((quota.burst().get() as f64 * used) as u64).min(quota.burst().get());
+            let (state, _) = take(0, &quota, spent, now);
+            let (unchanged, outcome) = take(state, &quota, cost, now);
+            match outcome.answer() {
+                Answer::Admitted => {}
+                Answer::Never => prop_assert!(cost > quota.burst().get()),
+                Answer::Later { retry_after_ns } => {
+                    prop_assert_eq!(unchanged, state);
+                    let at = now + retry_after_ns;
+                    if at <= NOW_MAX_NS && quota.axis().position(at) < TICKS_MAX {
+                        prop_assert!(take(state, &quota, cost, at).1.is_admitted());
+                        prop_assert!(!take(state, &quota, cost, at - 1).1.is_admitted());
+                        let before = at - early.min(retry_after_ns);
+                        prop_assert!(!take(state, &quota, cost, before).1.is_admitted());
+                    }
+                }
             }
         }
 
         #[test]
-        fn what_is_given_back_is_there_again(burst in 2u64..100, used in 1u64..50, cost in 1u64..50) {
-            let quota = quota(Algorithm::TokenBucket, 10, SECOND, burst);
-            let before = charge(State::FRESH, &quota, used.min(burst), start());
-            let (after, outcome) = take(before, &quota, cost, start());
-            if outcome.is_admitted() {
-                prop_assert_eq!(give_back(after, &quota, cost), before);
-            }
+        fn giving_back_is_as_if_never_taken(
+            quota in any_quota(), first in 1u64..1000, second in 1u64..1000, now in 1u64..1 << 55,
+            later in 0u64..1 << 40,
+        ) {
+            let (before, _) = take(0, &quota, first, now);
+            let (taken, outcome) = take(before, &quota, second, now);
+            let back = if outcome.is_admitted() { give_back(taken, &quota, second) } else { taken };
+            let at = now + later;
+            prop_assert_eq!(peek(back, &quota, 1, at), peek(before, &quota, 1, at));
         }
 
         #[test]
-        fn time_that_goes_back_gives_nothing(word in any::<u64>(), cost in any::<u64>(), now in any::<u64>()) {
-            let quota = hundred_a_minute();
-            let (state, outcome) = take(State { word, past: 0 }, &quota, cost, now);
-            prop_assert!(state.word >= word || outcome.is_admitted());
-            let (_, earlier) = take(State { word, past: 0 }, &quota, cost, now / 2);
-            prop_assert!(earlier.remaining <= outcome.remaining || outcome.is_admitted());
+        fn time_going_backwards_gives_nothing(
+            quota in any_quota(), costs in prop::collection::vec(1u64..1000, 1..10), now in 1u64..u64::MAX,
+            back in 0u64..u64::MAX,
+        ) {
+            let state = costs.iter().fold(0, |state, cost| take(state, &quota, *cost, now).0);
+            let left = |now_ns| peek(state, &quota, 0, now_ns).remaining;
+            prop_assert!(left(now.saturating_sub(back)) <= left(now));
         }
     }
 }

@@ -1,30 +1,56 @@
-//! The limiter as a request meets it: several charges, all or nothing.
+//! All charges of one request, decided together: all are taken, or none.
 //!
-//! Charges are taken in the order of the policies; the first refusal gives back what the others took, so a refused
-//! request costs nothing anywhere. Least-left-first would save a few give-backs and cost a look at every key of every
-//! request; give-backs are as cheap as takes, so the order is kept. On one node the local tier is the whole limiter.
+//! Charges are taken in the order given, not least left first: to know what is left costs a look at every key,
+//! and giving back is exact and takes nanoseconds. Between a take and its return another thread may find the units
+//! missing and be refused; it never finds too many.
+//!
+//! It knows nothing of policies' names, of headers, or of statuses.
 
 use smallvec::SmallVec;
 
 use crate::limit::{Charge, Outcome, Quota};
-use crate::local::Table;
+use crate::local::{Place, Table, Taken};
 
-/// Decides requests.
+/// The limiter. On one node the local tier is the whole of it.
 #[derive(Debug)]
 pub struct Limiter {
     table: Table,
 }
 
 /// What was decided of one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it may pass.
-    pub admitted: bool,
-    /// The answer to each charge, in their order. After a refusal the others say what they would have.
+    /// What each charge's window said, in the order of the charges. Where the request was refused, `remaining` is
+    /// what is left without it.
     pub outcomes: SmallVec<[Outcome; 4]>,
-    /// The charge that says most to a client: of an admitted request the one with the least left, of a refused one
-    /// that with the longest wait. Never a shadow's; `None` where there are only those.
+    /// Index of the charge the client is told of: the one with the least left or, when refused, the one to wait for
+    /// longest. Never a shadow's; `None` where there are only those.
     pub binding: Option<usize>,
+    is_refused: bool,
+}
+
+impl Decision {
+    /// Whether the request may pass.
+    #[inline]
+    pub fn is_admitted(&self) -> bool {
+        !self.is_refused
+    }
+
+    /// Nanoseconds until every violated window admits: 0 when admitted, `None` when one never does.
+    pub fn retry_after_ns(&self) -> Option<u64> {
+        if self.is_admitted() {
+            return Some(0);
+        }
+        self.binding.and_then(|index| self.outcomes[index].retry_after_ns())
+    }
+
+    /// The charges that refused, of those that were decided, with what each said; shadows are not among them.
+    pub fn violated<'c>(&'c self, charges: &'c [Charge]) -> impl Iterator<Item = (&'c Charge, &'c Outcome)> {
+        charges
+            .iter()
+            .zip(&self.outcomes)
+            .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted())
+    }
 }
 
 impl Limiter {
@@ -38,151 +64,250 @@ impl Limiter {
         &self.table
     }
 
-    /// Makes quotas known, once a configuration; see [`Table::declare`].
+    /// Names the quotas of a configuration; see [`Table::declare`].
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         self.table.declare(quotas);
     }
 
-    /// Decides all charges together, and charges all or none.
+    /// Decides a request. Refused, it costs nothing anywhere but on charges that count when denied.
+    #[inline]
     pub fn decide(&self, charges: &[Charge], now_ns: u64) -> Decision {
-        let mut outcomes: SmallVec<[Outcome; 4]> = SmallVec::new();
-        for charge in charges {
-            let outcome = self.table.take(charge, now_ns);
-            outcomes.push(outcome);
-            if !outcome.is_admitted() && !charge.shadow {
-                return self.refuse(charges, outcomes, now_ns);
-            }
+        let mut decision = Decision::default();
+        // One charge is the usual request, and has nothing to be weighed against.
+        let [charge] = charges else {
+            self.decide_all(charges, now_ns, &mut decision);
+            return decision;
+        };
+        let outcome = self.table.take(charge, now_ns).outcome;
+        if !charge.shadow {
+            decision.binding = Some(0);
+            decision.is_refused = !outcome.is_admitted();
         }
-        // A shadow that was over has charged nothing, unless it is to count that too.
-        for (charge, _) in
-            charges.iter().zip(&outcomes).filter(|(charge, outcome)| counts_denied(charge, outcome))
-        {
-            self.table.charge(charge, now_ns);
-        }
-        decision(charges, outcomes)
+        decision.outcomes.push(outcome);
+        decision
     }
 
-    /// What [`Limiter::decide`] would say; spends nothing.
+    /// What `decide` would say, with nothing spent.
     pub fn peek(&self, charges: &[Charge], now_ns: u64) -> Decision {
-        decision(charges, charges.iter().map(|charge| self.table.peek(charge, now_ns)).collect())
+        let mut decision = Decision::default();
+        decision.outcomes.extend(charges.iter().map(|charge| self.table.peek(charge, now_ns)));
+        let is_refused = decision.violated(charges).next().is_some();
+        decision.is_refused = is_refused;
+        if is_refused {
+            self.say_without(charges, &mut decision.outcomes, now_ns);
+        }
+        decision.bind(charges);
+        decision
     }
 
-    /// The last of `outcomes` is the refusal: the others give back, the rest are asked without spending.
-    fn refuse(&self, charges: &[Charge], mut outcomes: SmallVec<[Outcome; 4]>, now_ns: u64) -> Decision {
-        let refused = outcomes.len() - 1;
-        for (charge, outcome) in charges[..refused].iter().zip(&mut outcomes) {
-            // What counts denied requests keeps its charge; so does a shadow, which stands for a request let pass.
-            if outcome.is_admitted() && !charge.count_denied {
-                self.table.give_back(charge, now_ns);
-                outcome.remaining += charge.cost;
+    /// Decides any number of charges, filling the decision where it lies.
+    fn decide_all(&self, charges: &[Charge], now_ns: u64, decision: &mut Decision) {
+        let mut taken: SmallVec<[Option<Place>; 8]> = SmallVec::new();
+        for charge in charges {
+            if decision.is_refused && !charge.count_denied {
+                decision.outcomes.push(self.table.peek(charge, now_ns));
+                continue;
+            }
+            let Taken { outcome, place } = self.table.take(charge, now_ns);
+            decision.is_refused |= !outcome.is_admitted() && !charge.shadow;
+            taken.resize(decision.outcomes.len(), None);
+            taken.push(outcome.is_admitted().then_some(place));
+            decision.outcomes.push(outcome);
+        }
+        if decision.is_refused {
+            self.give_back(charges, &taken, now_ns);
+            self.say_without(charges, &mut decision.outcomes, now_ns);
+        }
+        decision.bind(charges);
+    }
+
+    /// Returns what a refused request had taken.
+    fn give_back(&self, charges: &[Charge], taken: &[Option<Place>], now_ns: u64) {
+        for (charge, place) in charges.iter().zip(taken) {
+            if let Some(place) = place.filter(|_| !charge.count_denied) {
+                self.table.give_back(charge, place, now_ns);
             }
         }
-        for charge in &charges[outcomes.len()..] {
-            outcomes.push(self.table.peek(charge, now_ns));
+    }
+
+    /// Says what is left without a refused request. An answer stays what it was.
+    fn say_without(&self, charges: &[Charge], outcomes: &mut [Outcome], now_ns: u64) {
+        for (charge, outcome) in charges.iter().zip(outcomes) {
+            let left = self.table.peek(&Charge { cost: 0, ..*charge }, now_ns);
+            *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
         }
-        for (index, charge) in charges.iter().enumerate() {
-            if charge.count_denied && (index >= refused || !outcomes[index].is_admitted()) {
-                self.table.charge(charge, now_ns);
-            }
-        }
-        decision(charges, outcomes)
     }
 }
 
-fn counts_denied(charge: &Charge, outcome: &Outcome) -> bool {
-    charge.count_denied && !outcome.is_admitted()
-}
-
-fn decision(charges: &[Charge], outcomes: SmallVec<[Outcome; 4]>) -> Decision {
-    let shown = || charges.iter().zip(&outcomes).enumerate().filter(|(_, (charge, _))| !charge.shadow);
-    let admitted = shown().all(|(_, (_, outcome))| outcome.is_admitted());
-    let binding = match admitted {
-        true => shown().min_by_key(|(_, (_, outcome))| outcome.remaining),
-        // No wait at all is the longest: it never ends.
-        false => shown().max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX)),
-    };
-    Decision { admitted, binding: binding.map(|(index, _)| index), outcomes }
+impl Decision {
+    /// Finds the charge a client is told of.
+    fn bind(&mut self, charges: &[Charge]) {
+        let enforced =
+            charges.iter().zip(&self.outcomes).enumerate().filter(|(_, (charge, _))| !charge.shadow);
+        let bound = if self.is_refused {
+            // No wait at all is the longest: it never ends.
+            enforced.max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX))
+        } else {
+            // Of two with as little left, the one that takes longer to be whole again.
+            enforced.min_by_key(|(_, (_, outcome))| (outcome.remaining, u64::MAX - outcome.reset_ns))
+        };
+        self.binding = bound.map(|(index, _)| index);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+    use std::thread;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::limit::{Algorithm, Answer};
-    use std::num::NonZeroU64;
 
-    const NOW: u64 = 3_600_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 3_600 * SECOND;
 
-    fn charge(key: u128, limit: u64) -> Charge {
-        let limit = NonZeroU64::new(limit).expect("a positive number");
-        let period_ns = NonZeroU64::new(60_000_000_000).expect("a positive number");
-        let quota = Quota { algorithm: Algorithm::TokenBucket, limit, period_ns, burst: limit };
-        Charge { key, quota, cost: 1, policy: key as u16, window: 0, shadow: false, count_denied: false }
+    fn charge(key: u64, limit: u64) -> Charge {
+        let limit = NonZeroU64::new(limit).expect("tests give no zero");
+        let period_ns = NonZeroU64::new(SECOND).expect("not zero");
+        let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
+        let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40);
+        Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false }
+    }
+
+    /// Indices of the charges that were refused, shadows among them.
+    fn over(decision: &Decision) -> Vec<usize> {
+        (0..decision.outcomes.len()).filter(|index| !decision.outcomes[*index].is_admitted()).collect()
     }
 
     fn limiter() -> Limiter {
-        Limiter::new(Table::with_memory(1 << 20))
+        Limiter::new(Table::with_memory(1 << 16))
     }
 
-    fn remaining(limiter: &Limiter, charge: &Charge) -> u64 {
-        limiter.table.take(&Charge { cost: 0, ..*charge }, NOW).remaining
-    }
-
-    #[test]
-    fn a_refusal_gives_back_what_the_others_took() {
-        let limiter = limiter();
-        let (wide, narrow, last) = (charge(1, 10), charge(2, 1), charge(3, 10));
-        let all = [wide, narrow, last];
-        assert!(limiter.decide(&all, NOW).admitted);
-        for _ in 0..5 {
-            let refused = limiter.decide(&all, NOW);
-            assert!(!refused.admitted);
-            assert_eq!(refused.binding, Some(1));
-            assert_eq!(refused.outcomes.len(), 3);
-        }
-        assert_eq!((remaining(&limiter, &wide), remaining(&limiter, &last)), (9, 9));
+    fn left(limiter: &Limiter, charges: &[Charge]) -> Vec<u64> {
+        charges
+            .iter()
+            .map(|charge| limiter.table.peek(&Charge { cost: 0, ..*charge }, NOW).remaining)
+            .collect()
     }
 
     #[test]
-    fn every_violated_charge_is_reported() {
-        let limiter = limiter();
-        let all = [charge(1, 1), charge(2, 5), charge(3, 1)];
-        limiter.decide(&all, NOW);
-        let refused = limiter.decide(&all, NOW);
-        let over: Vec<bool> = refused.outcomes.iter().map(|outcome| !outcome.is_admitted()).collect();
-        assert_eq!(over, [true, false, true]);
+    fn nothing_to_charge_is_admitted() {
+        let decision = limiter().decide(&[], NOW);
+        assert!(decision.is_admitted());
+        assert_eq!((decision.binding, decision.retry_after_ns()), (None, Some(0)));
     }
 
     #[test]
-    fn a_shadow_counts_and_never_refuses() {
+    fn a_refused_request_costs_nothing_anywhere() {
         let limiter = limiter();
-        let shadow = Charge { shadow: true, ..charge(1, 2) };
-        let live = charge(2, 10);
-        let said: Vec<Decision> = (0..4).map(|_| limiter.decide(&[shadow, live], NOW)).collect();
-        assert!(said.iter().all(|decision| decision.admitted && decision.binding == Some(1)));
-        let shadows: Vec<bool> = said.iter().map(|decision| decision.outcomes[0].is_admitted()).collect();
-        assert_eq!(shadows, [true, true, false, false]);
+        let charges = [charge(1, 5), charge(2, 2), charge(3, 9)];
+        assert!(limiter.decide(&charges, NOW).is_admitted());
+        assert!(limiter.decide(&charges, NOW).is_admitted());
+        let refused = limiter.decide(&charges, NOW);
+        assert_eq!(over(&refused), [1]);
+        assert_eq!(refused.outcomes.iter().map(|outcome| outcome.remaining).collect::<Vec<_>>(), [3, 0, 7]);
+        assert_eq!(left(&limiter, &charges), [3, 0, 7]);
+    }
+
+    #[test]
+    fn every_violated_window_is_named_and_the_longest_wait_binds() {
+        let limiter = limiter();
+        let (slow, fast) = (charge(1, 1), charge(2, 10));
+        let dear = Charge { cost: 10, ..fast };
+        assert!(limiter.decide(&[slow, dear], NOW).is_admitted());
+        let refused = limiter.decide(&[fast, slow], NOW);
+        assert_eq!(over(&refused), [0, 1]);
+        assert_eq!((refused.binding, refused.retry_after_ns()), (Some(1), Some(SECOND)));
+        let never = limiter.decide(&[slow, Charge { cost: 11, ..fast }], NOW);
+        assert_eq!((never.binding, never.retry_after_ns()), (Some(1), None));
+    }
+
+    #[test]
+    fn the_least_left_binds_an_admitted_request() {
+        let limiter = limiter();
+        let shadow = Charge { shadow: true, ..charge(3, 2) };
+        let decision = limiter.decide(&[charge(1, 9), charge(2, 4), shadow], NOW);
+        assert_eq!(decision.binding, Some(1));
         assert_eq!(limiter.decide(&[shadow], NOW).binding, None);
     }
 
     #[test]
-    fn the_binding_charge_has_the_least_left_or_the_longest_wait() {
+    fn a_shadow_charge_counts_and_never_refuses() {
         let limiter = limiter();
-        let all = [charge(1, 10), charge(2, 3), charge(3, 7)];
-        assert_eq!(limiter.decide(&all, NOW).binding, Some(1));
-        let never = Charge { cost: 11, ..charge(4, 10) };
-        let refused = limiter.decide(&[never, charge(2, 3)], NOW);
-        assert_eq!((refused.binding, refused.outcomes[0].answer), (Some(0), Answer::Never));
+        let charges = [Charge { shadow: true, ..charge(1, 1) }, charge(2, 3)];
+        assert_eq!(over(&limiter.decide(&charges, NOW)), [] as [usize; 0]);
+        let second = limiter.decide(&charges, NOW);
+        assert!(second.is_admitted());
+        assert_eq!((over(&second), second.violated(&charges).count()), (vec![0], 0));
+        assert_eq!(left(&limiter, &charges), [0, 1]);
+        assert!(limiter.decide(&charges, NOW).is_admitted());
+        // The enforced one refuses, so the shadow one is not charged either.
+        let other = [Charge { shadow: true, ..charge(3, 5) }, charge(2, 3)];
+        assert!(!limiter.decide(&other, NOW).is_admitted());
+        assert_eq!(left(&limiter, &other), [5, 0]);
     }
 
     #[test]
-    fn denied_requests_count_where_they_are_to() {
+    fn a_charge_that_counts_when_denied_is_not_given_back() {
         let limiter = limiter();
-        let counted = Charge { count_denied: true, ..charge(1, 10) };
-        let narrow = charge(2, 1);
-        for _ in 0..4 {
-            limiter.decide(&[counted, narrow], NOW);
+        let counted = Charge { count_denied: true, ..charge(1, 5) };
+        let last = Charge { count_denied: true, ..charge(3, 5) };
+        let spent = charge(2, 1);
+        assert!(limiter.decide(&[spent], NOW).is_admitted());
+        assert!(!limiter.decide(&[counted, spent, last], NOW).is_admitted());
+        assert_eq!(left(&limiter, &[counted, last]), [4, 4]);
+    }
+
+    #[test]
+    fn peek_says_what_decide_would_and_spends_nothing() {
+        let limiter = limiter();
+        let charges = [charge(1, 1), charge(2, 2)];
+        assert!(limiter.peek(&charges, NOW).is_admitted());
+        assert!(limiter.decide(&charges, NOW).is_admitted());
+        let peeked = limiter.peek(&charges, NOW);
+        assert_eq!(peeked, limiter.decide(&charges, NOW));
+        assert_eq!(peeked.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
+    }
+
+    #[test]
+    fn threads_over_several_keys_admit_the_smallest_limit_at_most() {
+        let limiter = limiter();
+        let charges = [charge(1, 3_000), charge(2, 2_000), charge(3, 2_500)];
+        let spend = || (0..2_000).filter(|_| limiter.decide(&charges, NOW).is_admitted()).count();
+        let admitted: usize = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(spend)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
+        });
+        assert_eq!(admitted, 2_000);
+        assert_eq!(left(&limiter, &charges), [1_000, 0, 500]);
+    }
+
+    proptest! {
+        /// Beside plain counters that admit all or nothing, at one instant.
+        #[test]
+        fn equal_to_counters_that_take_all_or_nothing(
+            requests in prop::collection::vec(prop::collection::vec((0usize..6, 1u64..4), 1..6), 1..60),
+        ) {
+            let limiter = limiter();
+            let limit = |key: usize| key as u64 * 3 + 4;
+            let mut spent = [0u64; 6];
+            for request in requests {
+                let charges: Vec<Charge> = request
+                    .iter()
+                    .map(|(key, cost)| Charge { cost: *cost, ..charge(*key as u64, limit(*key)) })
+                    .collect();
+                let mut wanted = spent;
+                request.iter().for_each(|(key, cost)| wanted[*key] += cost);
+                let fits = (0..6).all(|key| wanted[key] <= limit(key));
+                prop_assert_eq!(limiter.decide(&charges, NOW).is_admitted(), fits);
+                spent = if fits { wanted } else { spent };
+                for (key, spent) in spent.iter().enumerate() {
+                    let remaining = left(&limiter, &[charge(key as u64, limit(key))])[0];
+                    prop_assert_eq!(remaining, limit(key) - spent);
+                }
+            }
         }
-        assert_eq!(remaining(&limiter, &counted), 6);
-        assert_eq!(remaining(&limiter, &narrow), 0);
     }
 }

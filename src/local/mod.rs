@@ -1,234 +1,208 @@
-//! The local tier: a bounded table of key states in memory, shared by all workers.
+//! The local tier: the state of every key this node has seen lately, in memory fixed by the configuration, shared
+//! by all worker threads.
 //!
-//! Memory is fixed when the table is made; the kernel backs it page by page as keys come. A key is found by linear
-//! probing over at most [`WINDOW`] slots of 32 bytes, two to a cache line. Slots are never emptied, only taken over:
-//! by a new key from one whose bucket is full again, which loses nothing. Where a new key finds no such slot, it is
-//! decided on a bucket that all such keys of its quota share: it never gets a fresh one of its own.
+//! Memory is fixed when the table is made; the kernel backs it page by page as keys come. A key has a slot of 32 bytes and is decided under that slot's lock bit: one compare-exchange, the arithmetic,
+//! one store. A full table gives up keys that are whole again, by which nothing is lost. Where there is none, a new
+//! key is decided on the overflow bucket of its quota, which all such keys share; it never gets a fresh one of its
+//! own. A state knows the quota it was written under and is rescaled when it meets another.
 //!
-//! It knows nothing of policies, requests or other nodes.
+//! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
-mod slot;
+mod quotas;
+mod slots;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::limit::{self, Charge, Outcome, Quota, State};
-use slot::{Key, Seen, Slot, Words};
+use crate::limit::{Charge, Outcome, Quota, State};
+use quotas::Quotas;
+use slots::{Entry, Locked, Slots};
 
-/// A bounded table of key states.
+/// The table.
 #[derive(Debug)]
 pub struct Table {
-    slots: Box<[Words]>,
-    /// Every slot in which a window may begin; the last window ends with the table.
-    homes: u64,
-    /// Quotas by fingerprint, each with the bucket its overflowing keys share.
-    quotas: RwLock<HashMap<u32, Arc<Declared>>>,
-    /// Taken to bring a new key in, never to decide on one that is there. A key always takes the same.
-    stripes: Box<[Mutex<()>]>,
+    slots: Slots,
+    quotas: Quotas,
     used: AtomicU64,
     evictions: AtomicU64,
-    overflow_decisions: AtomicU64,
+    overflows: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Declared {
-    quota: Quota,
-    overflow: Words,
+/// What `Table::take` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// What the window said.
+    pub outcome: Outcome,
+    /// Where it was said; `give_back` wants it.
+    pub place: Place,
 }
 
-/// How full a table is.
+/// Where a key was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In its own slot.
+    Slot,
+    /// On the bucket shared by the keys of its quota that have none.
+    Overflow,
+}
+
+/// Figures of the table since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Keys it has room for.
     pub slots: u64,
-    /// Slots a key has ever come to.
+    /// Slots that hold a key, whole ones included.
     pub used: u64,
-    /// Keys forgotten for another, their bucket being full.
+    /// Keys given up for others; every one was whole.
     pub evictions: u64,
-    /// Decisions on a shared bucket, for want of a slot.
+    /// Decisions on an overflow bucket.
     pub overflow_decisions: u64,
 }
 
 impl Table {
-    /// A table of about `bytes`, at least a window of slots.
+    /// A table in that many bytes (at least about 2 KiB): one key for every 32. Ten million keys fit 640 MB with
+    /// half of it to spare; nearer to full, more keys share overflow buckets.
     pub fn with_memory(bytes: usize) -> Table {
-        let count = (bytes / size_of::<Words>()).max(2 * WINDOW);
         Table {
-            slots: bytemuck::allocation::zeroed_slice_box(count),
-            homes: (count - WINDOW) as u64,
-            quotas: RwLock::default(),
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            slots: Slots::with_memory(bytes),
+            quotas: Quotas::default(),
             used: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
-            overflow_decisions: AtomicU64::new(0),
+            overflows: AtomicU64::new(0),
         }
     }
 
-    /// Makes quotas known, once a configuration: so that a key's state can be carried over when its limit changes.
+    /// Names the quotas of a configuration before charges with them arrive: at start and at every reload. The state
+    /// of a quota that is not known counts as spent when its key meets another, and its slot is given up first.
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
-        let mut known = self.quotas.write().unwrap_or_else(PoisonError::into_inner);
-        for quota in quotas {
-            known.entry(quota.fingerprint()).or_insert_with(|| {
-                let overflow = Words::default();
-                Slot(&overflow).claim_empty(Key::OVERFLOW, quota.fingerprint());
-                Arc::new(Declared { quota, overflow })
-            });
+        self.quotas.declare(quotas);
+    }
+
+    /// Takes the cost where it fits. A denied one changes nothing, unless the charge is counted when denied.
+    #[inline]
+    pub fn take(&self, charge: &Charge, now_ns: u64) -> Taken {
+        let fingerprint = charge.quota.fingerprint();
+        let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
+        match found {
+            Some(slot) => {
+                let outcome = self.take_in(slot, charge, fingerprint, now_ns);
+                Taken { outcome, place: Place::Slot }
+            }
+            None => self.take_in_overflow(charge, fingerprint, now_ns),
         }
     }
 
-    /// Decides one charge, and charges it where it fits.
-    pub fn take(&self, charge: &Charge, now_ns: u64) -> Outcome {
-        let mut said = None;
-        self.update(charge, now_ns, |state| {
-            let (after, outcome) = limit::take(state, &charge.quota, charge.cost, now_ns);
-            said = Some(outcome);
-            after
-        });
-        said.expect("an update asks for the change at least once")
+    /// Undoes a `take` that admitted: the same charge, the place it named, and the `now_ns` it was given.
+    pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+        let fingerprint = charge.quota.fingerprint();
+        let back = |state: State| state.give_back(&charge.quota, charge.cost, taken_ns);
+        match place {
+            Place::Slot => {
+                // A key no longer there was whole when it left: there is nothing to give back to.
+                if let Some(mut slot) = self.slots.find(charge.key) {
+                    let state = self.state_in(&slot, charge, fingerprint, taken_ns);
+                    slot.set_state(back(state), fingerprint);
+                }
+            }
+            Place::Overflow => {
+                if let Some(state) = self.quotas.overflow().get_mut(&fingerprint) {
+                    *state = back(*state);
+                }
+            }
+        }
     }
 
-    /// Counts a charge whether it fits or not.
-    pub fn charge(&self, charge: &Charge, now_ns: u64) {
-        self.update(charge, now_ns, |state| limit::charge(state, &charge.quota, charge.cost, now_ns));
-    }
-
-    /// Returns what [`Table::take`] took at `taken_ns`.
-    pub fn give_back(&self, charge: &Charge, taken_ns: u64) {
-        self.update(charge, taken_ns, |state| limit::give_back(state, &charge.quota, charge.cost, taken_ns));
-    }
-
-    /// What [`Table::take`] would say; spends nothing and leaves no trace.
+    /// What `take` would say. Nothing is spent and no slot is claimed.
     pub fn peek(&self, charge: &Charge, now_ns: u64) -> Outcome {
-        let key = Key::new(charge.key);
-        let seen = find(self.window(key), key).and_then(|slot| slot.read(key));
-        let state = seen.map_or(State::FRESH, |seen| self.current(seen, charge, now_ns));
-        limit::take(state, &charge.quota, charge.cost, now_ns).1
+        let fingerprint = charge.quota.fingerprint();
+        let state = if let Some(slot) = self.slots.find(charge.key) {
+            self.state_in(&slot, charge, fingerprint, now_ns)
+        } else if self.slots.has_room(charge.key, self.is_whole(charge, now_ns)) {
+            State::default()
+        } else {
+            self.quotas.overflow().get(&fingerprint).copied().unwrap_or_default()
+        };
+        state.take(&charge.quota, charge.cost, now_ns).1
     }
 
-    /// How full it is.
+    /// Its figures.
     pub fn stats(&self) -> Stats {
         Stats {
             slots: self.slots.len() as u64,
             used: self.used.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
-            overflow_decisions: self.overflow_decisions.load(Ordering::Relaxed),
+            overflow_decisions: self.overflows.load(Ordering::Relaxed),
         }
     }
 
-    /// Changes the state of the charge's key: in its slot, in one brought in for it, or else in the shared one.
-    fn update(&self, charge: &Charge, now_ns: u64, mut change: impl FnMut(State) -> State) {
-        let key = Key::new(charge.key);
-        let fingerprint = charge.quota.fingerprint();
-        let mut change = |seen: Seen| change(self.current(seen, charge, now_ns));
-        loop {
-            // A slot found can be taken over before it is changed: then it is looked for again.
-            if let Some(slot) = find(self.window(key), key)
-                && slot.update(key, fingerprint, &mut change)
-            {
-                return;
-            }
-            if !self.bring_in(key, charge, now_ns) {
-                self.overflow_decisions.fetch_add(1, Ordering::Relaxed);
-                let shared = self.declared(&charge.quota);
-                if Slot(&shared.overflow).update(Key::OVERFLOW, fingerprint, &mut change) {
-                    return;
-                }
-            }
+    /// The key's slot, claimed if it has none and one can be had.
+    #[cold]
+    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_>> {
+        let is_whole = self.is_whole(charge, now_ns);
+        let (slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
+            Entry::Found(slot) => return Some(slot),
+            Entry::Unused(slot) => (slot, &self.used),
+            Entry::Replaced(slot) => (slot, &self.evictions),
+            Entry::Full => return None,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// Whether a slot's key can be given up: its state is whole, or its quota has been forgotten.
+    fn is_whole(&self, charge: &Charge, now_ns: u64) -> impl Fn(u32, State) -> bool {
+        let (quota, declared) = (charge.quota, self.quotas.declared());
+        move |of: u32, state: State| {
+            let quota = if of == quota.fingerprint() { Some(&quota) } else { declared.get(&of) };
+            quota.is_none_or(|quota| state.is_full(quota, now_ns))
         }
     }
 
-    /// Makes a slot the key's own, unless none can be had.
-    fn bring_in(&self, key: Key, charge: &Charge, now_ns: u64) -> bool {
-        let window = self.window(key);
-        // Two workers that meet the same new key must not give it two slots.
-        let _alone = self.stripe(key);
-        loop {
-            if find(window, key).is_some() {
-                return true;
-            }
-            let free = window.iter().map(Slot).find(|slot| slot.is_empty());
-            if let Some(slot) = free {
-                if slot.claim_empty(key, charge.quota.fingerprint()) {
-                    self.used.fetch_add(1, Ordering::Relaxed);
-                    return true;
-                }
-                // Another key was faster: look again.
-                continue;
-            }
-            let spent = window.iter().map(Slot).find_map(|slot| {
-                let seen = slot.read_any()?;
-                self.is_spent(seen, charge, now_ns).then_some((slot, seen))
-            });
-            let Some((slot, seen)) = spent else { return false };
-            if slot.take_over(seen, key, charge.quota.fingerprint()) {
-                self.evictions.fetch_add(1, Ordering::Relaxed);
-                return true;
-            }
-        }
+    #[inline(always)]
+    fn take_in(&self, mut slot: Locked<'_>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
+        let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
+        slot.set_state(state, fingerprint);
+        outcome
     }
 
-    /// Whether a slot's bucket is full again, so that its key can be forgotten.
-    fn is_spent(&self, seen: Seen, charge: &Charge, now_ns: u64) -> bool {
-        if seen.fingerprint == charge.quota.fingerprint() {
-            return limit::is_full(seen.state, &charge.quota, now_ns);
-        }
-        let known = self.quotas.read().unwrap_or_else(PoisonError::into_inner);
-        known
-            .get(&seen.fingerprint)
-            .is_none_or(|declared| limit::is_full(seen.state, &declared.quota, now_ns))
+    #[cold]
+    fn take_in_overflow(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Taken {
+        self.overflows.fetch_add(1, Ordering::Relaxed);
+        let mut overflow = self.quotas.overflow();
+        let shared = overflow.entry(fingerprint).or_default();
+        let (state, outcome) = spend(*shared, charge, now_ns);
+        *shared = state;
+        Taken { outcome, place: Place::Overflow }
     }
 
-    /// A slot's state under the charge's quota: carried over where the limit has changed since.
-    fn current(&self, seen: Seen, charge: &Charge, now_ns: u64) -> State {
-        if seen.fingerprint == charge.quota.fingerprint() {
-            return seen.state;
+    /// The slot's state under the charge's quota.
+    #[inline]
+    fn state_in(&self, slot: &Locked<'_>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
+        if slot.fingerprint() == fingerprint {
+            return slot.state();
         }
-        let known = self.quotas.read().unwrap_or_else(PoisonError::into_inner);
-        match known.get(&seen.fingerprint) {
-            Some(before) => limit::rescale(seen.state, &before.quota, &charge.quota, now_ns),
-            None => State::FRESH,
-        }
+        self.rescaled(slot, charge, now_ns)
     }
 
-    fn declared(&self, quota: &Quota) -> Arc<Declared> {
-        let known = self.quotas.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(declared) = known.get(&quota.fingerprint()) {
-            return Arc::clone(declared);
+    #[cold]
+    fn rescaled(&self, slot: &Locked<'_>, charge: &Charge, now_ns: u64) -> State {
+        match self.quotas.declared().get(&slot.fingerprint()) {
+            Some(old) => slot.state().rescale(old, &charge.quota, now_ns),
+            // Whose past cannot be read is not trusted with a fresh burst.
+            None => State::spent(&charge.quota, now_ns),
         }
-        drop(known);
-        self.declare([*quota]);
-        self.declared(quota)
-    }
-
-    fn window(&self, key: Key) -> &[Words] {
-        // The key's upper half spread over the homes: a multiplication instead of a division (Lemire 2019).
-        let home = ((u128::from(key.high) * u128::from(self.homes)) >> 64) as usize;
-        &self.slots[home..home + WINDOW]
-    }
-
-    fn stripe(&self, key: Key) -> MutexGuard<'_, ()> {
-        let stripe = &self.stripes[key.low as usize % STRIPES];
-        stripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The slot that has the key. A key lies before the first slot that was never used: it would have been put there.
-fn find(window: &[Words], key: Key) -> Option<Slot<'_>> {
-    for slot in window.iter().map(Slot) {
-        if slot.has(key) {
-            return Some(slot);
-        }
-        if slot.is_empty() {
-            return None;
-        }
+/// One charge against one state.
+#[inline(always)]
+fn spend(state: State, charge: &Charge, now_ns: u64) -> (State, Outcome) {
+    let (taken, outcome) = state.take(&charge.quota, charge.cost, now_ns);
+    if outcome.is_admitted() || !charge.count_denied {
+        return (taken, outcome);
     }
-    None
+    let counted = state.count_denied(&charge.quota, charge.cost, now_ns);
+    (counted, counted.take(&charge.quota, charge.cost, now_ns).1)
 }
-
-/// Slots a key may lie in. At half load a window of 64 is full for a few keys in a million.
-const WINDOW: usize = 64;
-const STRIPES: usize = 1024;
 
 #[cfg(test)]
 mod tests;

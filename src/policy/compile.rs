@@ -16,7 +16,7 @@ use super::route::{Action, HeaderMatch, Route};
 use super::table::{Table, join_items, precedence};
 use super::template::{HeaderTemplate, Rewrite};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Algorithm, Quota};
+use crate::limit::Quota;
 
 /// What a table needs beside the definitions.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +163,7 @@ fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) ->
         let mut label: String =
             policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
         if policy.windows.len() > 1 {
-            label = format!("{label}-{}", period_text(quota.period_ns.get()));
+            label = format!("{label}-{}", period_text(quota.period_ns().get()));
         }
         let mut unique = label.clone();
         for number in 2.. {
@@ -173,9 +173,9 @@ fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) ->
             unique = format!("{label}-{number}");
         }
         // Integers of structured fields have 15 digits (RFC 9651, section 3.3.1).
-        let limit = quota.limit.get().min(999_999_999_999_999);
+        let limit = quota.limit().get().min(999_999_999_999_999);
         // Whole seconds, rounded up: a client that believes it never comes too early.
-        let seconds = quota.period_ns.get().div_ceil(SECOND_NS);
+        let seconds = quota.period_ns().get().div_ceil(SECOND_NS);
         let item = format!("\"{unique}\";q={limit};w={seconds}");
         Window { quota: *quota, label: unique.into(), item: item.into() }
     });
@@ -183,7 +183,7 @@ fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) ->
 }
 
 fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Cost {
-    let capacity = policy.windows.iter().map(capacity).min().unwrap_or(u64::MAX);
+    let capacity = policy.windows.iter().map(Quota::capacity).min().unwrap_or(u64::MAX);
     let default = policy.cost.default.get();
     if default > capacity {
         errors.policy(
@@ -216,14 +216,6 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
     }
     rules.sort_by(|left, right| left.path.cmp_specific(&right.path));
     Cost { default, rules: rules.into() }
-}
-
-/// The most units a window admits at once.
-fn capacity(quota: &Quota) -> u64 {
-    match quota.algorithm {
-        Algorithm::TokenBucket => quota.burst.get(),
-        Algorithm::FixedWindow | Algorithm::SlidingWindow => quota.limit.get(),
-    }
 }
 
 /// A period in its largest whole unit: `1m`, `90s`, `1500ms`.

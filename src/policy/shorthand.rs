@@ -133,7 +133,7 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
     let burst = if reader.takes_word("burst") { Some(reader.units(Problem::ZeroBurst)?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
-    let window = Quota { algorithm: Algorithm::TokenBucket, limit, period_ns, burst: burst.unwrap_or(limit) };
+    let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
     Ok(Shorthand { window, by, has_burst: burst.is_some() })
 }
 
@@ -323,7 +323,7 @@ mod tests {
 
     fn read(text: &str) -> (u64, u64, u64, Vec<Dimension>) {
         let Shorthand { window, by, .. } = parse(text).expect("a limit");
-        (window.limit.get(), window.period_ns.get() / 1_000_000_000, window.burst.get(), by)
+        (window.limit().get(), window.period_ns().get() / 1_000_000_000, window.burst().get(), by)
     }
 
     fn error(text: &str) -> (&str, Problem) {

@@ -277,7 +277,9 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         }
         End::Expired(Expiry::Rest) if !draining => {
             let parts = served.into_parts();
-            Some((parts.io.into_inner().stream, parts.read_buf))
+            // No bytes can still be a whole buffer kept.
+            let ahead = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
+            Some((parts.io.into_inner().stream, ahead))
         }
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
@@ -313,7 +315,8 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
+    // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+    let service = service_fn(|request| Box::pin(pipeline::handle(Rc::clone(conn), request)));
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut watch = Watch::new(&conn.config.timeouts, None);
     let mut drain = pin!(conn.worker.drain_begins());
@@ -455,11 +458,11 @@ impl Conn {
 /// The client connection preface (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
-const PARK_AFTER: Duration = Duration::from_secs(2);
+const PARK_AFTER: Duration = Duration::from_millis(250);
 /// How long a client has to take our last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);
-const PERIOD_MAX: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// hyper's own least size of a connection's buffer.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;

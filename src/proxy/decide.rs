@@ -41,8 +41,9 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     let decision = exchange.conn.worker.shared.limiter.decide(&charges, now_ns);
     exchange.steps.decide = exchange.elapsed_ns();
     record(exchange, &charges, &decision);
-    let fields = Fields::new(view.snapshot.limit_headers, table, found, &charges, &decision);
-    if decision.admitted {
+    let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
+    let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
+    if decision.is_admitted() {
         return Decided::Admitted(fields);
     }
     let random = exchange.conn.worker.random();
@@ -82,27 +83,21 @@ fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision) {
 
 /// What a refusal tells: every violated window, and when all of them will admit the request.
 fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) -> Limited {
-    let over = charges
-        .iter()
-        .zip(&decision.outcomes)
-        .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted());
-    let violated = over
-        .clone()
+    let violated = decision
+        .violated(charges)
         .map(|(charge, outcome)| {
             let policy = &table.policies()[usize::from(charge.policy)];
             Violation {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),
-                limit: charge.quota.limit.get(),
-                period_seconds: charge.quota.period_ns.get().div_ceil(SECOND_NS),
+                limit: charge.quota.limit().get(),
+                period_seconds: charge.quota.period_ns().get().div_ceil(SECOND_NS),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
             }
         })
         .collect();
-    // The longest wait; none where one window can never hold the cost.
-    let waits: Option<Vec<u64>> = over.map(|(_, outcome)| outcome.retry_after_ns()).collect();
-    let retry_after_seconds =
-        waits.and_then(|waits| waits.into_iter().max()).map(|wait| jittered(wait, random));
+    // None where one window can never hold the cost.
+    let retry_after_seconds = decision.retry_after_ns().map(|wait| jittered(wait, random));
     Limited { violated, retry_after_seconds }
 }
 
@@ -122,6 +117,7 @@ pub struct Fields {
 impl Fields {
     fn new(
         style: LimitHeaders,
+        unix_seconds: u64,
         table: &Table,
         found: &Found<'_, '_>,
         charges: &[Charge],
@@ -139,8 +135,9 @@ impl Fields {
             .then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?)))
             .flatten();
         let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
-        let legacy =
-            legacy.then(|| [outcome.limit, outcome.remaining, clock::unix().as_secs() + reset_seconds]);
+        // Of a bucket that holds more than a period's units, what it holds: less than is left would make no sense.
+        let limit = charge.quota.limit().get().max(charge.quota.capacity());
+        let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy }
     }
 
@@ -152,8 +149,8 @@ impl Fields {
         }
         if let Some([limit, remaining, reset]) = self.legacy {
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, remaining.into());
-            headers.insert(X_RATELIMIT_RESET, reset.into());
+            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
         }
     }
 }
@@ -168,7 +165,14 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
     text.extend_from_slice(b";t=");
     text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
+}
+
+/// A value that the next answer does not repeat: HTTP/2 would only fill its table of header fields with it, and throw
+/// out those that do repeat (RFC 7541 section 7.1.3 has the mark for it).
+fn passing(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

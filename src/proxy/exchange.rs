@@ -269,6 +269,7 @@ impl Exchange {
     /// Its line in the access log.
     fn entry(
         &self,
+        now: Instant,
         status: u16,
         reason: Option<Reason>,
         duration_ns: u64,
@@ -291,7 +292,7 @@ impl Exchange {
         let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
         let peer = self.conn.peer.ip;
         record::Entry {
-            time: clock::unix(),
+            time: self.conn.worker.unix(now),
             request_id: self.request_id.as_bytes(),
             listener: &self.conn.config.name,
             client: Some(self.client),
@@ -351,7 +352,7 @@ impl Drop for Exchange {
         if snapshot.sampler.is_off(status) {
             return;
         }
-        worker.log.write(&snapshot.sampler, &self.entry(status, reason, duration_ns, bytes_in));
+        worker.log.write(&snapshot.sampler, &self.entry(now, status, reason, duration_ns, bytes_in));
     }
 }
 

@@ -137,7 +137,7 @@ pub async fn forward(
 
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
     match trip.send(request).await {
-        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()).await,
+        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()),
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -224,7 +224,7 @@ impl Trip<'_> {
         &mut self,
         error: &hyper::Error,
         unsent: Option<Box<Request<RequestBody>>>,
-        again: Option<Request<RequestBody>>,
+        again: Option<Box<Request<RequestBody>>>,
         may_retry: bool,
     ) -> Result<Request<RequestBody>, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "exchange broke");
@@ -244,11 +244,9 @@ impl Trip<'_> {
         if is_answer {
             return Err(Refusal::UpstreamBadResponse);
         }
-        let next = unsent
-            .map(|unsent| *unsent)
-            .or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
+        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
         match next {
-            Some(request) if may_retry && self.budget() => Ok(request),
+            Some(request) if may_retry && self.budget() => Ok(*request),
             _ => Err(Refusal::UpstreamReset),
         }
     }
@@ -325,7 +323,7 @@ impl Trip<'_> {
 }
 
 /// A second copy of a request that may be sent twice: idempotent, and without a body that would be gone.
-fn replica(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+fn replica(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
     if !headers::is_idempotent(request.method()) || !matches!(request.body(), RequestBody::Empty) {
         return None;
     }
@@ -333,11 +331,11 @@ fn replica(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+    Some(Box::new(copy))
 }
 
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
-async fn accept(
+fn accept(
     mut exchange: Box<Exchange>,
     answer: Response<Incoming>,
     lease: Lease<RequestBody>,
@@ -346,7 +344,7 @@ async fn accept(
     let (mut head, incoming) = answer.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            true => Box::pin(switch(exchange, head.headers, lease)).await,
+            true => switch(exchange, head.headers, lease),
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
             false => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
@@ -366,7 +364,7 @@ async fn accept(
 }
 
 /// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
-async fn switch(
+fn switch(
     mut exchange: Box<Exchange>,
     mut headers: HeaderMap,
     lease: Lease<RequestBody>,
@@ -374,7 +372,7 @@ async fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
-    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded().await) else {
+    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded()) else {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     };
     exchange.answer(StatusCode::SWITCHING_PROTOCOLS);

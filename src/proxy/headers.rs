@@ -316,7 +316,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     KEEP_ALIVE,
     PROXY_CONNECTION,
     PROXY_AUTHENTICATE,
@@ -329,7 +329,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Never taken away because `Connection` names them: what the gateway says of a client, and what upstreams judge by.
-const PROTECTED: [HeaderName; 12] = [
+static PROTECTED: [HeaderName; 12] = [
     HOST,
     FORWARDED,
     VIA,
@@ -345,7 +345,7 @@ const PROTECTED: [HeaderName; 12] = [
 ];
 
 /// Claims about a client that only a trusted hop may make.
-const CLAIMS: [HeaderName; 8] = [
+static CLAIMS: [HeaderName; 8] = [
     FORWARDED,
     X_FORWARDED_FOR,
     X_FORWARDED_PROTO,

@@ -73,6 +73,8 @@ pub struct Worker {
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Cell<u64>,
+    /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
+    unix_offset_ns: Cell<i64>,
     draining: Cell<bool>,
     drain: Notify,
     emptied: Notify,
@@ -162,6 +164,7 @@ impl Worker {
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random: Cell::new(seed),
+            unix_offset_ns: Cell::new(unix_offset_ns()),
             draining: Cell::new(false),
             drain: Notify::new(),
             emptied: Notify::new(),
@@ -225,8 +228,15 @@ impl Worker {
         state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// Wall-clock time at an instant, without reading that clock.
+    pub fn unix(&self, instant: Instant) -> Duration {
+        let now_ns = clock::ns_of(instant) as i64 + self.unix_offset_ns.get();
+        Duration::from_nanos(now_ns.max(0) as u64)
+    }
+
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
+        self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         let now = clock::instant();
         for pool in &self.view().pools {
@@ -252,6 +262,10 @@ impl View {
             .collect();
         self
     }
+}
+
+fn unix_offset_ns() -> i64 {
+    clock::unix().as_nanos() as i64 - clock::now_ns() as i64
 }
 
 /// Counts every panic of this thread from now on, wherever it is caught: by a request, by a connection, or by a task

@@ -1,15 +1,17 @@
 //! One worker's connections to one upstream.
 //!
 //! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::Server`] are a hard maximum
-//! over all workers, and a request waits for one within bounds. HTTP/2: requests share connections up to the stream
-//! limit, the least loaded first. Nothing is locked: a pool belongs to one thread.
+//! over all workers, and a request waits for one within bounds. A connection has no task of its own: the request that
+//! holds it drives it, so an exchange wakes nobody but itself. HTTP/2: requests share connections, which are driven by
+//! themselves, up to the stream limit, the least loaded first. Nothing is locked: a pool belongs to one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
@@ -27,7 +29,7 @@ use crate::clock;
 
 /// One worker's connections to one upstream; `B` is the body of its requests.
 #[derive(Debug)]
-pub struct Pool<B> {
+pub struct Pool<B: Body + 'static> {
     /// What all workers share.
     pub upstream: Arc<Upstream>,
     /// How many retries it may still see.
@@ -38,7 +40,7 @@ pub struct Pool<B> {
 }
 
 #[derive(Debug)]
-struct ServerPool<B> {
+struct ServerPool<B: Body + 'static> {
     #[expect(clippy::vec_box, reason = "a connection is handed on as it is, without a copy")]
     idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: RefCell<Vec<Rc<Http2<B>>>>,
@@ -50,11 +52,14 @@ struct ServerPool<B> {
 
 /// An HTTP/1.1 connection, held by at most one request.
 #[derive(Debug)]
-pub struct Http1<B> {
+pub struct Http1<B: Body + 'static> {
     sender: http1::SendRequest<B>,
-    upgraded: oneshot::Receiver<Upgraded>,
-    /// For whoever holds the connection: kept with it, so that a deadline costs no timer each time.
-    pub deadline: Deadline,
+    /// hyper's side of it; `None` once it has ended in an error or a close.
+    driver: Option<http1::Connection<BoxedStream, B>>,
+    /// It has ended, and its stream can be taken out: the protocol was switched, or the server closed.
+    ended: bool,
+    /// Kept with the connection, so that a deadline costs no timer each time.
+    deadline: Deadline,
     retires: Instant,
     idle_since: Instant,
     _open: Open,
@@ -143,7 +148,7 @@ pub struct Lease<B: Body + 'static> {
 }
 
 #[derive(Debug)]
-enum Connection<B> {
+enum Connection<B: Body + 'static> {
     Http1(Box<Http1<B>>),
     Http2(Rc<Http2<B>>, Deadline),
 }
@@ -238,15 +243,14 @@ where
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
-        let (sender, connection) =
+        let (sender, driver) =
             connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         lease.connect_ns = since(began);
         let now = clock::instant();
-        let (tx, upgraded) = oneshot::channel();
-        tokio::task::spawn_local(drive(connection, tx));
         Ok(Box::new(Http1 {
             sender,
-            upgraded,
+            driver: Some(driver),
+            ended: false,
             deadline: Deadline::new(now + self.upstream.config.timeouts.response),
             retires: now + self.age(),
             idle_since: now,
@@ -316,10 +320,10 @@ where
         let keep = bounds.idle.div_ceil(workers.max(1));
         for (pool, shared) in self.servers.iter().zip(&self.upstream.servers) {
             let mut idle = pool.idle.borrow_mut();
-            idle.retain(|connection| {
-                !connection.sender.is_closed()
-                    && now < connection.retires
+            idle.retain_mut(|connection| {
+                now < connection.retires
                     && now < connection.idle_since + bounds.idle_timeout
+                    && connection.is_idle()
             });
             // The oldest lie in front: the last used is the first taken.
             let wanted = shared.waiting.load(Ordering::Relaxed);
@@ -338,7 +342,7 @@ where
     }
 }
 
-impl<B> ServerPool<B> {
+impl<B: Body + 'static> ServerPool<B> {
     fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
@@ -354,16 +358,74 @@ impl<B> ServerPool<B> {
     fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
         (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
     }
+}
 
+impl<B> ServerPool<B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(connection) = idle.pop() {
-            if !connection.sender.is_closed() && now < connection.retires {
+        while let Some(mut connection) = idle.pop() {
+            if now < connection.retires && connection.is_idle() {
                 return Some(connection);
             }
         }
         None
+    }
+}
+
+impl<B> Http1<B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Lets the connection read and write what it can. Ended, it keeps its stream if it may have been switched.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let Some(driver) = self.driver.as_mut().filter(|_| !self.ended) else { return };
+        match Pin::new(driver).poll(cx) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => self.ended = true,
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "upstream connection ended");
+                self.driver = None;
+            }
+        }
+    }
+
+    /// Whether the last exchange is over to its end and the server has not closed. Nobody has looked since.
+    fn is_idle(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && !self.ended && self.sender.is_ready()
+    }
+
+    /// Asks `poll`, driving the connection that what is asked depends on. What comes from the connection comes within
+    /// this call, so nobody need be woken for it: a waker there would only wake the task that is running.
+    fn poll_driven<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let mut here = Context::from_waker(Waker::noop());
+        if let Poll::Ready(known) = poll(&mut here) {
+            return Poll::Ready(known);
+        }
+        self.drive(cx);
+        let mut polled = poll(&mut here);
+        if polled.is_pending() && self.ended {
+            // Nothing more will come: without its other end, what is asked says so.
+            self.driver = None;
+            polled = poll(&mut here);
+        }
+        if polled.is_pending() && !tokio::task::coop::has_budget_remaining() {
+            // The runtime made it wait, not the connection, and would have woken nobody.
+            cx.waker().wake_by_ref();
+        }
+        polled
     }
 }
 
@@ -373,38 +435,34 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends the request and waits for the head of its answer, until `deadline`; the body is still to come then.
-    pub async fn send(
+    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then.
+    pub fn send(&mut self, request: Request<B>, until: Instant) -> Sending<'_, B> {
+        // Boxed: hyper's future holds the request for as long as it might give it back, and would make every future
+        // around this one as much larger.
+        let connection = self.connection.as_mut().expect("a lease holds its connection until it is finished");
+        let answer: Pin<Box<Answer<B>>> = match connection {
+            Connection::Http1(connection) => Box::pin(connection.sender.try_send_request(request)),
+            Connection::Http2(connection, _) => Box::pin(connection.sender.clone().try_send_request(request)),
+        };
+        connection.deadline().set(until);
+        Sending { answer, connection }
+    }
+
+    /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
+    pub fn poll_answer<T>(
         &mut self,
-        request: Request<B>,
-        until: Instant,
-    ) -> Result<Response<Incoming>, SendError<B>> {
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         match self.connection.as_mut() {
-            Some(Connection::Http1(connection)) => {
-                let Http1 { sender, deadline, .. } = &mut **connection;
-                deadline.set(until);
-                // The last answer's final byte may have reached its reader before the connection came round.
-                if let Err(error) = sender.ready().await {
-                    return Err(SendError::Broken { error, unsent: Some(Box::new(request)) });
-                }
-                answered(sender.try_send_request(request), deadline).await
-            }
-            Some(Connection::Http2(connection, deadline)) => {
-                deadline.set(until);
-                let mut sender = connection.sender.clone();
-                answered(sender.try_send_request(request), deadline).await
-            }
-            None => unreachable!("a lease holds its connection until it is finished"),
+            Some(Connection::Http1(connection)) => connection.poll_driven(cx, poll),
+            _ => poll(cx),
         }
     }
 
     /// The deadline that travels with the connection.
     pub fn deadline(&mut self) -> &mut Deadline {
-        match self.connection.as_mut() {
-            Some(Connection::Http1(connection)) => &mut connection.deadline,
-            Some(Connection::Http2(_, deadline)) => deadline,
-            None => unreachable!("a lease holds its connection until it is finished"),
-        }
+        self.connection.as_mut().expect("a lease holds its connection until it is finished").deadline()
     }
 
     /// `host:port` of the server.
@@ -415,7 +473,8 @@ where
     /// Gives the connection back: the exchange is over to the last byte.
     pub fn finish(mut self, now: Instant) {
         let Some(Connection::Http1(mut connection)) = self.connection.take_http1() else { return };
-        if connection.sender.is_closed() || now >= connection.retires {
+        // An answer that came before its request was whole leaves a connection that cannot be used again.
+        if now >= connection.retires || connection.driver.is_none() || !connection.sender.is_ready() {
             return;
         }
         connection.idle_since = now;
@@ -435,13 +494,11 @@ where
     }
 
     /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
-    pub async fn into_upgraded(mut self) -> Option<Upgraded> {
+    pub fn into_upgraded(mut self) -> Option<Upgraded> {
         match self.connection.take_http1() {
-            Some(Connection::Http1(connection)) => {
-                let Http1 { sender, upgraded, _open, .. } = *connection;
-                // The driver ends by itself after a 101; without its sender it could not be asked again.
-                drop(sender);
-                upgraded.await.ok()
+            Some(Connection::Http1(connection)) if connection.ended => {
+                let parts = connection.driver?.into_parts();
+                Some(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf })
             }
             _ => None,
         }
@@ -453,30 +510,54 @@ fn since(began: Instant) -> u64 {
     (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
 }
 
-/// The answer's head, or the deadline.
-async fn answered<B>(
-    answer: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>,
-    deadline: &mut Deadline,
-) -> Result<Response<Incoming>, SendError<B>> {
-    let mut answer = std::pin::pin!(answer);
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(sent) = answer.as_mut().poll(cx) {
+impl<B: Body + 'static> Connection<B> {
+    fn deadline(&mut self) -> &mut Deadline {
+        match self {
+            Connection::Http1(connection) => &mut connection.deadline,
+            Connection::Http2(_, deadline) => deadline,
+        }
+    }
+}
+
+/// The head of an answer to come, or the deadline.
+pub struct Sending<'a, B: Body + 'static> {
+    answer: Pin<Box<Answer<B>>>,
+    connection: &'a mut Connection<B>,
+}
+
+type Answer<B> =
+    dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
+
+impl<B> Future for Sending<'_, B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Output = Result<Response<Incoming>, SendError<B>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Sending { answer, connection } = self.get_mut();
+        let polled = match connection {
+            Connection::Http1(connection) => connection.poll_driven(cx, |cx| answer.as_mut().poll(cx)),
+            Connection::Http2(..) => answer.as_mut().poll(cx),
+        };
+        if let Poll::Ready(sent) = polled {
             return Poll::Ready(sent.map_err(|mut failed| {
                 let unsent = failed.take_message().map(Box::new);
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
         }
-        deadline.poll(cx).map(|()| Err(SendError::Timeout))
-    })
-    .await
+        connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
+    }
 }
 
 /// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
-trait TakeHttp1<B> {
+trait TakeHttp1<B: Body + 'static> {
     fn take_http1(&mut self) -> Option<Connection<B>>;
 }
 
-impl<B> TakeHttp1<B> for Option<Connection<B>> {
+impl<B: Body + 'static> TakeHttp1<B> for Option<Connection<B>> {
     fn take_http1(&mut self) -> Option<Connection<B>> {
         if matches!(self, Some(Connection::Http1(_))) { self.take() } else { None }
     }
@@ -548,23 +629,6 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.here.set(self.here.get() - 1);
         self.server.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Drives an HTTP/1.1 connection to its end, and hands over its stream where the server switched protocols.
-async fn drive<B>(mut connection: http1::Connection<BoxedStream, B>, upgraded: oneshot::Sender<Upgraded>)
-where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match (&mut connection).await {
-        Ok(()) => {
-            let parts = connection.into_parts();
-            // Nobody takes it unless it was a switch of protocols; then the stream closes here.
-            let _ = upgraded.send(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf });
-        }
-        Err(error) => tracing::debug!(%error, "upstream connection ended"),
     }
 }
 

@@ -1,0 +1,273 @@
+//! The memory of the table: slots of 32 bytes, two a cache line, open addressing with a bounded probe window.
+//!
+//! A slot is four words: the key's high half; a tag (30 more bits of the key, occupied, locked, fingerprint of the
+//! quota); two words of state. It knows nothing of quotas but the fingerprint and never waits for anything but
+//! another thread's few instructions under a slot's lock bit.
+//!
+//! Why no key can be in two slots, and none is lost:
+//! - Words of a slot change only under its lock bit, taken by compare-exchange (acquire) and given back by the
+//!   store of the tag (release). Whoever holds it sees the slot whole. A look without it is a hint: a match is
+//!   checked again under the lock, a miss is tried again in `find_or_claim`.
+//! - A key is only ever put into its window while its home slot's lock is held, and its tag shows it before that
+//!   lock is let go. So two threads that bring the same key meet at its home, and the second finds what the first
+//!   wrote; in between the slot can only have gone to another key because the first one's state was whole, and
+//!   then nothing is lost by a new one.
+//! - Slots are filled in the order of the window and never emptied, only replaced. So nothing of a window lies
+//!   behind an empty slot, and a search ends there.
+//! - A thread holds at most two locks, a home and one slot above it, and takes them in rising order (windows do
+//!   not wrap around the end), so no circle of waiting threads can close.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::limit::State;
+
+/// All slots.
+#[derive(Debug)]
+pub(super) struct Slots {
+    words: Box<[AtomicU64]>,
+    /// Words skipped so that slots lie in pairs on cache lines.
+    first: usize,
+    /// Pairs that can be a home; behind the last one lies the rest of its window.
+    homes: u64,
+}
+
+/// What a search that may claim a slot came to.
+pub(super) enum Entry<'a> {
+    /// The key is there.
+    Found(Locked<'a>),
+    /// The key is new and got a slot nobody had used.
+    Unused(Locked<'a>),
+    /// The key is new and got the slot of one that was whole.
+    Replaced(Locked<'a>),
+    /// The window is full of keys that would lose something.
+    Full,
+}
+
+impl Slots {
+    /// As many as fit, at least one window; the memory is zero and untouched, so the kernel has not backed it yet.
+    pub(super) fn with_memory(bytes: usize) -> Slots {
+        let pairs = (bytes / LINE_BYTES).saturating_sub(1).max(PAIRS_PER_WINDOW);
+        let words: Box<[AtomicU64]> = bytemuck::zeroed_slice_box((pairs + 1) * WORDS_PER_LINE);
+        let past_line = words.as_ptr().addr() % LINE_BYTES;
+        let first = if past_line == 0 { 0 } else { (LINE_BYTES - past_line) / size_of::<u64>() };
+        Slots { words, first, homes: (pairs - PAIRS_PER_WINDOW + 1) as u64 }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        (self.homes as usize - 1) * SLOTS_PER_LINE + WINDOW_SLOTS
+    }
+
+    /// The key's slot, if a look finds it. `None` may be wrong while another thread puts the key in.
+    #[inline]
+    pub(super) fn find(&self, key: u128) -> Option<Locked<'_>> {
+        let home = self.home(key);
+        for index in home..home + WINDOW_SLOTS {
+            let slot = self.slot(index);
+            let tag = slot[TAG].load(Relaxed);
+            if tag & OCCUPIED == 0 {
+                return None;
+            }
+            if tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == high(key) {
+                let locked = Locked::at_once(slot, tag).unwrap_or_else(|| Locked::wait_for(slot));
+                return locked.holds(key).then_some(locked);
+            }
+        }
+        None
+    }
+
+    /// The key's slot, or one claimed for it: an unused one, else the first whose key `is_whole` gives up by
+    /// (fingerprint, state). A claimed slot holds the key, the fingerprint and an untouched state.
+    #[cold]
+    pub(super) fn find_or_claim(
+        &self,
+        key: u128,
+        fingerprint: u32,
+        is_whole: impl Fn(u32, State) -> bool,
+    ) -> Entry<'_> {
+        let home = self.home(key);
+        // Held until the key stands in its slot. The home slot itself is then worked on through this lock.
+        let mut home_lock = Some(Locked::wait_for(self.slot(home)));
+        for index in home..home + WINDOW_SLOTS {
+            let slot = self.slot(index);
+            let tag = slot[TAG].load(Acquire);
+            let is_match = tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == high(key);
+            if tag & OCCUPIED != 0 && !is_match {
+                continue;
+            }
+            let mut locked =
+                take_home(&mut home_lock, index == home).unwrap_or_else(|| Locked::wait_for(slot));
+            if locked.holds(key) {
+                return Entry::Found(locked);
+            }
+            if !locked.is_occupied() {
+                locked.place(key, fingerprint);
+                return Entry::Unused(locked);
+            }
+            // Another key took it first. At home nobody can: its lock is ours.
+        }
+        for index in home..home + WINDOW_SLOTS {
+            let slot = self.slot(index);
+            if !is_whole(slot[TAG].load(Relaxed) as u32, state_of(slot)) {
+                continue;
+            }
+            let at_home = index == home;
+            let mut locked = take_home(&mut home_lock, at_home).unwrap_or_else(|| Locked::wait_for(slot));
+            if is_whole(locked.fingerprint(), locked.state()) {
+                locked.place(key, fingerprint);
+                return Entry::Replaced(locked);
+            }
+            if at_home {
+                home_lock = Some(locked);
+            }
+        }
+        Entry::Full
+    }
+
+    /// Whether `find_or_claim` would find or claim a slot, as a look sees it.
+    pub(super) fn has_room(&self, key: u128, is_whole: impl Fn(u32, State) -> bool) -> bool {
+        let home = self.home(key);
+        (home..home + WINDOW_SLOTS).any(|index| {
+            let slot = self.slot(index);
+            let tag = slot[TAG].load(Relaxed);
+            tag & OCCUPIED == 0 || is_whole(tag as u32, state_of(slot))
+        })
+    }
+
+    /// First slot of the key's window: an even one, chosen by the key's low half.
+    #[inline]
+    fn home(&self, key: u128) -> usize {
+        let pair = (u128::from(key as u64) * u128::from(self.homes)) >> 64;
+        pair as usize * SLOTS_PER_LINE
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> &[AtomicU64] {
+        let start = self.first + index * WORDS_PER_SLOT;
+        &self.words[start..start + WORDS_PER_SLOT]
+    }
+}
+
+/// The home slot's lock where that is the slot to be worked on.
+fn take_home<'a>(home_lock: &mut Option<Locked<'a>>, at_home: bool) -> Option<Locked<'a>> {
+    if at_home { home_lock.take() } else { None }
+}
+
+/// A slot held by this thread; dropping it lets it go.
+pub(super) struct Locked<'a> {
+    slot: &'a [AtomicU64],
+    /// What the tag becomes when the slot is let go: without the lock bit.
+    tag: u64,
+}
+
+impl<'a> Locked<'a> {
+    /// Holds a slot whose tag was just seen, if nobody holds or has changed it.
+    #[inline]
+    fn at_once(slot: &'a [AtomicU64], tag: u64) -> Option<Locked<'a>> {
+        let tag = tag & !LOCKED;
+        let held = slot[TAG].compare_exchange(tag, tag | LOCKED, Acquire, Relaxed);
+        // Made only when it is held: dropping one lets the slot go.
+        held.is_ok().then(|| Locked { slot, tag })
+    }
+
+    /// Holds a slot, waiting for whoever holds it. Nobody does for longer than a decision's arithmetic, unless the
+    /// kernel takes its core away, and then this thread gives up its own.
+    #[cold]
+    fn wait_for(slot: &'a [AtomicU64]) -> Locked<'a> {
+        let mut attempts = 0u32;
+        loop {
+            let tag = slot[TAG].load(Relaxed);
+            if tag & LOCKED == 0
+                && slot[TAG].compare_exchange_weak(tag, tag | LOCKED, Acquire, Relaxed).is_ok()
+            {
+                return Locked { slot, tag };
+            }
+            attempts = attempts.wrapping_add(1);
+            if attempts.is_multiple_of(SPINS_MAX) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+
+    /// The state it keeps.
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        state_of(self.slot)
+    }
+
+    /// Fingerprint of the quota the state is in.
+    #[inline]
+    pub(super) fn fingerprint(&self) -> u32 {
+        self.tag as u32
+    }
+
+    /// Replaces the state.
+    #[inline]
+    pub(super) fn set_state(&mut self, state: State, fingerprint: u32) {
+        self.slot[STATE].store(state.0[0], Relaxed);
+        self.slot[STATE + 1].store(state.0[1], Relaxed);
+        self.tag = self.tag & !u64::from(u32::MAX) | u64::from(fingerprint);
+    }
+
+    #[inline]
+    fn is_occupied(&self) -> bool {
+        self.tag & OCCUPIED != 0
+    }
+
+    #[inline]
+    fn holds(&self, key: u128) -> bool {
+        self.is_occupied()
+            && self.tag & KEY_BITS == tag_bits(key)
+            && self.slot[KEY].load(Relaxed) == high(key)
+    }
+
+    /// Gives the slot to a key. The tag shows it at once, locked, so that whoever looks for the key waits here.
+    fn place(&mut self, key: u128, fingerprint: u32) {
+        self.tag = tag_bits(key) | OCCUPIED;
+        self.set_state(State::default(), fingerprint);
+        self.slot[KEY].store(high(key), Relaxed);
+        self.slot[TAG].store(self.tag | LOCKED, Release);
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot[TAG].store(self.tag, Release);
+    }
+}
+
+#[inline]
+fn state_of(slot: &[AtomicU64]) -> State {
+    State([slot[STATE].load(Relaxed), slot[STATE + 1].load(Relaxed)])
+}
+
+#[inline]
+fn high(key: u128) -> u64 {
+    (key >> 64) as u64
+}
+
+/// The key's lowest bits, where the tag keeps them. `home` is chosen by the highest of the same half.
+#[inline]
+fn tag_bits(key: u128) -> u64 {
+    (key as u64) << 34
+}
+
+/// How many slots a key may lie in.
+pub(super) const WINDOW_SLOTS: usize = 64;
+
+const KEY: usize = 0;
+const TAG: usize = 1;
+const STATE: usize = 2;
+const WORDS_PER_SLOT: usize = 4;
+const SLOTS_PER_LINE: usize = 2;
+const WORDS_PER_LINE: usize = WORDS_PER_SLOT * SLOTS_PER_LINE;
+const LINE_BYTES: usize = WORDS_PER_LINE * size_of::<u64>();
+const PAIRS_PER_WINDOW: usize = WINDOW_SLOTS / SLOTS_PER_LINE;
+
+/// Tag: 30 bits of the key, occupied, locked, 32 bits of fingerprint.
+const KEY_BITS: u64 = !0 << 34;
+const OCCUPIED: u64 = 1 << 33;
+const LOCKED: u64 = 1 << 32;
+
+/// Attempts before a waiting thread gives its core away.
+const SPINS_MAX: u32 = 64;
