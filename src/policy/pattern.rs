@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::percent;
+use super::{path, percent};
 
 /// A compiled path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,16 @@ pub enum Error {
         offset: usize,
         /// The segment as written.
         segment: String,
+    },
+    /// What requests are refused for.
+    #[error("`{segment}` never matches: requests are refused where {error}")]
+    Refused {
+        /// Where.
+        offset: usize,
+        /// The segment as written.
+        segment: String,
+        /// Why they are.
+        error: path::Error,
     },
     /// `?` or `#`.
     #[error("`{found}` is not part of a path; write it as %{:02X} if a segment really holds it", *found as u32)]
@@ -110,6 +120,7 @@ impl Error {
             Error::NoSlash | Error::TooLong => 0,
             Error::EmptySegment { offset }
             | Error::DotSegment { offset, .. }
+            | Error::Refused { offset, .. }
             | Error::NotPath { offset, .. }
             | Error::PartialParam { offset, .. }
             | Error::ParamName { offset, .. }
@@ -275,7 +286,10 @@ fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
     if matches!(&*text, "." | "..") {
         return Err(Error::DotSegment { offset, segment: written.to_owned() });
     }
-    Ok(Segment::Literal(text.into()))
+    match path::canonical(&text) {
+        Ok(_) => Ok(Segment::Literal(text.into())),
+        Err(error) => Err(Error::Refused { offset, segment: written.to_owned(), error }),
+    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -359,6 +373,7 @@ mod tests {
         assert_eq!(error("/a//b"), Error::EmptySegment { offset: 3 });
         assert_eq!(error("//"), Error::EmptySegment { offset: 1 });
         assert!(matches!(error("/a/%2e%2E/b"), Error::DotSegment { offset: 3, .. }));
+        assert!(matches!(error("/a/b%2fc"), Error::Refused { offset: 3, error: path::Error::Slash, .. }));
         assert_eq!(error("/a?x=1"), Error::NotPath { offset: 2, found: '?' });
         assert!(matches!(error("/a/{id}.json"), Error::PartialParam { offset: 3, .. }));
         assert!(matches!(error("/a/{{id}}"), Error::PartialParam { .. }));
