@@ -24,6 +24,8 @@ struct Open {
     listener: Arc<Listener>,
     /// As the configuration has it: port 0 stays 0, so that a reload recognises it.
     bind: SocketAddr,
+    /// Where it listens; port 0 has become a port.
+    addr: SocketAddr,
 }
 
 /// What one configuration wants opened, before any of it is in force.
@@ -98,15 +100,15 @@ impl Listeners {
         orders: &[Sender<Order>],
     ) {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        if let Some(Ok(addr)) = sockets.first().map(std::net::TcpListener::local_addr) {
-            eprintln!("sluicegate: listener {:?} on {scheme}://{addr}", config.name);
-        }
         let (name, bind) = (config.name.clone(), config.bind);
+        let bound = sockets.first().and_then(|socket| socket.local_addr().ok());
+        let addr = bound.unwrap_or(bind);
+        eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}");
         let listener = Arc::new(Listener::new(config, tls, metrics.listener(&name)));
         for (socket, orders) in sockets.into_iter().zip(orders) {
             let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
         }
-        self.open.insert(name, Open { listener, bind });
+        self.open.insert(name, Open { listener, bind, addr });
     }
 
     async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
@@ -115,6 +117,11 @@ impl Listeners {
                 let _ = orders.send(Order::Close(name.to_owned())).await;
             }
         }
+    }
+
+    /// Where the listener of this name listens.
+    pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
+        self.open.get(name).map(|open| open.addr)
     }
 
     /// Renews the TLS side of one listener.

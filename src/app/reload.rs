@@ -10,6 +10,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::build::{self, Upstreams};
 use super::certificates::{self, Watch};
+use super::first_try;
 use super::listeners::Listeners;
 use crate::config::{self, Config, Shutdown};
 use crate::limiter::Limiter;
@@ -63,6 +64,14 @@ impl Reloader {
         self.listeners.apply(prepared, &parts.metrics, &parts.orders).await;
         self.certificates_in_force();
         Ok(())
+    }
+
+    /// A URL that a first curl may ask for; `None` where nothing is served in the clear.
+    pub(super) fn url_to_try(&self) -> Option<String> {
+        let config = &self.parts.config;
+        let plain = config.listeners.iter().find(|listener| listener.certs.is_empty() && listener.http1)?;
+        let addr = self.listeners.address(&plain.name)?;
+        Some(format!("http://{}{}", first_try::reachable(addr), first_try::path(&config.routes)))
     }
 
     /// How it stops.

@@ -43,6 +43,8 @@ pub struct Conn {
     pub peer: Peer,
     /// Which TLS is spoken; empty in the clear.
     pub tls: &'static str,
+    /// The name the client asked for in its TLS hello; empty where it named none.
+    pub sni: Box<str>,
     /// What it is doing.
     pub gauge: Rc<Gauge>,
     /// Set when a deadline takes the connection down under its requests.
@@ -76,6 +78,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         listener: Arc::clone(listener),
         peer: Peer::new(peer.ip()),
         tls: tls_version(&stream),
+        sni: server_name(&stream).into(),
         gauge: Rc::new(Gauge::new(clock::instant())),
         stalled: Cell::new(false),
         tunnel: RefCell::new(None),
@@ -110,6 +113,13 @@ fn tls_version(stream: &Stream) -> &'static str {
             Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLSv1.3",
         },
+    }
+}
+
+fn server_name(stream: &Stream) -> &str {
+    match stream {
+        Stream::Plain(_) => "",
+        Stream::Tls(tls) => tls.get_ref().1.server_name().unwrap_or(""),
     }
 }
 

@@ -39,7 +39,7 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     }
     let now_ns = clock::ns_of(exchange.started);
     let decision = exchange.conn.worker.shared.limiter.decide(&charges, now_ns);
-    exchange.steps.decided = exchange.elapsed_ns();
+    exchange.steps.decide = exchange.elapsed_ns();
     record(exchange, &charges, &decision);
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);

@@ -130,7 +130,7 @@ pub struct Exchange {
     pub server: Option<(usize, usize)>,
     /// How many times it was sent again.
     pub retries: u8,
-    /// Nanoseconds until the decision, a connection, and the head of the answer.
+    /// How long each step took.
     pub steps: Steps,
     /// What its body does.
     pub upload: Option<Rc<Upload>>,
@@ -152,15 +152,26 @@ pub struct Verdict {
     pub policy: u16,
 }
 
-/// When a request reached which step, nanoseconds after its start. 0: not reached.
+/// How long each step took, nanoseconds. 0: it was not taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
-    /// It was decided.
-    pub decided: u64,
-    /// It had a connection.
-    pub connected: u64,
-    /// The head of the answer came.
+    /// From the head to the decision on its limits.
+    pub decide: u64,
+    /// Waiting for a connection upstream to come free.
+    pub wait: u64,
+    /// Opening one.
+    pub connect: u64,
+    /// From the start to when the last try was sent: where nothing was waited for, the step before it.
+    pub sent: u64,
+    /// From the start to the head of the answer.
     pub answered: u64,
+}
+
+impl Steps {
+    /// From the request's head sent to the answer's head.
+    pub fn first_byte(&self) -> u64 {
+        self.answered.saturating_sub(self.sent)
+    }
 }
 
 impl std::fmt::Debug for Exchange {
@@ -239,6 +250,7 @@ impl Exchange {
     fn count_answer(&self, reason: Option<Reason>) {
         let Some((upstream, _)) = self.server.filter(|_| self.steps.answered > 0) else { return };
         let outcome = match reason {
+            Some(Reason::UpstreamTimeout) if self.is_past_total(upstream) => metrics::Exchange::TotalTimeout,
             Some(Reason::UpstreamTimeout) => metrics::Exchange::StallTimeout,
             Some(Reason::UpstreamReset) => metrics::Exchange::Reset,
             Some(Reason::ClientGone | Reason::BodyStall) => metrics::Exchange::ClientGone,
@@ -246,6 +258,12 @@ impl Exchange {
             _ => metrics::Exchange::Answered,
         };
         self.view.snapshot.figures.upstreams[upstream].exchanged(&self.conn.worker.metrics, outcome);
+    }
+
+    /// Whether it has taken longer than exchanges with this upstream may in all.
+    pub fn is_past_total(&self, upstream: usize) -> bool {
+        let total = self.view.snapshot.upstreams[upstream].config.timeouts.total;
+        total.is_some_and(|total| u128::from(self.elapsed_ns()) >= total.as_nanos())
     }
 
     /// Its line in the access log.
@@ -281,7 +299,7 @@ impl Exchange {
             peer: (peer != self.client).then_some(peer),
             protocol: protocol(self.version),
             tls: self.conn.tls,
-            sni: b"",
+            sni: self.conn.sni.as_bytes(),
             method: self.method.as_str().as_bytes(),
             host: self.authority.as_bytes(),
             path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
@@ -293,10 +311,10 @@ impl Exchange {
             server,
             retries: u32::from(self.retries),
             total_us: Some(duration_ns / 1_000),
-            decide_us: us(self.steps.decided),
-            wait_us: None,
-            connect_us: us(self.steps.connected),
-            first_byte_us: us(self.steps.answered),
+            decide_us: us(self.steps.decide),
+            wait_us: us(self.steps.wait),
+            connect_us: us(self.steps.connect),
+            first_byte_us: us(self.steps.first_byte()),
             bytes_in,
             bytes_out: self.bytes_out,
         }
@@ -357,6 +375,7 @@ pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status
         client: Some(conn.peer.ip),
         protocol: protocol(Version::HTTP_11),
         tls: conn.tls,
+        sni: conn.sni.as_bytes(),
         status,
         reason: reason.code(),
         ..record::Entry::default()

@@ -171,11 +171,17 @@ impl Trip<'_> {
             match lease.send(self.address(request, &lease), self.response_deadline()).await {
                 Ok(answer) => {
                     self.exchange.steps.answered = self.exchange.elapsed_ns();
-                    self.count().answered(self.cells(), self.exchange.steps.answered);
+                    self.count().answered(self.cells(), self.exchange.steps.first_byte());
                     return Ok((answer, lease));
                 }
                 Err(SendError::Timeout) => {
-                    self.count().exchanged(self.cells(), metrics::Exchange::ResponseTimeout);
+                    self.count().exchanged(
+                        self.cells(),
+                        match self.exchange.is_past_total(self.upstream) {
+                            true => metrics::Exchange::TotalTimeout,
+                            false => metrics::Exchange::ResponseTimeout,
+                        },
+                    );
                     return Err(Refusal::UpstreamTimeout);
                 }
                 Err(SendError::Broken { error, unsent }) => {
@@ -259,10 +265,16 @@ impl Trip<'_> {
 
     fn acquired(&mut self, lease: &Lease<RequestBody>) {
         self.exchange.server = Some((self.upstream, lease.server));
-        if lease.fresh {
+        if lease.connect_ns > 0 {
             self.count().connected(self.cells());
-            self.exchange.steps.connected = self.exchange.elapsed_ns();
         }
+        let immediate = lease.wait_ns == 0 && lease.connect_ns == 0 && self.exchange.retries == 0;
+        // Where a connection was at hand the clock need not be read again: the step before has just ended.
+        let sent = if immediate { self.exchange.steps.decide } else { self.exchange.elapsed_ns() };
+        let steps = &mut self.exchange.steps;
+        steps.wait += lease.wait_ns;
+        steps.connect += lease.connect_ns;
+        steps.sent = sent;
     }
 
     /// The target and `Host` as this server wants them.
@@ -296,11 +308,7 @@ impl Trip<'_> {
         let timeouts = &self.pool.upstream.config.timeouts;
         let started = self.exchange.started;
         // Time spent connecting or on a first try is not the second answer's.
-        let from = if self.exchange.steps.connected > 0 || self.exchange.retries > 0 {
-            clock::instant()
-        } else {
-            started
-        };
+        let from = started + Duration::from_nanos(self.exchange.steps.sent);
         let at = from + timeouts.response;
         timeouts.total.map_or(at, |total| at.min(started + total))
     }

@@ -127,6 +127,7 @@ pub async fn accept(worker: Rc<Worker>, socket: std::net::TcpListener, listener:
             Ok((stream, peer)) => place(&worker, stream, peer, &listener),
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
+                worker.shared.accept_errors.add(1);
                 // Out of descriptors or memory: accepting again at once would only spin.
                 tracing::warn!(%error, "accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

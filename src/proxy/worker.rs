@@ -48,6 +48,8 @@ pub struct Shared {
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
     pub panics: metrics::Counter,
+    /// Connections the kernel would not hand over.
+    pub accept_errors: metrics::Counter,
     /// Connections of each worker, for the balance between them.
     pub loads: Vec<AtomicUsize>,
     /// How each worker is reached.
@@ -325,6 +327,7 @@ pub(super) mod tests {
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
+            accept_errors: figures.accept_errors.clone(),
             loads: vec![AtomicUsize::new(0)],
             orders: Vec::new(),
         };

@@ -46,6 +46,8 @@ struct ServerPool<B: Body + 'static> {
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     exchanges: Cell<u32>,
+    waiting: Cell<usize>,
+    idle_shown: IdleShown,
 }
 
 /// An HTTP/1.1 connection, held by at most one request.
@@ -138,8 +140,10 @@ pub struct Lease<B: Body + 'static> {
     pool: Rc<Pool<B>>,
     /// Index of the server.
     pub server: usize,
-    /// Whether the connection was opened for this exchange.
-    pub fresh: bool,
+    /// How long it took to come free, nanoseconds. 0: nothing was waited for.
+    pub wait_ns: u64,
+    /// How long it took to open, nanoseconds. 0: it was open already.
+    pub connect_ns: u64,
     connection: Option<Connection<B>>,
 }
 
@@ -160,7 +164,7 @@ where
         let weights = upstream.config.servers.iter().map(|server| server.weight).collect();
         Pool {
             budget: Budget::new(upstream.config.retry.budget_percent),
-            servers: upstream.servers.iter().map(|_| ServerPool::default()).collect(),
+            servers: (0..upstream.servers.len()).map(|index| ServerPool::new(&upstream, index)).collect(),
             balancer: Balancer::new(upstream.config.balance, weights, seed),
             jitter: Cell::new(seed as u32),
             upstream,
@@ -177,21 +181,19 @@ where
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);
-        let mut lease = Lease { pool: Rc::clone(self), server, fresh: false, connection: None };
+        let mut lease = Lease { pool: Rc::clone(self), server, wait_ns: 0, connect_ns: 0, connection: None };
         lease.connection = match self.upstream.config.http {
             Version::H1 => match pool.take_idle(now) {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
-                    let (connection, fresh) = Box::pin(self.open_or_wait(server)).await?;
-                    lease.fresh = fresh;
+                    let connection = Box::pin(self.open_or_wait(server, &mut lease)).await?;
                     Some(Connection::Http1(connection))
                 }
             },
             Version::H2 => {
-                let (connection, fresh) = Box::pin(self.stream(server, now)).await?;
-                lease.fresh = fresh;
+                let connection = Box::pin(self.stream(server, now, &mut lease)).await?;
                 Some(Connection::Http2(connection, Deadline::new(now + super::deadline::FAR)))
             }
         };
@@ -200,42 +202,50 @@ where
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
     /// a permit that another worker gives back.
-    async fn open_or_wait(&self, index: usize) -> Result<(Box<Http1<B>>, bool), AcquireError> {
+    async fn open_or_wait(&self, index: usize, lease: &mut Lease<B>) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-            return Ok((self.open(index, permit).await?, true));
+            return self.open(index, permit, lease).await;
         }
         let bounds = &self.upstream.config.connections;
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(full)?;
         let (tx, mut rx) = oneshot::channel();
         {
             let mut waiters = self.servers[index].waiters.borrow_mut();
             waiters.retain(|waiter| !waiter.is_closed());
-            if waiters.len() >= bounds.waiting {
-                return Err(full());
-            }
             waiters.push_back(tx);
         }
-        let _waiting = Waiting::new(shared);
-        tokio::select! {
+        let began = clock::instant();
+        let came = tokio::select! {
             biased;
-            Ok(connection) = &mut rx => Ok((connection, false)),
-            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => match rx.try_recv() {
-                // Both came at once: the open connection is the better one, the permit goes to the next.
-                Ok(connection) => Ok((connection, false)),
-                Err(_) => {
-                    drop(rx);
-                    Ok((self.open(index, permit).await?, true))
-                }
-            },
-            () = tokio::time::sleep(bounds.wait) => Err(full()),
+            Ok(connection) = &mut rx => Ok(connection),
+            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
+            () = tokio::time::sleep(bounds.wait) => return Err(full()),
+        };
+        drop(waiting);
+        lease.wait_ns = since(began);
+        match came {
+            // Where both came at once the open connection is the better one, and the permit goes to the next.
+            Ok(connection) => Ok(connection),
+            Err(permit) => {
+                drop(rx);
+                self.open(index, permit, lease).await
+            }
         }
     }
 
-    async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Box<Http1<B>>, AcquireError> {
+    async fn open(
+        &self,
+        index: usize,
+        permit: OwnedSemaphorePermit,
+        lease: &mut Lease<B>,
+    ) -> Result<Box<Http1<B>>, AcquireError> {
+        let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
         let (sender, driver) =
             connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        lease.connect_ns = since(began);
         let now = clock::instant();
         Ok(Box::new(Http1 {
             sender,
@@ -249,7 +259,12 @@ where
     }
 
     /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit.
-    async fn stream(&self, index: usize, now: Instant) -> Result<(Rc<Http2<B>>, bool), AcquireError> {
+    async fn stream(
+        &self,
+        index: usize,
+        now: Instant,
+        lease: &mut Lease<B>,
+    ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
         pool.shared
@@ -259,23 +274,30 @@ where
         let room = least.filter(|connection| connection.streams.get() < bounds.streams);
         if let Some(connection) = room {
             connection.streams.set(connection.streams.get() + 1);
-            return Ok((connection, false));
+            return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
-        let waiting = Waiting::new(shared);
-        let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned())
-            .await
-            .map_err(|_| full())?
-            .map_err(|_| full())?;
-        drop(waiting);
+        let permit = match Arc::clone(&shared.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
+                let began = clock::instant();
+                let permit = Arc::clone(&shared.permits).acquire_owned();
+                let permit = tokio::time::timeout(bounds.wait, permit).await;
+                lease.wait_ns = since(began);
+                permit.map_err(|_| full())?.map_err(|_| full())?
+            }
+        };
+        let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
         let sender =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        lease.connect_ns = since(began);
         let retires = clock::instant() + self.age();
         let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, _open: open });
         pool.shared.borrow_mut().push(Rc::clone(&connection));
-        Ok((connection, true))
+        Ok(connection)
     }
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
@@ -307,6 +329,7 @@ where
             let wanted = shared.waiting.load(Ordering::Relaxed);
             let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
             idle.drain(..surplus);
+            pool.idle_shown.set(idle.len());
             pool.shared.borrow_mut().retain(|connection| {
                 !connection.sender.is_closed() && (connection.streams.get() > 0 || now < connection.retires)
             });
@@ -319,23 +342,28 @@ where
     }
 }
 
-impl<B: Body + 'static> Default for ServerPool<B> {
-    fn default() -> ServerPool<B> {
-        ServerPool {
-            idle: RefCell::default(),
-            shared: RefCell::default(),
-            waiters: RefCell::default(),
-            exchanges: Cell::default(),
-        }
-    }
-}
-
 impl<B> ServerPool<B>
 where
     B: Body + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
+        ServerPool {
+            idle: RefCell::default(),
+            shared: RefCell::default(),
+            waiters: RefCell::default(),
+            exchanges: Cell::default(),
+            waiting: Cell::default(),
+            idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
+        }
+    }
+
+    /// A place among this worker's requests that wait for a connection; `None` where as many wait as may.
+    fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
+        (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
+    }
+
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
@@ -475,6 +503,11 @@ where
     }
 }
 
+/// Nanoseconds since then, at least one: 0 says that nothing was waited for.
+fn since(began: Instant) -> u64 {
+    (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
+}
+
 impl<B: Body + 'static> Connection<B> {
     fn deadline(&mut self) -> &mut Deadline {
         match self {
@@ -551,19 +584,49 @@ impl Drop for Open {
     }
 }
 
-/// Shows the other workers that somebody waits, for as long as it does.
-struct Waiting<'a>(&'a Server);
+/// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.
+#[derive(Debug)]
+struct IdleShown {
+    upstream: Arc<Upstream>,
+    server: usize,
+    shown: Cell<usize>,
+}
 
-impl Waiting<'_> {
-    fn new(server: &Server) -> Waiting<'_> {
+impl IdleShown {
+    fn set(&self, idle: usize) {
+        let before = self.shown.replace(idle);
+        if before != idle {
+            // Wraps where the number falls, and so does the sum.
+            let rise = idle.wrapping_sub(before);
+            self.upstream.servers[self.server].idle.fetch_add(rise, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for IdleShown {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Counts a request that waits, and shows the other workers that somebody does, for as long as it does.
+struct Waiting<'a> {
+    here: &'a Cell<usize>,
+    server: &'a Server,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
+        here.set(here.get() + 1);
         server.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(server)
+        Waiting { here, server }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.here.set(self.here.get() - 1);
+        self.server.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
