@@ -1,7 +1,11 @@
 //! A worker: one thread, one runtime, its own listening sockets, its own connections to the upstreams.
 //!
-//! From accept to the last byte nothing here takes a lock or wakes another thread. The control runtime speaks to it
-//! in [`Order`]s; it answers by ending.
+//! A request on an open connection, on a key that is in the table, over an idle connection upstream takes no lock and
+//! wakes no other thread. Locks, all of them short, are taken where a client's connection opens or closes (its
+//! listener's count by address), where a connection upstream is opened (a permit), where a key comes into the table,
+//! and, only if it is free, where a chunk of log lines is handed over; another worker is woken to adopt a connection.
+//!
+//! The control runtime speaks to it in [`Order`]s; it answers by ending.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -341,12 +341,7 @@ where
     }
 }
 
-impl<B> ServerPool<B>
-where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<B: Body + 'static> ServerPool<B> {
     fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
@@ -362,7 +357,14 @@ where
     fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
         (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
     }
+}
 
+impl<B> ServerPool<B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
