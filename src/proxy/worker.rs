@@ -26,6 +26,7 @@ use super::exchange::Reason;
 use super::listener::{self, Listener};
 use super::snapshot::{Snapshot, View};
 use crate::limiter::Limiter;
+use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
 
 /// What the control runtime tells a worker.
@@ -72,7 +73,7 @@ pub struct Worker {
     pub log: record::Buffer,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
-    random: Cell<u64>,
+    random: Random,
     /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
     unix_offset_ns: Cell<i64>,
     draining: Cell<bool>,
@@ -153,9 +154,9 @@ impl Worker {
     fn new(index: usize, shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Worker {
         count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
-        let seed = random_seed();
+        let random = Random::seeded();
         let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
-        let view = Rc::new(view.with_pools(&[], seed));
+        let view = Rc::new(view.with_pools(&[], random.next()));
         Worker {
             index,
             shared,
@@ -163,7 +164,7 @@ impl Worker {
             log,
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
-            random: Cell::new(seed),
+            random,
             unix_offset_ns: Cell::new(unix_offset_ns()),
             draining: Cell::new(false),
             drain: Notify::new(),
@@ -218,14 +219,9 @@ impl Worker {
         }
     }
 
-    /// A random number: xorshift64* (Vigna 2016), for request ids and balance, not for secrets.
+    /// A random number; see [`Random`].
     pub fn random(&self) -> u64 {
-        let mut state = self.random.get();
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        self.random.set(state);
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.random.next()
     }
 
     /// Wall-clock time at an instant, without reading that clock.
@@ -285,12 +281,6 @@ fn count_panics(counter: metrics::Counter) {
 thread_local! {
     /// Where this thread's panics are counted; nowhere unless it is a worker's.
     static PANICS: RefCell<Option<metrics::Counter>> = const { RefCell::new(None) };
-}
-
-/// A seed no client can guess, from the standard library's own source of them.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
 }
 
 /// How often [`Worker::upkeep`] runs.

@@ -26,6 +26,7 @@ use super::config::Version;
 use super::connect::{self, BoxedStream, ConnectError};
 use super::{Deadline, Server, Upstream};
 use crate::clock;
+use crate::random::Random;
 
 /// One worker's connections to one upstream; `B` is the body of its requests.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct Pool<B: Body + 'static> {
     pub budget: Budget,
     servers: Vec<ServerPool<B>>,
     balancer: Balancer,
-    jitter: Cell<u32>,
+    jitter: Random,
 }
 
 #[derive(Debug)]
@@ -166,7 +167,7 @@ where
             budget: Budget::new(upstream.config.retry.budget_percent),
             servers: (0..upstream.servers.len()).map(|index| ServerPool::new(&upstream, index)).collect(),
             balancer: Balancer::new(upstream.config.balance, weights, seed),
-            jitter: Cell::new(seed as u32),
+            jitter: Random::new(seed.rotate_left(17)),
             upstream,
         }
     }
@@ -307,9 +308,7 @@ where
 
     /// The maximum age, ±10 %, so that connections opened together do not all close together.
     fn age(&self) -> Duration {
-        let step = self.jitter.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.jitter.set(step);
-        let per_mille = 900 + step / (u32::MAX / 201 + 1);
+        let per_mille = 900 + (self.jitter.next() % 201) as u32;
         self.upstream.config.connections.max_age / 1_000 * per_mille
     }
 
