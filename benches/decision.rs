@@ -1,8 +1,8 @@
 //! What a decision costs, beside the crate governor's keyed limiter (its DashMap store) in the same run with the
 //! same keys: on one hot key, over many keys in random order, and in memory at ten million keys.
 //!
-//! Both read a clock for every decision, as they would for a request; `now given` is ours without that. Percentiles
-//! come from timing single decisions, less the median of timing nothing, and, where the timer would drown the
+//! Both read a clock for every decision, as they would for a request; `now given` is without that, for governor with
+//! its own clock that stands still. Percentiles come from timing single decisions, less the median of timing nothing, and, where the timer would drown the
 //! decision, from the means of 64. It measures one thread; what threads do to each other is for the tests.
 
 use std::hint::black_box;
@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use governor::RateLimiter;
+use governor::clock::FakeRelativeClock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::DashMapStateStore;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use sluicegate::clock;
 use sluicegate::limit::{Algorithm, Charge, Quota};
-use sluicegate::limiter::Limiter;
+use sluicegate::limiter::{Decision, Limiter};
 use sluicegate::local::Table;
 
 #[global_allocator]
@@ -29,6 +32,8 @@ const KEYS: [u64; 3] = [1_000, 100_000, 10_000_000];
 const SAMPLES: usize = 200_000;
 
 type Governor = governor::DefaultKeyedRateLimiter<u128>;
+type GovernorOfStillClock =
+    RateLimiter<u128, DashMapStateStore<u128>, FakeRelativeClock, NoOpMiddleware<governor::nanos::Nanos>>;
 type GovernorByName = governor::DefaultKeyedRateLimiter<String>;
 
 fn main() {
@@ -54,40 +59,44 @@ fn main() {
 
 /// One key, over and over.
 fn hot(criterion: &mut Criterion) {
-    let (limiter, governor) = (ours(MEMORY_BYTES), governor());
+    let (limiter, governor, still) = (ours(MEMORY_BYTES), governor(), governor_of_still_clock());
     let mut group = criterion.benchmark_group("hot key");
     group.bench_function("sluicegate", |bencher| {
-        bencher.iter(|| limiter.decide(&[charge(black_box(7))], clock::now_ns()))
+        bencher.iter(|| decide(&limiter, &[charge(black_box(7))], clock::now_ns()))
     });
     let mut now_ns = clock::now_ns();
     group.bench_function("sluicegate, now given", |bencher| {
         bencher.iter(|| {
             now_ns += 40;
-            limiter.decide(&[charge(black_box(7))], now_ns)
+            decide(&limiter, &[charge(black_box(7))], now_ns)
         })
     });
     let two = [charge(7), charge(8)];
     group.bench_function("sluicegate, two windows, now given", |bencher| {
         bencher.iter(|| {
             now_ns += 40;
-            limiter.decide(black_box(&two), now_ns)
+            decide(&limiter, black_box(&two), now_ns)
         })
     });
     group.bench_function("governor", |bencher| {
         bencher.iter(|| governor.check_key(&spread(black_box(7))).is_ok())
     });
+    group.bench_function("governor, now given", |bencher| {
+        bencher.iter(|| still.check_key(&spread(black_box(7))).is_ok())
+    });
     group.finish();
-    percentiles("hot key, sluicegate", || limiter.decide(&[charge(7)], clock::now_ns()).is_admitted());
+    percentiles("hot key, sluicegate", || decide(&limiter, &[charge(7)], clock::now_ns()));
     percentiles("hot key, sluicegate, now given", || {
         now_ns += 40;
-        limiter.decide(&[charge(7)], now_ns).is_admitted()
+        decide(&limiter, &[charge(7)], now_ns)
     });
     percentiles("hot key, governor", || governor.check_key(&spread(7)).is_ok());
+    percentiles("hot key, governor, now given", || still.check_key(&spread(7)).is_ok());
 }
 
 /// The same hot key refused, and under the other algorithms.
 fn other_quotas(criterion: &mut Criterion) {
-    let table = Table::with_memory(1 << 20);
+    let limiter = ours(1 << 20);
     let governor: Governor = RateLimiter::keyed(governor::Quota::per_hour(NonZeroU32::MIN));
     let mut now_ns = clock::now_ns();
     let mut group = criterion.benchmark_group("hot key, now given");
@@ -101,7 +110,7 @@ fn other_quotas(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 now_ns += 40;
-                table.take(black_box(&charge), now_ns)
+                decide(&limiter, black_box(std::slice::from_ref(&charge)), now_ns)
             })
         });
     }
@@ -129,18 +138,30 @@ fn many(criterion: &mut Criterion, keys: u64) {
     let mut order = Order(1);
     {
         let limiter = ours(MEMORY_BYTES);
-        (0..keys).for_each(|key| drop(limiter.decide(&[charge(key)], clock::now_ns())));
-        let mut decide = || limiter.decide(&[charge(order.next(keys))], clock::now_ns()).is_admitted();
+        (0..keys).for_each(|key| assert!(decide(&limiter, &[charge(key)], clock::now_ns())));
+        let mut decide = || decide(&limiter, &[charge(order.next(keys))], clock::now_ns());
         group.bench_function(BenchmarkId::from_parameter("sluicegate"), |bencher| bencher.iter(&mut decide));
         percentiles(&format!("{keys} keys, sluicegate"), decide);
+        let mut now_ns = clock::now_ns();
+        percentiles(&format!("{keys} keys, sluicegate, now given"), || {
+            now_ns += 40;
+            self::decide(&limiter, &[charge(order.next(keys))], now_ns)
+        });
         println!("{:?}", limiter.table().stats());
     }
     {
         let governor = governor();
-        (0..keys).for_each(|key| drop(governor.check_key(&spread(key))));
+        (0..keys).for_each(|key| assert!(governor.check_key(&spread(key)).is_ok()));
         let mut decide = || governor.check_key(&spread(order.next(keys))).is_ok();
         group.bench_function(BenchmarkId::from_parameter("governor"), |bencher| bencher.iter(&mut decide));
         percentiles(&format!("{keys} keys, governor"), decide);
+    }
+    {
+        let governor = governor_of_still_clock();
+        (0..keys).for_each(|key| assert!(governor.check_key(&spread(key)).is_ok()));
+        percentiles(&format!("{keys} keys, governor, now given"), || {
+            governor.check_key(&spread(order.next(keys))).is_ok()
+        });
     }
     group.bench_function("order and key alone", |bencher| bencher.iter(|| spread(order.next(keys))));
     group.finish();
@@ -158,7 +179,7 @@ fn flooded(criterion: &mut Criterion) {
     criterion.bench_function("a stranger at a table full of spent keys", |bencher| {
         bencher.iter(|| {
             stranger += 1;
-            table.take(&Charge { quota: slow, ..charge(stranger) }, now_ns)
+            table.take(&Charge { quota: slow, ..charge(stranger) }, now_ns).outcome
         })
     });
     println!("{:?}", table.stats());
@@ -209,7 +230,7 @@ fn memory_child(subject: &str) {
     let start = Instant::now();
     let fill_ours = |megabytes: usize| {
         let limiter = ours(megabytes * 1_000_000);
-        (0..COUNT).for_each(|key| drop(limiter.decide(&[charge(key)], clock::now_ns())));
+        (0..COUNT).for_each(|key| assert!(decide(&limiter, &[charge(key)], clock::now_ns())));
         (resident_bytes(), format!("{:?}", limiter.table().stats()))
     };
     let (after, remark) = match subject {
@@ -217,12 +238,12 @@ fn memory_child(subject: &str) {
         "sluicegate-440" => fill_ours(440),
         "governor" => {
             let governor = governor();
-            (0..COUNT).for_each(|key| drop(governor.check_key(&spread(key))));
+            (0..COUNT).for_each(|key| assert!(governor.check_key(&spread(key)).is_ok()));
             (resident_bytes(), format!("{} keys of 16 bytes", governor.len()))
         }
         _ => {
             let governor: GovernorByName = RateLimiter::keyed(governor_quota());
-            (0..COUNT).for_each(|key| drop(governor.check_key(&format!("per-user:{key:011}"))));
+            (0..COUNT).for_each(|key| assert!(governor.check_key(&format!("per-user:{key:011}")).is_ok()));
             (resident_bytes(), format!("{} keys, strings of 20 bytes", governor.len()))
         }
     };
@@ -246,8 +267,20 @@ fn ours(bytes: usize) -> Limiter {
     limiter
 }
 
+/// Decides as the gateway does: a decision of its own for every request.
+#[inline]
+fn decide(limiter: &Limiter, charges: &[Charge], now_ns: u64) -> bool {
+    let mut decision = Decision::default();
+    limiter.decide(charges, now_ns, &mut decision);
+    black_box(&decision).is_admitted()
+}
+
 fn governor() -> Governor {
     RateLimiter::keyed(governor_quota())
+}
+
+fn governor_of_still_clock() -> GovernorOfStillClock {
+    RateLimiter::new(governor_quota(), DashMapStateStore::default(), FakeRelativeClock::default())
 }
 
 fn governor_quota() -> governor::Quota {

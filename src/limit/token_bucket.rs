@@ -30,7 +30,7 @@ pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, O
         return (state, axis.denied(state, position, quota, cost, now_ns));
     }
     let remaining = (axis.capacity - missing) >> axis.shift;
-    (taken, Outcome::new(Answer::Admitted, remaining, axis.wait_ns(taken, position, now_ns)))
+    (taken, Outcome::new(Answer::Admitted, remaining, axis.reset_ns(missing)))
 }
 
 /// Counts a denied cost: as far as the bucket is empty, never into debt.
@@ -70,6 +70,9 @@ pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -
 pub(super) struct Axis {
     /// Ticks a nanosecond are `rate / 2^rate_shift`; the top bit of `rate` is set.
     rate: u64,
+    /// `2^126 / rate`, rounded up.
+    inverse: u64,
+    /// At most 126.
     rate_shift: u8,
     /// A unit is `2^shift` ticks.
     shift: u8,
@@ -89,8 +92,11 @@ impl Axis {
         let ticks = u128::from(limit.get()) << shift;
         let up = ticks.leading_zeros();
         let quotient = (ticks << up) / u128::from(period_ns.get());
-        let down = 64 - quotient.leading_zeros();
-        Axis { rate: (quotient >> down) as u64, rate_shift: (up - down) as u8, shift: shift as u8, capacity }
+        let down = (64 - quotient.leading_zeros()).max(up.saturating_sub(126));
+        let rate = (quotient >> down) as u64;
+        // Under 2^64 but for a unit in 2^64 ns, of which one nanosecond is missing then.
+        let inverse = (1u128 << 126).div_ceil(u128::from(rate)).min(u128::from(u64::MAX)) as u64;
+        Axis { rate, inverse, rate_shift: (up - down) as u8, shift: shift as u8, capacity }
     }
 
     /// Refilled since the clock began, ticks, rounded down; at most `TICKS_MAX`.
@@ -100,19 +106,30 @@ impl Axis {
         ticks.min(u128::from(TICKS_MAX)) as u64
     }
 
-    /// Nanoseconds until `target` is reached, rounded up: the first instant at which it is. `position` is now's.
+    /// Nanoseconds until `target` is reached: to the first instant at which it is.
     #[inline]
-    fn wait_ns(&self, target: u64, position: u64, now_ns: u64) -> u64 {
+    fn wait_ns(&self, target: u64, now_ns: u64) -> u64 {
         let target = u128::from(target);
-        if target <= u128::from(position) {
-            return 0;
-        }
         if target.leading_zeros() < u32::from(self.rate_shift) {
             // Later than any clock tells.
             return u64::MAX - now_ns;
         }
-        let at_ns = (target << self.rate_shift).div_ceil(u128::from(self.rate));
+        let (dividend, rate) = (target << self.rate_shift, u128::from(self.rate));
+        // Not `div_ceil`, which divides a second time for the remainder.
+        let down_ns = dividend / rate;
+        let at_ns = down_ns + u128::from(down_ns * rate < dividend);
         u64::try_from(at_ns).unwrap_or(u64::MAX).saturating_sub(now_ns)
+    }
+
+    /// Nanoseconds until `missing` ticks are refilled, rounded up; late by at most a tick and two nanoseconds, which
+    /// spares the division.
+    #[inline]
+    fn reset_ns(&self, missing: u64) -> u64 {
+        if missing == 0 {
+            return 0;
+        }
+        let wait_ns = (u128::from(missing) * u128::from(self.inverse)) >> (126 - self.rate_shift);
+        u64::try_from(wait_ns).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     /// A cost in ticks; what is more than any bucket holds saturates.
@@ -128,10 +145,11 @@ impl Axis {
             Answer::Never
         } else {
             let enough_at = full_at.saturating_add(self.ticks(cost)) - self.capacity;
-            Answer::Later { retry_after_ns: self.wait_ns(enough_at, position, now_ns) }
+            Answer::Later { retry_after_ns: self.wait_ns(enough_at, now_ns) }
         };
-        let remaining = self.capacity.saturating_sub(full_at - position) >> self.shift;
-        Outcome::new(answer, remaining, self.wait_ns(full_at, position, now_ns))
+        let missing = full_at - position;
+        let remaining = self.capacity.saturating_sub(missing) >> self.shift;
+        Outcome::new(answer, remaining, self.reset_ns(missing))
     }
 }
 

@@ -69,22 +69,16 @@ impl Limiter {
         self.table.declare(quotas);
     }
 
-    /// Decides a request. Refused, it costs nothing anywhere but on charges that count when denied.
-    #[inline]
-    pub fn decide(&self, charges: &[Charge], now_ns: u64) -> Decision {
-        let mut decision = Decision::default();
-        // One charge is the usual request, and has nothing to be weighed against.
-        let [charge] = charges else {
-            self.decide_all(charges, now_ns, &mut decision);
-            return decision;
-        };
-        let outcome = self.table.take(charge, now_ns).outcome;
-        if !charge.shadow {
-            decision.binding = Some(0);
-            decision.is_refused = !outcome.is_admitted();
+    /// Decides a request, over what `decision` said before: it is filled where it lies, because moving it about
+    /// costs as much as deciding. Refused, a request costs nothing anywhere but on charges that count when denied.
+    pub fn decide(&self, charges: &[Charge], now_ns: u64, decision: &mut Decision) {
+        decision.outcomes.clear();
+        decision.binding = None;
+        decision.is_refused = false;
+        match charges {
+            [charge] => self.decide_one(charge, now_ns, decision),
+            _ => self.decide_all(charges, now_ns, decision),
         }
-        decision.outcomes.push(outcome);
-        decision
     }
 
     /// What `decide` would say, with nothing spent.
@@ -100,7 +94,19 @@ impl Limiter {
         decision
     }
 
-    /// Decides any number of charges, filling the decision where it lies.
+    /// One charge is the usual request, and has nothing to be weighed against.
+    #[inline(always)]
+    fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
+        let outcome = self.table.take(charge, now_ns).outcome;
+        if !charge.shadow {
+            decision.binding = Some(0);
+            decision.is_refused = !outcome.is_admitted();
+        }
+        decision.outcomes.push(outcome);
+    }
+
+    /// Decides any number of charges.
+    #[inline(never)]
     fn decide_all(&self, charges: &[Charge], now_ns: u64, decision: &mut Decision) {
         let mut taken: SmallVec<[Option<Place>; 8]> = SmallVec::new();
         for charge in charges {
@@ -176,6 +182,12 @@ mod tests {
         Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false }
     }
 
+    fn decide(limiter: &Limiter, charges: &[Charge], now_ns: u64) -> Decision {
+        let mut decision = Decision::default();
+        limiter.decide(charges, now_ns, &mut decision);
+        decision
+    }
+
     /// Indices of the charges that were refused, shadows among them.
     fn over(decision: &Decision) -> Vec<usize> {
         (0..decision.outcomes.len()).filter(|index| !decision.outcomes[*index].is_admitted()).collect()
@@ -194,7 +206,7 @@ mod tests {
 
     #[test]
     fn nothing_to_charge_is_admitted() {
-        let decision = limiter().decide(&[], NOW);
+        let decision = decide(&limiter(), &[], NOW);
         assert!(decision.is_admitted());
         assert_eq!((decision.binding, decision.retry_after_ns()), (None, Some(0)));
     }
@@ -203,9 +215,9 @@ mod tests {
     fn a_refused_request_costs_nothing_anywhere() {
         let limiter = limiter();
         let charges = [charge(1, 5), charge(2, 2), charge(3, 9)];
-        assert!(limiter.decide(&charges, NOW).is_admitted());
-        assert!(limiter.decide(&charges, NOW).is_admitted());
-        let refused = limiter.decide(&charges, NOW);
+        assert!(decide(&limiter, &charges, NOW).is_admitted());
+        assert!(decide(&limiter, &charges, NOW).is_admitted());
+        let refused = decide(&limiter, &charges, NOW);
         assert_eq!(over(&refused), [1]);
         assert_eq!(refused.outcomes.iter().map(|outcome| outcome.remaining).collect::<Vec<_>>(), [3, 0, 7]);
         assert_eq!(left(&limiter, &charges), [3, 0, 7]);
@@ -216,11 +228,11 @@ mod tests {
         let limiter = limiter();
         let (slow, fast) = (charge(1, 1), charge(2, 10));
         let dear = Charge { cost: 10, ..fast };
-        assert!(limiter.decide(&[slow, dear], NOW).is_admitted());
-        let refused = limiter.decide(&[fast, slow], NOW);
+        assert!(decide(&limiter, &[slow, dear], NOW).is_admitted());
+        let refused = decide(&limiter, &[fast, slow], NOW);
         assert_eq!(over(&refused), [0, 1]);
         assert_eq!((refused.binding, refused.retry_after_ns()), (Some(1), Some(SECOND)));
-        let never = limiter.decide(&[slow, Charge { cost: 11, ..fast }], NOW);
+        let never = decide(&limiter, &[slow, Charge { cost: 11, ..fast }], NOW);
         assert_eq!((never.binding, never.retry_after_ns()), (Some(1), None));
     }
 
@@ -228,24 +240,24 @@ mod tests {
     fn the_least_left_binds_an_admitted_request() {
         let limiter = limiter();
         let shadow = Charge { shadow: true, ..charge(3, 2) };
-        let decision = limiter.decide(&[charge(1, 9), charge(2, 4), shadow], NOW);
+        let decision = decide(&limiter, &[charge(1, 9), charge(2, 4), shadow], NOW);
         assert_eq!(decision.binding, Some(1));
-        assert_eq!(limiter.decide(&[shadow], NOW).binding, None);
+        assert_eq!(decide(&limiter, &[shadow], NOW).binding, None);
     }
 
     #[test]
     fn a_shadow_charge_counts_and_never_refuses() {
         let limiter = limiter();
         let charges = [Charge { shadow: true, ..charge(1, 1) }, charge(2, 3)];
-        assert_eq!(over(&limiter.decide(&charges, NOW)), [] as [usize; 0]);
-        let second = limiter.decide(&charges, NOW);
+        assert_eq!(over(&decide(&limiter, &charges, NOW)), [] as [usize; 0]);
+        let second = decide(&limiter, &charges, NOW);
         assert!(second.is_admitted());
         assert_eq!((over(&second), second.violated(&charges).count()), (vec![0], 0));
         assert_eq!(left(&limiter, &charges), [0, 1]);
-        assert!(limiter.decide(&charges, NOW).is_admitted());
+        assert!(decide(&limiter, &charges, NOW).is_admitted());
         // The enforced one refuses, so the shadow one is not charged either.
         let other = [Charge { shadow: true, ..charge(3, 5) }, charge(2, 3)];
-        assert!(!limiter.decide(&other, NOW).is_admitted());
+        assert!(!decide(&limiter, &other, NOW).is_admitted());
         assert_eq!(left(&limiter, &other), [5, 0]);
     }
 
@@ -255,8 +267,8 @@ mod tests {
         let counted = Charge { count_denied: true, ..charge(1, 5) };
         let last = Charge { count_denied: true, ..charge(3, 5) };
         let spent = charge(2, 1);
-        assert!(limiter.decide(&[spent], NOW).is_admitted());
-        assert!(!limiter.decide(&[counted, spent, last], NOW).is_admitted());
+        assert!(decide(&limiter, &[spent], NOW).is_admitted());
+        assert!(!decide(&limiter, &[counted, spent, last], NOW).is_admitted());
         assert_eq!(left(&limiter, &[counted, last]), [4, 4]);
     }
 
@@ -265,9 +277,9 @@ mod tests {
         let limiter = limiter();
         let charges = [charge(1, 1), charge(2, 2)];
         assert!(limiter.peek(&charges, NOW).is_admitted());
-        assert!(limiter.decide(&charges, NOW).is_admitted());
+        assert!(decide(&limiter, &charges, NOW).is_admitted());
         let peeked = limiter.peek(&charges, NOW);
-        assert_eq!(peeked, limiter.decide(&charges, NOW));
+        assert_eq!(peeked, decide(&limiter, &charges, NOW));
         assert_eq!(peeked.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
     }
 
@@ -275,7 +287,7 @@ mod tests {
     fn threads_over_several_keys_admit_the_smallest_limit_at_most() {
         let limiter = limiter();
         let charges = [charge(1, 3_000), charge(2, 2_000), charge(3, 2_500)];
-        let spend = || (0..2_000).filter(|_| limiter.decide(&charges, NOW).is_admitted()).count();
+        let spend = || (0..2_000).filter(|_| decide(&limiter, &charges, NOW).is_admitted()).count();
         let admitted: usize = thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(spend)).collect();
             threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
@@ -301,7 +313,7 @@ mod tests {
                 let mut wanted = spent;
                 request.iter().for_each(|(key, cost)| wanted[*key] += cost);
                 let fits = (0..6).all(|key| wanted[key] <= limit(key));
-                prop_assert_eq!(limiter.decide(&charges, NOW).is_admitted(), fits);
+                prop_assert_eq!(decide(&limiter, &charges, NOW).is_admitted(), fits);
                 spent = if fits { wanted } else { spent };
                 for (key, spent) in spent.iter().enumerate() {
                     let remaining = left(&limiter, &[charge(key as u64, limit(key))])[0];

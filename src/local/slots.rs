@@ -60,11 +60,10 @@ impl Slots {
     }
 
     /// The key's slot, if a look finds it. `None` may be wrong while another thread puts the key in.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: u128) -> Option<Locked<'_>> {
         let home = self.home(key);
-        for index in home..home + WINDOW_SLOTS {
-            let slot = self.slot(index);
+        for slot in self.window(home) {
             let tag = slot[TAG].load(Relaxed);
             if tag & OCCUPIED == 0 {
                 return None;
@@ -88,16 +87,14 @@ impl Slots {
     ) -> Entry<'_> {
         let home = self.home(key);
         // Held until the key stands in its slot. The home slot itself is then worked on through this lock.
-        let mut home_lock = Some(Locked::wait_for(self.slot(home)));
-        for index in home..home + WINDOW_SLOTS {
-            let slot = self.slot(index);
+        let mut home_lock = Some(Locked::wait_for(&self.window(home)[0]));
+        for (index, slot) in self.window(home).iter().enumerate() {
             let tag = slot[TAG].load(Acquire);
             let is_match = tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == high(key);
             if tag & OCCUPIED != 0 && !is_match {
                 continue;
             }
-            let mut locked =
-                take_home(&mut home_lock, index == home).unwrap_or_else(|| Locked::wait_for(slot));
+            let mut locked = take_home(&mut home_lock, index == 0).unwrap_or_else(|| Locked::wait_for(slot));
             if locked.holds(key) {
                 return Entry::Found(locked);
             }
@@ -107,12 +104,11 @@ impl Slots {
             }
             // Another key took it first. At home nobody can: its lock is ours.
         }
-        for index in home..home + WINDOW_SLOTS {
-            let slot = self.slot(index);
+        for (index, slot) in self.window(home).iter().enumerate() {
             if !is_whole(slot[TAG].load(Relaxed) as u32, state_of(slot)) {
                 continue;
             }
-            let at_home = index == home;
+            let at_home = index == 0;
             let mut locked = take_home(&mut home_lock, at_home).unwrap_or_else(|| Locked::wait_for(slot));
             if is_whole(locked.fingerprint(), locked.state()) {
                 locked.place(key, fingerprint);
@@ -128,8 +124,7 @@ impl Slots {
     /// Whether `find_or_claim` would find or claim a slot, as a look sees it.
     pub(super) fn has_room(&self, key: u128, is_whole: impl Fn(u32, State) -> bool) -> bool {
         let home = self.home(key);
-        (home..home + WINDOW_SLOTS).any(|index| {
-            let slot = self.slot(index);
+        self.window(home).iter().any(|slot| {
             let tag = slot[TAG].load(Relaxed);
             tag & OCCUPIED == 0 || is_whole(tag as u32, state_of(slot))
         })
@@ -142,10 +137,11 @@ impl Slots {
         pair as usize * SLOTS_PER_LINE
     }
 
+    /// The slots in which a key of this home may lie.
     #[inline]
-    fn slot(&self, index: usize) -> &[AtomicU64] {
-        let start = self.first + index * WORDS_PER_SLOT;
-        &self.words[start..start + WORDS_PER_SLOT]
+    fn window(&self, home: usize) -> &[Words] {
+        let slots = self.words[self.first..].as_chunks().0;
+        &slots[home..home + WINDOW_SLOTS]
     }
 }
 
@@ -156,7 +152,7 @@ fn take_home<'a>(home_lock: &mut Option<Locked<'a>>, at_home: bool) -> Option<Lo
 
 /// A slot held by this thread; dropping it lets it go.
 pub(super) struct Locked<'a> {
-    slot: &'a [AtomicU64],
+    slot: &'a Words,
     /// What the tag becomes when the slot is let go: without the lock bit.
     tag: u64,
 }
@@ -164,7 +160,7 @@ pub(super) struct Locked<'a> {
 impl<'a> Locked<'a> {
     /// Holds a slot whose tag was just seen, if nobody holds or has changed it.
     #[inline]
-    fn at_once(slot: &'a [AtomicU64], tag: u64) -> Option<Locked<'a>> {
+    fn at_once(slot: &'a Words, tag: u64) -> Option<Locked<'a>> {
         let tag = tag & !LOCKED;
         let held = slot[TAG].compare_exchange(tag, tag | LOCKED, Acquire, Relaxed);
         // Made only when it is held: dropping one lets the slot go.
@@ -174,7 +170,7 @@ impl<'a> Locked<'a> {
     /// Holds a slot, waiting for whoever holds it. Nobody does for longer than a decision's arithmetic, unless the
     /// kernel takes its core away, and then this thread gives up its own.
     #[cold]
-    fn wait_for(slot: &'a [AtomicU64]) -> Locked<'a> {
+    fn wait_for(slot: &'a Words) -> Locked<'a> {
         let mut attempts = 0u32;
         loop {
             let tag = slot[TAG].load(Relaxed);
@@ -237,7 +233,7 @@ impl Drop for Locked<'_> {
 }
 
 #[inline]
-fn state_of(slot: &[AtomicU64]) -> State {
+fn state_of(slot: &Words) -> State {
     State([slot[STATE].load(Relaxed), slot[STATE + 1].load(Relaxed)])
 }
 
@@ -251,6 +247,9 @@ fn high(key: u128) -> u64 {
 fn tag_bits(key: u128) -> u64 {
     (key as u64) << 34
 }
+
+/// One slot.
+type Words = [AtomicU64; WORDS_PER_SLOT];
 
 /// How many slots a key may lie in.
 pub(super) const WINDOW_SLOTS: usize = 64;

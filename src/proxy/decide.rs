@@ -38,7 +38,8 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
         return Decided::Admitted(Fields::default());
     }
     let now_ns = clock::ns_of(exchange.started);
-    let decision = exchange.conn.worker.shared.limiter.decide(&charges, now_ns);
+    let mut decision = Decision::default();
+    exchange.conn.worker.shared.limiter.decide(&charges, now_ns, &mut decision);
     exchange.steps.decide = exchange.elapsed_ns();
     record(exchange, &charges, &decision);
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
