@@ -69,7 +69,7 @@ fn entry(path: &[u8]) -> Entry<'_> {
         decision: Decision::Admitted,
         upstream: "orders",
         server: "10.0.1.10:8080",
-        total_us: 1_234,
+        total_us: Some(1_234),
         decide_us: Some(1),
         wait_us: Some(0),
         first_byte_us: Some(1_100),

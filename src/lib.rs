@@ -14,6 +14,7 @@ pub mod local;
 pub mod metrics;
 pub mod policy;
 pub mod proxy;
+pub mod random;
 pub mod record;
 pub mod tls;
 pub mod upstream;

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
+use arc_swap::ArcSwap;
 
 use crate::config::Config;
 use crate::limiter::Limiter;
@@ -89,6 +91,24 @@ pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
             overflow_decisions: stats.overflow_decisions,
         }
     });
+}
+
+/// Lets /metrics show the connections of the upstreams in force.
+pub(super) fn show_pools(metrics: &Metrics, current: &Arc<ArcSwap<Snapshot>>) {
+    let current = Arc::clone(current);
+    metrics.set_pools(move || current.load().upstreams.iter().map(|upstream| pool_usage(upstream)).collect());
+}
+
+fn pool_usage(upstream: &Upstream) -> metrics::PoolUsage {
+    let sum = |level: fn(&upstream::Server) -> &AtomicUsize| {
+        upstream.servers.iter().map(|server| level(server).load(Ordering::Relaxed) as u64).sum()
+    };
+    metrics::PoolUsage {
+        upstream: upstream.config.name.clone(),
+        open: sum(|server| &server.open),
+        idle: sum(|server| &server.idle),
+        waiting: sum(|server| &server.waiting),
+    }
 }
 
 /// What requests without a route are counted under.

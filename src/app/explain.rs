@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::identity::Identity;
 use crate::limit::{Answer, Charge};
 use crate::limiter::Limiter;
+use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Facts, Found, Table};
 use crate::proxy::headers;
@@ -27,7 +28,7 @@ pub struct Asked<'a> {
 }
 
 /// What would become of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Explained {
     route: Option<String>,
     goes_to: Option<String>,
@@ -55,10 +56,14 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
     let identity = Identity::default();
+    let path = match path::canonical(asked.url.path()) {
+        Ok(path) => path,
+        Err(error) => return Explained::refused(error.to_string()),
+    };
     let facts = Facts {
         method: asked.method,
         host: &host,
-        path: asked.url.path(),
+        path: &path,
         query: asked.url.query(),
         headers: asked.headers,
         client_ip: asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_canonical(),
@@ -69,8 +74,7 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
         .iter()
         .map(|considered| (considered.route.name.to_string(), said(&considered.verdict)))
         .collect();
-    let mut explained =
-        Explained { route: None, goes_to: None, considered, limits: Vec::new(), refused: None };
+    let mut explained = Explained { considered, ..Explained::default() };
     let Ok(found) = table.find(&facts) else { return explained };
     explained.route = Some(found.route.name.to_string());
     explained.goes_to = Some(goes_to(&found, &facts));
@@ -149,6 +153,11 @@ impl Limit {
 }
 
 impl Explained {
+    /// A request that no route is looked for.
+    fn refused(why: String) -> Explained {
+        Explained { refused: Some(why), ..Explained::default() }
+    }
+
     /// For people.
     pub fn to_text(&self) -> String {
         let mut lines = Vec::new();

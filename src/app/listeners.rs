@@ -24,12 +24,21 @@ struct Open {
     listener: Arc<Listener>,
     /// As the configuration has it: port 0 stays 0, so that a reload recognises it.
     bind: SocketAddr,
+    /// Where it listens; port 0 has become a port.
+    addr: SocketAddr,
 }
 
 /// What one configuration wants opened, before any of it is in force.
 pub(super) struct Prepared {
-    /// Name, what it is told, its TLS, and sockets (one a worker) where it is new.
-    wanted: Vec<(config::Listener, Option<Arc<rustls::ServerConfig>>, Option<Vec<std::net::TcpListener>>)>,
+    wanted: Vec<Wanted>,
+}
+
+/// One listener as it is to be.
+struct Wanted {
+    config: config::Listener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    /// One a worker where it is new; `None` where it listens already.
+    sockets: Option<Vec<std::net::TcpListener>>,
 }
 
 impl Listeners {
@@ -53,7 +62,7 @@ impl Listeners {
                     Some(bound.with_context(|| format!("listener {name:?}: cannot bind {}", config.bind))?)
                 }
             };
-            prepared.push((config.clone(), tls, sockets));
+            prepared.push(Wanted { config: config.clone(), tls, sockets });
         }
         Ok(Prepared { wanted: prepared })
     }
@@ -61,12 +70,12 @@ impl Listeners {
     /// Puts into force what was prepared: new sockets to the workers, new settings to those that stay, and away with
     /// the rest.
     pub(super) async fn apply(&mut self, prepared: Prepared, metrics: &Metrics, orders: &[Sender<Order>]) {
-        let names: Vec<String> = prepared.wanted.iter().map(|(config, ..)| config.name.clone()).collect();
+        let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
         let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
             self.close(&name, orders).await;
         }
-        for (config, tls, sockets) in prepared.wanted {
+        for Wanted { config, tls, sockets } in prepared.wanted {
             match sockets {
                 None => {
                     if let Some(open) = self.open.get(&config.name) {
@@ -91,15 +100,15 @@ impl Listeners {
         orders: &[Sender<Order>],
     ) {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        if let Some(Ok(addr)) = sockets.first().map(std::net::TcpListener::local_addr) {
-            eprintln!("sluicegate: listener {:?} on {scheme}://{addr}", config.name);
-        }
         let (name, bind) = (config.name.clone(), config.bind);
+        let bound = sockets.first().and_then(|socket| socket.local_addr().ok());
+        let addr = bound.unwrap_or(bind);
+        eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}");
         let listener = Arc::new(Listener::new(config, tls, metrics.listener(&name)));
         for (socket, orders) in sockets.into_iter().zip(orders) {
             let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
         }
-        self.open.insert(name, Open { listener, bind });
+        self.open.insert(name, Open { listener, bind, addr });
     }
 
     async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
@@ -108,6 +117,11 @@ impl Listeners {
                 let _ = orders.send(Order::Close(name.to_owned())).await;
             }
         }
+    }
+
+    /// Where the listener of this name listens.
+    pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
+        self.open.get(name).map(|open| open.addr)
     }
 
     /// Renews the TLS side of one listener.

@@ -5,6 +5,7 @@
 mod build;
 mod certificates;
 pub mod explain;
+mod first_try;
 mod listeners;
 mod reload;
 
@@ -69,6 +70,7 @@ impl Gateway {
             limiter: Arc::clone(&limiter),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
+            accept_errors: metrics.accept_errors.clone(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
@@ -79,6 +81,7 @@ impl Gateway {
         }
         metrics.started(0, clock::unix().as_secs());
         build::show_table(&metrics, &limiter);
+        build::show_pools(&metrics, &current);
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
         let admin = config.admin.clone();
         let readiness = Readiness::default();
@@ -104,6 +107,9 @@ impl Gateway {
         self.reloader.resolve_upstreams().await;
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
+        if let Some(url) = self.reloader.url_to_try() {
+            eprintln!("sluicegate: try  curl -i {url}");
+        }
         let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
         loop {
             tokio::select! {

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::build::{self, Upstreams};
 use super::certificates::{self, Watch};
+use super::first_try;
 use super::listeners::Listeners;
 use crate::config::{self, Config, Shutdown};
 use crate::limiter::Limiter;
@@ -65,6 +66,14 @@ impl Reloader {
         Ok(())
     }
 
+    /// A URL that a first curl may ask for; `None` where nothing is served in the clear.
+    pub(super) fn url_to_try(&self) -> Option<String> {
+        let config = &self.parts.config;
+        let plain = config.listeners.iter().find(|listener| listener.certs.is_empty() && listener.http1)?;
+        let addr = self.listeners.address(&plain.name)?;
+        Some(format!("http://{}{}", first_try::reachable(addr), first_try::path(&config.routes)))
+    }
+
     /// How it stops.
     pub(super) fn shutdown(&self) -> Shutdown {
         self.parts.config.shutdown.clone()
@@ -98,8 +107,14 @@ impl Reloader {
         let config = loaded.config;
         let parts = &mut self.parts;
         let generation = self.generation + 1;
-        let (snapshot, upstreams) =
-            build::snapshot(&config, self.salt, generation, &parts.limiter, &parts.metrics, &parts.upstreams)?;
+        let (snapshot, upstreams) = build::snapshot(
+            &config,
+            self.salt,
+            generation,
+            &parts.limiter,
+            &parts.metrics,
+            &parts.upstreams,
+        )?;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
             log.switch(&config.access_log.to)?;

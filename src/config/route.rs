@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use crate::policy::changes::is_framing;
 use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, Respond, Route};
 
 use super::listener::BODY_BYTES_MAX;
@@ -322,7 +323,7 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
         let Some(name) = header_name(&value.key, |message, hint| value.wrong_key(message, hint)) else {
             continue;
         };
-        if FRAMING.contains(&name.as_str()) {
+        if is_framing(&name) {
             let message = format!("`{name}` is the gateway's own to set: it frames the message");
             value.wrong_key(message, "leave it out");
             continue;
@@ -371,15 +372,3 @@ fn fixed(value: &Value<'_>) -> Option<Respond> {
 
 /// What a route takes that names no path.
 const ANY_PATH: &str = "/{*rest}";
-
-/// Fields that frame a message or belong to one connection (RFC 9110, section 7.6.1; RFC 9112, section 6).
-const FRAMING: [&str; 8] = [
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];

@@ -208,7 +208,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// More threads than any machine has cores for.
 const WORKERS_MAX: u64 = 1_024;
 
-/// Memory of the local table unless written: a million keys of 64 bytes.
+/// Memory of the local table unless written: two million slots of 32 bytes, for a million keys.
 const LIMITS_MEMORY: u64 = 64 << 20;
 const LIMITS_MEMORY_MIN: u64 = 64 << 10;
 const LIMITS_MEMORY_MAX: u64 = 1 << 40;

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Reading;
-use super::{Deadline, Decision, Exchange, Metrics, Refused, Upstream, lock};
+use super::{Deadline, Decision, Exchange, Metrics, Refused, UPSTREAMS_MAX, Upstream, lock};
 
 /// A text format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,15 @@ impl Collector for Scrape {
 fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     let configuration = *lock(&metrics.configuration);
     families.gauges("build_info", "Version that runs", None, [([("version", VERSION)], 1_u64)])?;
-    families.counters("worker_panics", "Panics caught in a worker", None, [([], metrics.panics.value())])?;
+    families.counters(
+        "worker_panics",
+        "Panics in a worker, each of which took one request or one connection",
+        None,
+        [([], metrics.panics.value())],
+    )?;
     families.counters(
         "accept_errors",
-        "Connections the kernel would not hand over",
+        "Times the kernel would not hand a connection over, for want of descriptors or memory",
         None,
         [([], metrics.accept_errors.value())],
     )?;
@@ -119,7 +124,7 @@ fn routes(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.histograms(
         "request_duration",
-        "From a request's first byte to its answer's last",
+        "From a request's head to its answer's last byte",
         used.iter().map(|(name, route)| ([("route", &**name)], route.durations())),
     )?;
     families.counters(
@@ -205,14 +210,17 @@ fn upstream_connections(metrics: &Metrics, families: &mut Families<'_>) -> fmt::
         None,
         used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
     )?;
+    let mut pools = lock(&metrics.pools).as_ref().map(|read| read()).unwrap_or_default();
+    // Beyond the bound on names there is no series to add them to: they are levels of nobody.
+    pools.truncate(UPSTREAMS_MAX);
     families.gauges(
         "upstream_connections",
         "Connections open to an upstream, and those of them without work",
         None,
-        used.iter().flat_map(|(name, upstream)| {
+        pools.iter().flat_map(|pool| {
             [
-                ([("upstream", &**name), ("state", "open")], upstream.open()),
-                ([("upstream", &**name), ("state", "idle")], upstream.idle()),
+                ([("upstream", pool.upstream.as_str()), ("state", "open")], pool.open),
+                ([("upstream", pool.upstream.as_str()), ("state", "idle")], pool.idle),
             ]
         }),
     )?;
@@ -220,7 +228,7 @@ fn upstream_connections(metrics: &Metrics, families: &mut Families<'_>) -> fmt::
         "upstream_waiting_requests",
         "Requests that wait for a connection",
         None,
-        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.waiting())),
+        pools.iter().map(|pool| ([("upstream", pool.upstream.as_str())], pool.waiting)),
     )
 }
 
@@ -434,7 +442,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::metrics::{CertificateExpiry, Request, TableUsage};
+    use crate::metrics::{CertificateExpiry, PoolUsage, Request, TableUsage};
 
     #[test]
     fn both_formats_are_well_formed() {
@@ -465,6 +473,7 @@ mod tests {
             r#"sluicegate_refused_requests_total{reason="no-route"} 1"#,
             r#"sluicegate_upstream_exchanges_total{upstream="orders",outcome="stall-timeout"} 1"#,
             r#"sluicegate_upstream_connections{upstream="orders",state="open"} 5"#,
+            r#"sluicegate_upstream_connections{upstream="orders",state="idle"} 3"#,
             r#"sluicegate_connections_open{listener="edge"} 1"#,
             r#"sluicegate_connection_deadlines_total{listener="edge",deadline="header"} 1"#,
             r#"sluicegate_worker_requests_total{worker="1"} 4"#,
@@ -490,7 +499,8 @@ mod tests {
         let upstream = metrics.upstream("orders");
         upstream.exchanged(worker, Exchange::StallTimeout);
         upstream.answered(worker, 1_000_000);
-        upstream.shift_open(worker, 5);
+        let pool = PoolUsage { upstream: "orders".to_owned(), open: 5, idle: 3, waiting: 0 };
+        metrics.set_pools(move || vec![pool.clone()]);
         let listener = metrics.listener("edge");
         listener.opened(worker);
         listener.refused(worker, Refused::ConnectionsPerIp);

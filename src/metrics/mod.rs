@@ -34,14 +34,15 @@ pub struct Metrics {
     refusals: Names<Refusal>,
     certificates: Mutex<Vec<CertificateExpiry>>,
     table: Mutex<Option<TableReader>>,
+    pools: Mutex<Option<PoolsReader>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
     reloads_succeeded: Counter,
     /// Reloads that left the old configuration serving.
     reloads_failed: Counter,
-    /// Panics caught in a worker.
+    /// Panics in a worker; each took one request, or one connection.
     pub panics: Counter,
-    /// Connections the kernel would not hand over (`accept` failed).
+    /// Times the kernel would not hand a connection over (`accept` failed): out of descriptors or memory.
     pub accept_errors: Counter,
     /// The access log's own figures.
     pub access_log: AccessLog,
@@ -86,6 +87,21 @@ pub struct TableUsage {
     pub overflow_decisions: u64,
 }
 
+/// The connections to one upstream, over all its servers and all workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// The upstream's name.
+    pub upstream: String,
+    /// Connections open or being opened.
+    pub open: u64,
+    /// Those of them without work, as of each worker's last look.
+    pub idle: u64,
+    /// Requests that wait for one.
+    pub waiting: u64,
+}
+
+type PoolsReader = Box<dyn Fn() -> Vec<PoolUsage> + Send>;
+
 type TableReader = Box<dyn Fn() -> TableUsage + Send>;
 
 #[derive(Clone, Copy, Default)]
@@ -106,6 +122,7 @@ impl Metrics {
             refusals: Names::new(REFUSALS_MAX),
             certificates: Mutex::default(),
             table: Mutex::default(),
+            pools: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
             reloads_failed: Counter::default(),
@@ -168,6 +185,11 @@ impl Metrics {
     /// Says where a scrape reads the local table's figures.
     pub fn set_table(&self, read: impl Fn() -> TableUsage + Send + 'static) {
         *lock(&self.table) = Some(Box::new(read));
+    }
+
+    /// Says where a scrape reads the state of connections upstream: one [`PoolUsage`] an upstream.
+    pub fn set_pools(&self, read: impl Fn() -> Vec<PoolUsage> + Send + 'static) {
+        *lock(&self.pools) = Some(Box::new(read));
     }
 }
 

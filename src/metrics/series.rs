@@ -14,7 +14,7 @@ pub struct Route(Cells<{ route::SLOTS }>);
 pub struct Request {
     /// Status answered.
     pub status: u16,
-    /// From its first byte to the answer's last, nanoseconds.
+    /// From its head to the answer's last byte, nanoseconds.
     pub duration_ns: u64,
     /// Bytes of body received.
     pub bytes_in: u64,
@@ -140,7 +140,7 @@ impl Refusal {
     }
 }
 
-/// Exchanges with one upstream, and the state of its connections.
+/// Exchanges with one upstream; the state of its connections is [`super::PoolUsage`].
 #[derive(Debug)]
 pub struct Upstream(Cells<{ upstream::SLOTS }>);
 
@@ -240,21 +240,6 @@ impl Upstream {
         self.0.count(worker, upstream::RETRIES_REFUSED);
     }
 
-    /// That many more (or fewer) connections are open.
-    pub fn shift_open(&self, worker: &Worker, by: i64) {
-        self.0.shift(worker, upstream::OPEN, by);
-    }
-
-    /// That many more (or fewer) of them have no work.
-    pub fn shift_idle(&self, worker: &Worker, by: i64) {
-        self.0.shift(worker, upstream::IDLE, by);
-    }
-
-    /// That many more (or fewer) requests wait for one.
-    pub fn shift_waiting(&self, worker: &Worker, by: i64) {
-        self.0.shift(worker, upstream::WAITING, by);
-    }
-
     pub(super) fn exchanges(&self, exchange: Exchange) -> u64 {
         self.0.total(upstream::EXCHANGES_FIRST + exchange as usize)
     }
@@ -279,18 +264,6 @@ impl Upstream {
         self.0.total(upstream::RETRIES_REFUSED)
     }
 
-    pub(super) fn open(&self) -> u64 {
-        self.0.level(upstream::OPEN)
-    }
-
-    pub(super) fn idle(&self) -> u64 {
-        self.0.level(upstream::IDLE)
-    }
-
-    pub(super) fn waiting(&self) -> u64 {
-        self.0.level(upstream::WAITING)
-    }
-
     pub(super) fn is_used(&self) -> bool {
         self.0.is_used()
     }
@@ -304,10 +277,7 @@ mod upstream {
     pub(super) const CONNECT_FAILURES: usize = SUM_NS + 2;
     pub(super) const RETRIES: usize = SUM_NS + 3;
     pub(super) const RETRIES_REFUSED: usize = SUM_NS + 4;
-    pub(super) const OPEN: usize = SUM_NS + 5;
-    pub(super) const IDLE: usize = SUM_NS + 6;
-    pub(super) const WAITING: usize = SUM_NS + 7;
-    pub(super) const SLOTS: usize = WAITING + 1;
+    pub(super) const SLOTS: usize = RETRIES_REFUSED + 1;
 }
 
 /// Connections of one listener.

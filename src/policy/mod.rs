@@ -11,6 +11,7 @@ pub mod host;
 pub mod key;
 pub mod literals;
 pub mod method;
+pub mod path;
 pub mod pattern;
 pub mod percent;
 pub mod request;

@@ -1,6 +1,6 @@
 //! Percent-encoding (RFC 3986 section 2.1) as far as routes, keys and rewrites need it.
 //!
-//! It deliberately does not normalise requests: that is done once, before a path reaches this module.
+//! The one form of a whole path is [`super::path`]'s.
 
 /// What `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +70,16 @@ fn push_encoded(byte: u8, out: &mut String) {
     out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-fn hex(digit: u8) -> Option<u8> {
+pub(super) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-fn is_unreserved(byte: u8) -> bool {
+pub(super) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
 /// RFC 3986 `pchar` without the percent sign, and the slash between segments.
-fn is_path_byte(byte: u8) -> bool {
+pub(super) fn is_path_byte(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte)
 }
 

@@ -159,7 +159,10 @@ pub struct Download {
     lease: Option<upstream::Lease<RequestBody>>,
     stall: Duration,
     ends: Option<Instant>,
+    /// When the head came, until the task has slept since: the time of what is here already.
+    now: Option<Instant>,
     moved: bool,
+    failed: Option<Error>,
 }
 
 impl Download {
@@ -173,19 +176,35 @@ impl Download {
         now: Instant,
     ) -> Download {
         lease.deadline().set(earlier(now + stall, ends));
-        Download { incoming, lease: Some(lease), stall, ends, moved: false }
+        Download { incoming, lease: Some(lease), stall, ends, now: Some(now), moved: false, failed: None }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
     /// that comes in time costs no clock reading; standing still is noticed after one to two of `stall`.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let incoming = &mut self.incoming;
+        let mut next = |cx: &mut Context<'_>| Pin::new(&mut *incoming).poll_frame(cx);
+        let polled = match &mut self.lease {
+            Some(lease) => lease.poll_answer(cx, next),
+            None => next(cx),
+        };
+        if let Poll::Ready(Some(Err(error))) = polled {
+            // What came before the break is the client's: hyper sends it while this waits, and would not after.
+            self.failed = Some(error.into());
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Poll::Ready(frame) = polled {
             self.moved = true;
             if frame.is_none() || self.incoming.is_end_stream() {
                 self.finish();
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Error::from)));
         }
+        self.now = None;
         let Some(lease) = &mut self.lease else { return Poll::Pending };
         while lease.deadline().poll(cx).is_ready() {
             let now = clock::instant();
@@ -200,7 +219,7 @@ impl Download {
     /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
     fn finish(&mut self) {
         if let Some(lease) = self.lease.take() {
-            lease.finish(clock::instant());
+            lease.finish(self.now.unwrap_or_else(clock::instant));
         }
     }
 }

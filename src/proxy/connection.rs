@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -21,12 +22,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
 use super::config::Timeouts;
-use super::exchange::{Exchange, Reason};
+use super::exchange::Reason;
 use super::headers::Peer;
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::worker::Worker;
-use super::{config, pipeline, reply, tunnel};
+use super::{config, exchange, headers, pipeline, reply, tunnel};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
@@ -42,6 +43,8 @@ pub struct Conn {
     pub peer: Peer,
     /// Which TLS is spoken; empty in the clear.
     pub tls: &'static str,
+    /// The name the client asked for in its TLS hello; empty where it named none.
+    pub sni: Box<str>,
     /// What it is doing.
     pub gauge: Rc<Gauge>,
     /// Set when a deadline takes the connection down under its requests.
@@ -75,6 +78,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         listener: Arc::clone(listener),
         peer: Peer::new(peer.ip()),
         tls: tls_version(&stream),
+        sni: server_name(&stream).into(),
         gauge: Rc::new(Gauge::new(clock::instant())),
         stalled: Cell::new(false),
         tunnel: RefCell::new(None),
@@ -109,6 +113,13 @@ fn tls_version(stream: &Stream) -> &'static str {
             Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLSv1.3",
         },
+    }
+}
+
+fn server_name(stream: &Stream) -> &str {
+    match stream {
+        Stream::Plain(_) => "",
+        Stream::Tls(tls) => tls.get_ref().1.server_name().unwrap_or(""),
     }
 }
 
@@ -266,16 +277,18 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         }
         End::Expired(Expiry::Rest) if !draining => {
             let parts = served.into_parts();
-            Some((parts.io.into_inner().stream, parts.read_buf))
+            // No bytes can still be a whole buffer kept.
+            let ahead = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
+            Some((parts.io.into_inner().stream, ahead))
         }
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
-            conn.log_refusal(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+            let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
             // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
             let mut stream = served.into_parts().io.into_inner().stream;
             let answer = async {
-                stream.write_all(reply::HEADER_TIMEOUT).await?;
+                stream.write_all(&reply::header_timeout(&request_id)).await?;
                 stream.shutdown().await
             };
             let _ = timeout(FAREWELL, answer).await;
@@ -302,7 +315,8 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
+    // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+    let service = service_fn(|request| Box::pin(pipeline::handle(Rc::clone(conn), request)));
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut watch = Watch::new(&conn.config.timeouts, None);
     let mut drain = pin!(conn.worker.drain_begins());
@@ -424,31 +438,31 @@ impl Conn {
     }
 
     /// hyper gave the connection up: a head it cannot parse is a refused request, the rest is the client's going.
-    fn broken(self: &Rc<Self>, error: &hyper::Error) {
+    fn broken(&self, error: &hyper::Error) {
         let status = self.gauge.last_status();
         if error.is_parse() && status != 0 {
-            self.log_refusal(reply::reason_of_parse_status(status), status);
+            self.refuse_unread(reply::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
     }
 
-    /// A line in the access log for what never became a request.
-    fn log_refusal(self: &Rc<Self>, reason: Reason, status: u16) {
-        let mut exchange = Exchange::unread(Rc::clone(self));
-        exchange.refuse(reason, status);
-        exchange.complete();
+    /// Counts and logs what never became a request, under the id it gives back.
+    fn refuse_unread(&self, reason: Reason, status: u16) -> HeaderValue {
+        let request_id = headers::request_id(&HeaderMap::new(), false, || self.worker.random());
+        exchange::tell_unread(self, &request_id, reason, status);
+        request_id
     }
 }
 
 /// The client connection preface (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
-const PARK_AFTER: Duration = Duration::from_secs(2);
+const PARK_AFTER: Duration = Duration::from_millis(250);
 /// How long a client has to take our last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);
-const PERIOD_MAX: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// hyper's own least size of a connection's buffer.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;

@@ -40,9 +40,10 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     let now_ns = clock::ns_of(exchange.started);
     let mut decision = Decision::default();
     exchange.conn.worker.shared.limiter.decide(&charges, now_ns, &mut decision);
-    exchange.steps.decided = exchange.elapsed_ns();
+    exchange.steps.decide = exchange.elapsed_ns();
     record(exchange, &charges, &decision);
-    let fields = Fields::new(view.snapshot.limit_headers, table, found, &charges, &decision);
+    let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
+    let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
     if decision.is_admitted() {
         return Decided::Admitted(fields);
     }
@@ -117,6 +118,7 @@ pub struct Fields {
 impl Fields {
     fn new(
         style: LimitHeaders,
+        unix_seconds: u64,
         table: &Table,
         found: &Found<'_, '_>,
         charges: &[Charge],
@@ -136,7 +138,7 @@ impl Fields {
         let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
         // Of a bucket that holds more than a period's units, what it holds: less than is left would make no sense.
         let limit = charge.quota.limit().get().max(charge.quota.capacity());
-        let legacy = legacy.then(|| [limit, outcome.remaining, clock::unix().as_secs() + reset_seconds]);
+        let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy }
     }
 
@@ -148,8 +150,8 @@ impl Fields {
         }
         if let Some([limit, remaining, reset]) = self.legacy {
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, remaining.into());
-            headers.insert(X_RATELIMIT_RESET, reset.into());
+            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
         }
     }
 }
@@ -164,7 +166,14 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
     text.extend_from_slice(b";t=");
     text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
+}
+
+/// A value that the next answer does not repeat: HTTP/2 would only fill its table of header fields with it, and throw
+/// out those that do repeat (RFC 7541 section 7.1.3 has the mark for it).
+fn passing(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -9,6 +9,7 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 
 use super::body::Upload;
 use super::connection::Conn;
+use super::io::Phase;
 use super::snapshot::View;
 use crate::{clock, metrics, record};
 
@@ -107,7 +108,7 @@ pub struct Exchange {
     pub conn: Rc<Conn>,
     /// What it is judged by.
     pub view: Rc<View>,
-    /// When its head was whole.
+    /// When its head had come.
     pub started: Instant,
     /// Its method.
     pub method: Method,
@@ -129,7 +130,7 @@ pub struct Exchange {
     pub server: Option<(usize, usize)>,
     /// How many times it was sent again.
     pub retries: u8,
-    /// Nanoseconds until the decision, a connection, and the head of the answer.
+    /// How long each step took.
     pub steps: Steps,
     /// What its body does.
     pub upload: Option<Rc<Upload>>,
@@ -151,15 +152,26 @@ pub struct Verdict {
     pub policy: u16,
 }
 
-/// When a request reached which step, nanoseconds after its start. 0: not reached.
+/// How long each step took, nanoseconds. 0: it was not taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
-    /// It was decided.
-    pub decided: u64,
-    /// It had a connection.
-    pub connected: u64,
-    /// The head of the answer came.
+    /// From the head to the decision on its limits.
+    pub decide: u64,
+    /// Waiting for a connection upstream to come free.
+    pub wait: u64,
+    /// Opening one.
+    pub connect: u64,
+    /// From the start to when the last try was sent: where nothing was waited for, the step before it.
+    pub sent: u64,
+    /// From the start to the head of the answer.
     pub answered: u64,
+}
+
+impl Steps {
+    /// From the request's head sent to the answer's head.
+    pub fn first_byte(&self) -> u64 {
+        self.answered.saturating_sub(self.sent)
+    }
 }
 
 impl std::fmt::Debug for Exchange {
@@ -175,22 +187,13 @@ impl std::fmt::Debug for Exchange {
 impl Exchange {
     /// A request whose head has come.
     pub fn begin(conn: Rc<Conn>, head: &http::request::Parts) -> Box<Exchange> {
-        let mut exchange = Exchange::unread(conn);
-        exchange.method = head.method.clone();
-        exchange.uri = head.uri.clone();
-        exchange.version = head.version;
-        exchange
-    }
-
-    /// A request whose head never came whole.
-    pub fn unread(conn: Rc<Conn>) -> Box<Exchange> {
         conn.gauge.begin_exchange();
         Box::new(Exchange {
             view: conn.worker.view(),
             started: clock::instant(),
-            method: Method::default(),
-            uri: Uri::default(),
-            version: Version::HTTP_11,
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            version: head.version,
             authority: HeaderValue::from_static(""),
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
@@ -247,6 +250,7 @@ impl Exchange {
     fn count_answer(&self, reason: Option<Reason>) {
         let Some((upstream, _)) = self.server.filter(|_| self.steps.answered > 0) else { return };
         let outcome = match reason {
+            Some(Reason::UpstreamTimeout) if self.is_past_total(upstream) => metrics::Exchange::TotalTimeout,
             Some(Reason::UpstreamTimeout) => metrics::Exchange::StallTimeout,
             Some(Reason::UpstreamReset) => metrics::Exchange::Reset,
             Some(Reason::ClientGone | Reason::BodyStall) => metrics::Exchange::ClientGone,
@@ -256,9 +260,16 @@ impl Exchange {
         self.view.snapshot.figures.upstreams[upstream].exchanged(&self.conn.worker.metrics, outcome);
     }
 
+    /// Whether it has taken longer than exchanges with this upstream may in all.
+    pub fn is_past_total(&self, upstream: usize) -> bool {
+        let total = self.view.snapshot.upstreams[upstream].config.timeouts.total;
+        total.is_some_and(|total| u128::from(self.elapsed_ns()) >= total.as_nanos())
+    }
+
     /// Its line in the access log.
     fn entry(
         &self,
+        now: Instant,
         status: u16,
         reason: Option<Reason>,
         duration_ns: u64,
@@ -281,14 +292,14 @@ impl Exchange {
         let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
         let peer = self.conn.peer.ip;
         record::Entry {
-            time: clock::unix(),
+            time: self.conn.worker.unix(now),
             request_id: self.request_id.as_bytes(),
             listener: &self.conn.config.name,
             client: Some(self.client),
             peer: (peer != self.client).then_some(peer),
             protocol: protocol(self.version),
             tls: self.conn.tls,
-            sni: b"",
+            sni: self.conn.sni.as_bytes(),
             method: self.method.as_str().as_bytes(),
             host: self.authority.as_bytes(),
             path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
@@ -299,11 +310,11 @@ impl Exchange {
             upstream,
             server,
             retries: u32::from(self.retries),
-            total_us: duration_ns / 1_000,
-            decide_us: us(self.steps.decided),
-            wait_us: None,
-            connect_us: us(self.steps.connected),
-            first_byte_us: us(self.steps.answered),
+            total_us: Some(duration_ns / 1_000),
+            decide_us: us(self.steps.decide),
+            wait_us: us(self.steps.wait),
+            connect_us: us(self.steps.connect),
+            first_byte_us: us(self.steps.first_byte()),
             bytes_in,
             bytes_out: self.bytes_out,
         }
@@ -341,8 +352,35 @@ impl Drop for Exchange {
         if snapshot.sampler.is_off(status) {
             return;
         }
-        worker.log.write(&snapshot.sampler, &self.entry(status, reason, duration_ns, bytes_in));
+        worker.log.write(&snapshot.sampler, &self.entry(now, status, reason, duration_ns, bytes_in));
     }
+}
+
+/// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.
+pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status: u16) {
+    let worker = &conn.worker;
+    let view = worker.view();
+    worker.refused(reason);
+    let began = match conn.gauge.phase() {
+        Phase::Head(since) => since,
+        Phase::Idle(_) | Phase::Busy => clock::instant(),
+    };
+    let duration_ns = clock::instant().saturating_duration_since(began).as_nanos() as u64;
+    let request = metrics::Request { status, duration_ns, ..metrics::Request::default() };
+    view.snapshot.figures.no_route.finished(&worker.metrics, &request);
+    let entry = record::Entry {
+        time: clock::unix(),
+        request_id: request_id.as_bytes(),
+        listener: &conn.config.name,
+        client: Some(conn.peer.ip),
+        protocol: protocol(Version::HTTP_11),
+        tls: conn.tls,
+        sni: conn.sni.as_bytes(),
+        status,
+        reason: reason.code(),
+        ..record::Entry::default()
+    };
+    worker.log.write(&view.snapshot.sampler, &entry);
 }
 
 fn protocol(version: Version) -> &'static str {

@@ -79,13 +79,14 @@ impl Outbound<'_, '_> {
 pub fn echo(
     exchange: Box<Exchange>,
     outbound: &Outbound<'_, '_>,
+    uri: &Uri,
     headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
     if !matches!(body, RequestBody::Empty) {
         return reply::echo(exchange, body, headers.get(CONTENT_TYPE).cloned());
     }
-    let target = outbound.target(&exchange.uri);
+    let target = outbound.target(uri);
     let mut head =
         format!("{} {} HTTP/1.1\n", exchange.method, target.as_ref().map_or("/", |target| target.as_str()));
     for (name, value) in &headers {
@@ -136,7 +137,7 @@ pub async fn forward(
 
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
     match trip.send(request).await {
-        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()).await,
+        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()),
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -170,11 +171,17 @@ impl Trip<'_> {
             match lease.send(self.address(request, &lease), self.response_deadline()).await {
                 Ok(answer) => {
                     self.exchange.steps.answered = self.exchange.elapsed_ns();
-                    self.count().answered(self.cells(), self.exchange.steps.answered);
+                    self.count().answered(self.cells(), self.exchange.steps.first_byte());
                     return Ok((answer, lease));
                 }
                 Err(SendError::Timeout) => {
-                    self.count().exchanged(self.cells(), metrics::Exchange::ResponseTimeout);
+                    self.count().exchanged(
+                        self.cells(),
+                        match self.exchange.is_past_total(self.upstream) {
+                            true => metrics::Exchange::TotalTimeout,
+                            false => metrics::Exchange::ResponseTimeout,
+                        },
+                    );
                     return Err(Refusal::UpstreamTimeout);
                 }
                 Err(SendError::Broken { error, unsent }) => {
@@ -216,8 +223,8 @@ impl Trip<'_> {
     fn broken(
         &mut self,
         error: &hyper::Error,
-        unsent: Option<Request<RequestBody>>,
-        again: Option<Request<RequestBody>>,
+        unsent: Option<Box<Request<RequestBody>>>,
+        again: Option<Box<Request<RequestBody>>>,
         may_retry: bool,
     ) -> Result<Request<RequestBody>, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "exchange broke");
@@ -239,7 +246,7 @@ impl Trip<'_> {
         }
         let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
         match next {
-            Some(request) if may_retry && self.budget() => Ok(request),
+            Some(request) if may_retry && self.budget() => Ok(*request),
             _ => Err(Refusal::UpstreamReset),
         }
     }
@@ -258,10 +265,16 @@ impl Trip<'_> {
 
     fn acquired(&mut self, lease: &Lease<RequestBody>) {
         self.exchange.server = Some((self.upstream, lease.server));
-        if lease.fresh {
+        if lease.connect_ns > 0 {
             self.count().connected(self.cells());
-            self.exchange.steps.connected = self.exchange.elapsed_ns();
         }
+        let immediate = lease.wait_ns == 0 && lease.connect_ns == 0 && self.exchange.retries == 0;
+        // Where a connection was at hand the clock need not be read again: the step before has just ended.
+        let sent = if immediate { self.exchange.steps.decide } else { self.exchange.elapsed_ns() };
+        let steps = &mut self.exchange.steps;
+        steps.wait += lease.wait_ns;
+        steps.connect += lease.connect_ns;
+        steps.sent = sent;
     }
 
     /// The target and `Host` as this server wants them.
@@ -295,11 +308,7 @@ impl Trip<'_> {
         let timeouts = &self.pool.upstream.config.timeouts;
         let started = self.exchange.started;
         // Time spent connecting or on a first try is not the second answer's.
-        let from = if self.exchange.steps.connected > 0 || self.exchange.retries > 0 {
-            clock::instant()
-        } else {
-            started
-        };
+        let from = started + Duration::from_nanos(self.exchange.steps.sent);
         let at = from + timeouts.response;
         timeouts.total.map_or(at, |total| at.min(started + total))
     }
@@ -314,7 +323,7 @@ impl Trip<'_> {
 }
 
 /// A second copy of a request that may be sent twice: idempotent, and without a body that would be gone.
-fn replica(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+fn replica(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
     if !headers::is_idempotent(request.method()) || !matches!(request.body(), RequestBody::Empty) {
         return None;
     }
@@ -322,11 +331,11 @@ fn replica(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+    Some(Box::new(copy))
 }
 
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
-async fn accept(
+fn accept(
     mut exchange: Box<Exchange>,
     answer: Response<Incoming>,
     lease: Lease<RequestBody>,
@@ -335,7 +344,7 @@ async fn accept(
     let (mut head, incoming) = answer.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            true => Box::pin(switch(exchange, head.headers, lease)).await,
+            true => switch(exchange, head.headers, lease),
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
             false => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
@@ -355,7 +364,7 @@ async fn accept(
 }
 
 /// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
-async fn switch(
+fn switch(
     mut exchange: Box<Exchange>,
     mut headers: HeaderMap,
     lease: Lease<RequestBody>,
@@ -363,7 +372,7 @@ async fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
-    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded().await) else {
+    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded()) else {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     };
     exchange.answer(StatusCode::SWITCHING_PROTOCOLS);

@@ -1,7 +1,7 @@
 //! Every header the gateway itself adds or takes away, both ways: hop-by-hop fields, forwarding fields, request ids,
 //! and who the client is. One module, so that one reading audits it.
 //!
-//! Header changes a route asks for are the policy's; rate-limit fields are [`super::reply`]'s.
+//! Header changes a route asks for are the policy's; rate-limit fields are [`super::decide`]'s.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -140,11 +140,12 @@ fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
 
 /// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
 pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
-    present.te && headers.get_all(TE).iter().any(|value| {
-        value
-            .to_str()
-            .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
-    })
+    present.te
+        && headers.get_all(TE).iter().any(|value| {
+            value
+                .to_str()
+                .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
+        })
 }
 
 /// The protocol a client asks to switch to: `Connection: upgrade` and `Upgrade` on HTTP/1.1, never h2c.
@@ -207,7 +208,8 @@ pub fn forward_client(headers: &mut HeaderMap, present: Present, header: Forward
             if !(kept && headers.contains_key(&X_FORWARDED_PROTO)) {
                 headers.insert(X_FORWARDED_PROTO, if hop.tls { HTTPS } else { HTTP });
             }
-            if !hop.authority.is_empty() && !(kept && headers.contains_key(&X_FORWARDED_HOST)) {
+            let named = kept && headers.contains_key(&X_FORWARDED_HOST);
+            if !named && !hop.authority.is_empty() {
                 headers.insert(X_FORWARDED_HOST, hop.authority.clone());
             }
         }
@@ -314,7 +316,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     KEEP_ALIVE,
     PROXY_CONNECTION,
     PROXY_AUTHENTICATE,
@@ -327,7 +329,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Never taken away because `Connection` names them: what the gateway says of a client, and what upstreams judge by.
-const PROTECTED: [HeaderName; 12] = [
+static PROTECTED: [HeaderName; 12] = [
     HOST,
     FORWARDED,
     VIA,
@@ -343,7 +345,7 @@ const PROTECTED: [HeaderName; 12] = [
 ];
 
 /// Claims about a client that only a trusted hop may make.
-const CLAIMS: [HeaderName; 8] = [
+static CLAIMS: [HeaderName; 8] = [
     FORWARDED,
     X_FORWARDED_FOR,
     X_FORWARDED_PROTO,
@@ -450,7 +452,13 @@ mod tests {
     #[test]
     fn an_untrusted_peer_cannot_speak_for_others() {
         let (peer, authority) = (Peer::new(ip("192.0.2.1")), HeaderValue::from_static("a.example"));
-        let hop = Hop { peer: &peer, trusted_peer: false, tls: true, authority: &authority, version: Version::HTTP_11 };
+        let hop = Hop {
+            peer: &peer,
+            trusted_peer: false,
+            tls: true,
+            authority: &authority,
+            version: Version::HTTP_11,
+        };
         let mut headers = map(&[
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "http"),
@@ -470,7 +478,13 @@ mod tests {
     #[test]
     fn a_trusted_peer_is_appended_to() {
         let (peer, authority) = (Peer::new(ip("10.0.0.1")), HeaderValue::from_static("a.example"));
-        let hop = Hop { peer: &peer, trusted_peer: true, tls: false, authority: &authority, version: Version::HTTP_2 };
+        let hop = Hop {
+            peer: &peer,
+            trusted_peer: true,
+            tls: false,
+            authority: &authority,
+            version: Version::HTTP_2,
+        };
         let mut headers = map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]);
         let present = Present::of(&headers);
         forward_client(&mut headers, present, ForwardedHeader::XForwarded, &hop);

@@ -127,6 +127,7 @@ pub async fn accept(worker: Rc<Worker>, socket: std::net::TcpListener, listener:
             Ok((stream, peer)) => place(&worker, stream, peer, &listener),
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
+                worker.shared.accept_errors.add(1);
                 // Out of descriptors or memory: accepting again at once would only spin.
                 tracing::warn!(%error, "accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -171,17 +172,34 @@ pub fn adopt(worker: &Rc<Worker>, stream: std::net::TcpStream, listener: Arc<Lis
 fn start(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listener: Arc<Listener>) {
     match listener.admit(peer.ip()) {
         Ok(admission) => {
-            let worker = Rc::clone(worker);
-            worker.connection_opened();
-            listener.metrics.opened(&worker.metrics);
+            let served = Served::new(worker, listener, admission);
             tokio::task::spawn_local(async move {
-                connection::serve(&worker, &listener, stream, peer).await;
-                drop(admission);
-                listener.metrics.closed(&worker.metrics);
-                worker.connection_closed();
+                connection::serve(&served.worker, &served.listener, stream, peer).await;
             });
         }
         Err(refused) => listener.metrics.refused(&worker.metrics, refused),
+    }
+}
+
+/// A connection that is served: counted in, and counted out when dropped, be it by a panic.
+struct Served {
+    worker: Rc<Worker>,
+    listener: Arc<Listener>,
+    _admission: Admission,
+}
+
+impl Served {
+    fn new(worker: &Rc<Worker>, listener: Arc<Listener>, admission: Admission) -> Served {
+        worker.connection_opened();
+        listener.metrics.opened(&worker.metrics);
+        Served { worker: Rc::clone(worker), listener, _admission: admission }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.listener.metrics.closed(&self.worker.metrics);
+        self.worker.connection_closed();
     }
 }
 
@@ -200,6 +218,50 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::worker::tests::worker;
+
+    fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
+        let config = config::Listener {
+            name: "plain".to_owned(),
+            bind: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http1: true,
+            http2: true,
+            certs: Vec::new(),
+            redirect_https: false,
+            connections_max: 1,
+            connections_per_ip_max: 1,
+            timeouts: config::Timeouts::default(),
+            max: config::Sizes::default(),
+        };
+        Arc::new(Listener::new(config, None, metrics))
+    }
+
+    #[test]
+    fn a_panic_takes_its_connection_is_counted_and_leaves_no_count_behind() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime");
+        let (worker, figures) = worker();
+        let listener = listener(figures.listener("plain"));
+        let peer = IpAddr::from([192, 0, 2, 1]);
+        runtime.block_on(async {
+            let admission = listener.admit(peer).expect("there is room for one");
+            let served = Served::new(&worker, Arc::clone(&listener), admission);
+            assert_eq!(worker.connections(), 1);
+            assert!(listener.admit(peer).is_err(), "there is room for one only");
+            let body = std::future::poll_fn(|_| -> std::task::Poll<()> { panic!("in a body") });
+            let ended = tokio::task::spawn_local(async move {
+                let _served = served;
+                body.await;
+            });
+            assert!(ended.await.is_err_and(|error| error.is_panic()));
+        });
+        assert_eq!(worker.connections(), 0);
+        assert!(listener.admit(peer).is_ok(), "its place is free again");
+        assert_eq!(figures.panics.value(), 1);
+        let page = figures.encode(metrics::Format::Prometheus);
+        assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
+    }
 
     #[test]
     fn a_caller_is_an_address_or_a_64() {

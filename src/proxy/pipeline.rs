@@ -21,36 +21,35 @@ use super::{decide, headers, judge};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
 
-/// Answers one request. A panic under it is this request's alone: answered 500, counted, and the worker goes on.
+/// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let mut serving = pin!(serve(Rc::clone(&conn), request));
+    let mut serving = pin!(serve(conn, request));
     let answer = poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx))).unwrap_or_else(|_| {
-            conn.worker.shared.panics.add(1);
-            Poll::Ready(reply::panicked())
-        })
+        catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked()))
     });
     Ok(answer.await)
 }
 
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
-    let (head, incoming) = request.into_parts();
+    let (mut head, incoming) = request.into_parts();
     let mut exchange = Exchange::begin(Rc::clone(&conn), &head);
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
-    if let Err(refusal) = judge::head(&head, &conn.config.max) {
+    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
+    exchange.client = client.ip;
+    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
+    let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
+    if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
     }
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
-    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
-    exchange.client = client.ip;
-    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let request_id = exchange.request_id.clone();
 
     if conn.config.redirect_https {
@@ -96,14 +95,21 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound = Outbound { client, present: Present::of(&head.headers), route, values, tls: !conn.tls.is_empty(), version: head.version };
+    let outbound = Outbound {
+        client,
+        present: Present::of(&head.headers),
+        route,
+        values,
+        tls: !conn.tls.is_empty(),
+        version: head.version,
+    };
     let mut response = match &route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
         Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),
         Action::Echo => {
             let mut headers = head.headers;
             outbound.rewrite_headers(&mut headers, &exchange);
-            forward::echo(exchange, &outbound, headers, body)
+            forward::echo(exchange, &outbound, &head.uri, headers, body)
         }
         Action::Forward { upstream, .. } => {
             forward::forward(exchange, &outbound, *upstream, head.uri.clone(), head.headers, body).await

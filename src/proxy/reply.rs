@@ -4,8 +4,8 @@
 //! use. What a client sent is never repeated to it.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
 use super::exchange::{Exchange, Reason};
@@ -173,6 +173,7 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
     let status = refusal.status();
     exchange.refuse(refusal.reason(), status.as_u16());
     let id = exchange.request_id.clone();
+    let h2 = exchange.version == Version::HTTP_2;
     let body = problem(refusal, status, &id);
     let mut response = Response::new(ResponseBody::bytes(body, Some(exchange)));
     *response.status_mut() = status;
@@ -189,6 +190,8 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
                 headers.insert(RETRY_AFTER, seconds.into());
             }
         }
+        // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
+        Refusal::Malformed(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
         Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
             drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
         }
@@ -293,14 +296,21 @@ impl Violation {
 }
 
 /// The answer to a head that does not come (RFC 9110 section 15.5.9), for a socket no parser stands behind any more.
-pub const HEADER_TIMEOUT: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
+    let mut head =
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id: ".to_vec();
+    head.extend_from_slice(id.as_bytes());
+    head.extend_from_slice(b"\r\n\r\n");
+    head
+}
+
 /// Its status.
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
 
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -1,15 +1,19 @@
 //! A worker: one thread, one runtime, its own listening sockets, its own connections to the upstreams.
 //!
-//! From accept to the last byte nothing here takes a lock or wakes another thread. The control runtime speaks to it
-//! in [`Order`]s; it answers by ending.
+//! A request on an open connection, on a key that is in the table, over an idle connection upstream takes no lock and
+//! wakes no other thread. Locks, all of them short, are taken where a client's connection opens or closes (its
+//! listener's count by address), where a connection upstream is opened (a permit), where a key comes into the table,
+//! and, only if it is free, where a chunk of log lines is handed over; another worker is woken to adopt a connection.
+//!
+//! The control runtime speaks to it in [`Order`]s; it answers by ending.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
+use std::{panic, thread};
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
@@ -22,6 +26,7 @@ use super::exchange::Reason;
 use super::listener::{self, Listener};
 use super::snapshot::{Snapshot, View};
 use crate::limiter::Limiter;
+use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
 
 /// What the control runtime tells a worker.
@@ -46,8 +51,10 @@ pub struct Shared {
     pub limiter: Arc<Limiter>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
-    /// Panics caught.
+    /// Panics of the workers' threads.
     pub panics: metrics::Counter,
+    /// Connections the kernel would not hand over.
+    pub accept_errors: metrics::Counter,
     /// Connections of each worker, for the balance between them.
     pub loads: Vec<AtomicUsize>,
     /// How each worker is reached.
@@ -66,7 +73,9 @@ pub struct Worker {
     pub log: record::Buffer,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
-    random: Cell<u64>,
+    random: Random,
+    /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
+    unix_offset_ns: Cell<i64>,
     draining: Cell<bool>,
     drain: Notify,
     emptied: Notify,
@@ -143,10 +152,11 @@ async fn run(
 
 impl Worker {
     fn new(index: usize, shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Worker {
+        count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
-        let seed = random_seed();
+        let random = Random::seeded();
         let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
-        let view = Rc::new(view.with_pools(&[], seed));
+        let view = Rc::new(view.with_pools(&[], random.next()));
         Worker {
             index,
             shared,
@@ -154,7 +164,8 @@ impl Worker {
             log,
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
-            random: Cell::new(seed),
+            random,
+            unix_offset_ns: Cell::new(unix_offset_ns()),
             draining: Cell::new(false),
             drain: Notify::new(),
             emptied: Notify::new(),
@@ -208,18 +219,20 @@ impl Worker {
         }
     }
 
-    /// A random number: xorshift64* (Vigna 2016), for request ids and balance, not for secrets.
+    /// A random number; see [`Random`].
     pub fn random(&self) -> u64 {
-        let mut state = self.random.get();
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        self.random.set(state);
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.random.next()
+    }
+
+    /// Wall-clock time at an instant, without reading that clock.
+    pub fn unix(&self, instant: Instant) -> Duration {
+        let now_ns = clock::ns_of(instant) as i64 + self.unix_offset_ns.get();
+        Duration::from_nanos(now_ns.max(0) as u64)
     }
 
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
+        self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         let now = clock::instant();
         for pool in &self.view().pools {
@@ -247,13 +260,72 @@ impl View {
     }
 }
 
-/// A seed no client can guess, from the standard library's own source of them.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
+fn unix_offset_ns() -> i64 {
+    clock::unix().as_nanos() as i64 - clock::now_ns() as i64
+}
+
+/// Counts every panic of this thread from now on, wherever it is caught: by a request, by a connection, or by a task
+/// that an HTTP/2 stream runs in.
+fn count_panics(counter: metrics::Counter) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            PANICS.with_borrow(|counter| counter.iter().for_each(|counter| counter.add(1)));
+            before(panic);
+        }));
+    });
+    PANICS.set(Some(counter));
+}
+
+thread_local! {
+    /// Where this thread's panics are counted; nowhere unless it is a worker's.
+    static PANICS: RefCell<Option<metrics::Counter>> = const { RefCell::new(None) };
 }
 
 /// How often [`Worker::upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::policy::{Options, Table};
+    use crate::proxy::config::{ClientIp, LimitHeaders};
+    use crate::proxy::snapshot::Figures;
+    use crate::{local, record};
+
+    /// A worker without routes, and what it counts.
+    pub(crate) fn worker() -> (Rc<Worker>, Arc<metrics::Metrics>) {
+        let (figures, mut cells) = metrics::Metrics::new(1);
+        let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
+        let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
+        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[] };
+        let snapshot = Snapshot {
+            generation: 0,
+            table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
+            upstreams: Vec::new(),
+            client_ip: ClientIp::default(),
+            limit_headers: LimitHeaders::default(),
+            sampler: record::Sampler::new(&access),
+            figures: Figures {
+                routes: Vec::new(),
+                no_route: figures.route(""),
+                policies: Vec::new(),
+                upstreams: Vec::new(),
+            },
+        };
+        let shared = Shared {
+            current: Arc::new(ArcSwap::from_pointee(snapshot)),
+            limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
+            refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
+            panics: figures.panics.clone(),
+            accept_errors: figures.accept_errors.clone(),
+            loads: vec![AtomicUsize::new(0)],
+            orders: Vec::new(),
+        };
+        let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer());
+        (Rc::new(worker), figures)
+    }
+}

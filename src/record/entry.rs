@@ -44,13 +44,13 @@ pub struct Entry<'a> {
     pub server: &'a str,
     /// Second tries.
     pub retries: u32,
-    /// First byte of the request to last byte of the answer, microseconds.
-    pub total_us: u64,
-    /// Of which: deciding on its limits.
+    /// From the request's head to the last byte of the answer, microseconds; `None` where the head never came whole.
+    pub total_us: Option<u64>,
+    /// Of which: from the head to the decision on its limits.
     pub decide_us: Option<u64>,
     /// Of which: waiting for an upstream connection to come free.
     pub wait_us: Option<u64>,
-    /// Of which: making one.
+    /// Of which: opening one.
     pub connect_us: Option<u64>,
     /// Of which: from the request's head sent to the answer's head.
     pub first_byte_us: Option<u64>,

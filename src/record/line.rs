@@ -95,7 +95,7 @@ fn push_upstream(out: &mut Vec<u8>, entry: &Entry<'_>) {
 }
 
 fn push_figures(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    push_number(out, key!("total_us"), entry.total_us);
+    push_number_if(out, key!("total_us"), entry.total_us);
     push_number_if(out, key!("decide_us"), entry.decide_us);
     push_number_if(out, key!("wait_us"), entry.wait_us);
     push_number_if(out, key!("connect_us"), entry.connect_us);
@@ -196,7 +196,7 @@ mod tests {
             upstream: "orders",
             server: "10.0.1.10:8080",
             retries: 1,
-            total_us: 1_234,
+            total_us: Some(1_234),
             decide_us: Some(2),
             wait_us: Some(0),
             connect_us: Some(400),
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_left_out() {
         let expected = json!({
-            "time": "1970-01-01T00:00:00.000Z", "status": 0, "retries": 0, "total_us": 0,
+            "time": "1970-01-01T00:00:00.000Z", "status": 0, "retries": 0,
             "bytes_in": 0, "bytes_out": 0,
         });
         assert_eq!(parsed(&Entry::default()), expected);
@@ -262,7 +262,7 @@ mod tests {
             upstream: &text,
             server: &text,
             retries: u32::MAX,
-            total_us: u64::MAX,
+            total_us: Some(u64::MAX),
             decide_us: Some(u64::MAX),
             wait_us: Some(u64::MAX),
             connect_us: Some(u64::MAX),
@@ -296,7 +296,7 @@ mod tests {
                 server: &names[4],
                 client: Some(client),
                 status,
-                total_us: figures[0],
+                total_us: Some(figures[0]),
                 bytes_in: figures[1],
                 wait_us: Some(figures[2]),
                 ..Entry::default()

@@ -3,10 +3,11 @@
 //! "The power of two choices" (Mitzenmacher 2001): two draws are enough to keep the longest queue short, and need
 //! no view of the whole fleet. State belongs to one worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::Instant;
 
 use super::config::Balance;
+use crate::random::Random;
 
 /// One worker's choice among an upstream's servers.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub struct Balancer {
     weights: Vec<u32>,
     total: u64,
     turns: RefCell<Vec<i64>>,
-    random: Cell<u64>,
+    random: Random,
     resting: RefCell<Vec<Option<Instant>>>,
 }
 
@@ -25,7 +26,7 @@ impl Balancer {
         let total = weights.iter().map(|&weight| u64::from(weight.max(1))).sum();
         let turns = RefCell::new(vec![0; weights.len()]);
         let resting = RefCell::new(vec![None; weights.len()]);
-        Balancer { kind, weights, total, turns, random: Cell::new(seed | 1), resting }
+        Balancer { kind, weights, total, turns, random: Random::new(seed), resting }
     }
 
     /// The index of the next server, given how many exchanges each has now. `avoid` is not drawn while another is
@@ -41,7 +42,7 @@ impl Balancer {
         match self.kind {
             Balance::RoundRobin => self.turn(fit),
             Balance::P2c => {
-                let (one, two) = (self.draw(&fit), self.draw(&fit));
+                let (one, two) = (self.draw(fit), self.draw(fit));
                 let relative = |index: usize| {
                     (u64::from(load(index)) + 1) * 1_000 / u64::from(self.weights[index].max(1))
                 };
@@ -78,7 +79,7 @@ impl Balancer {
 
     /// One server drawn by weight among those that fit.
     fn draw(&self, fit: impl Fn(usize) -> bool) -> usize {
-        let start = self.weighted(self.random() % self.total);
+        let start = self.weighted(self.random.next() % self.total);
         let count = self.weights.len();
         (0..count).map(|step| (start + step) % count).find(|&index| fit(index)).unwrap_or(start)
     }
@@ -92,16 +93,6 @@ impl Balancer {
             point -= weight;
         }
         self.weights.len() - 1
-    }
-
-    /// xorshift64* (Vigna 2016): plenty for a coin toss, and one multiplication.
-    fn random(&self) -> u64 {
-        let mut state = self.random.get();
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        self.random.set(state);
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 }
 

@@ -30,8 +30,8 @@ pub enum ConnectError {
 }
 
 /// A stream to a server, in the clear or not.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
+impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
 /// A stream whose kind no longer matters.
 pub type BoxedStream = TokioIo<Box<dyn Stream>>;

@@ -46,8 +46,10 @@ pub struct Server {
     pub permits: Arc<Semaphore>,
     /// Requests of any worker that wait for a connection.
     pub waiting: AtomicUsize,
-    /// Open connections of all workers.
+    /// Open connections of all workers, those being opened included.
     pub open: AtomicUsize,
+    /// Idle HTTP/1.1 connections of all workers, as of each one's last sweep.
+    pub idle: AtomicUsize,
     /// `host:port` as the configuration has it: for `Host`, logs and errors.
     pub authority: String,
 }
@@ -81,6 +83,7 @@ impl Server {
             permits: Arc::new(Semaphore::new(upstream.connections.max)),
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
             authority,
         }
     }

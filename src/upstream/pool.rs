@@ -1,15 +1,17 @@
 //! One worker's connections to one upstream.
 //!
 //! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::Server`] are a hard maximum
-//! over all workers, and a request waits for one within bounds. HTTP/2: requests share connections up to the stream
-//! limit, the least loaded first. Nothing is locked: a pool belongs to one thread.
+//! over all workers, and a request waits for one within bounds. A connection has no task of its own: the request that
+//! holds it drives it, so an exchange wakes nobody but itself. HTTP/2: requests share connections, which are driven by
+//! themselves, up to the stream limit, the least loaded first. Nothing is locked: a pool belongs to one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
@@ -24,34 +26,41 @@ use super::config::Version;
 use super::connect::{self, BoxedStream, ConnectError};
 use super::{Deadline, Server, Upstream};
 use crate::clock;
+use crate::random::Random;
 
 /// One worker's connections to one upstream; `B` is the body of its requests.
 #[derive(Debug)]
-pub struct Pool<B> {
+pub struct Pool<B: Body + 'static> {
     /// What all workers share.
     pub upstream: Arc<Upstream>,
     /// How many retries it may still see.
     pub budget: Budget,
     servers: Vec<ServerPool<B>>,
     balancer: Balancer,
-    jitter: Cell<u32>,
+    jitter: Random,
 }
 
 #[derive(Debug)]
-struct ServerPool<B> {
+struct ServerPool<B: Body + 'static> {
+    #[expect(clippy::vec_box, reason = "a connection is handed on as it is, without a copy")]
     idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     exchanges: Cell<u32>,
+    waiting: Cell<usize>,
+    idle_shown: IdleShown,
 }
 
 /// An HTTP/1.1 connection, held by at most one request.
 #[derive(Debug)]
-pub struct Http1<B> {
+pub struct Http1<B: Body + 'static> {
     sender: http1::SendRequest<B>,
-    upgraded: oneshot::Receiver<Upgraded>,
-    /// For whoever holds the connection: kept with it, so that a deadline costs no timer each time.
-    pub deadline: Deadline,
+    /// hyper's side of it; `None` once it has ended in an error or a close.
+    driver: Option<http1::Connection<BoxedStream, B>>,
+    /// It has ended, and its stream can be taken out: the protocol was switched, or the server closed.
+    ended: bool,
+    /// Kept with the connection, so that a deadline costs no timer each time.
+    deadline: Deadline,
     retires: Instant,
     idle_since: Instant,
     _open: Open,
@@ -119,7 +128,7 @@ pub enum SendError<B> {
         /// What hyper says.
         error: hyper::Error,
         /// The request, if not a byte of it was sent.
-        unsent: Option<Request<B>>,
+        unsent: Option<Box<Request<B>>>,
     },
     /// The deadline passed.
     Timeout,
@@ -132,13 +141,15 @@ pub struct Lease<B: Body + 'static> {
     pool: Rc<Pool<B>>,
     /// Index of the server.
     pub server: usize,
-    /// Whether the connection was opened for this exchange.
-    pub fresh: bool,
+    /// How long it took to come free, nanoseconds. 0: nothing was waited for.
+    pub wait_ns: u64,
+    /// How long it took to open, nanoseconds. 0: it was open already.
+    pub connect_ns: u64,
     connection: Option<Connection<B>>,
 }
 
 #[derive(Debug)]
-enum Connection<B> {
+enum Connection<B: Body + 'static> {
     Http1(Box<Http1<B>>),
     Http2(Rc<Http2<B>>, Deadline),
 }
@@ -154,9 +165,9 @@ where
         let weights = upstream.config.servers.iter().map(|server| server.weight).collect();
         Pool {
             budget: Budget::new(upstream.config.retry.budget_percent),
-            servers: upstream.servers.iter().map(|_| ServerPool::default()).collect(),
+            servers: (0..upstream.servers.len()).map(|index| ServerPool::new(&upstream, index)).collect(),
             balancer: Balancer::new(upstream.config.balance, weights, seed),
-            jitter: Cell::new(seed as u32),
+            jitter: Random::new(seed.rotate_left(17)),
             upstream,
         }
     }
@@ -171,21 +182,19 @@ where
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);
-        let mut lease = Lease { pool: Rc::clone(self), server, fresh: false, connection: None };
+        let mut lease = Lease { pool: Rc::clone(self), server, wait_ns: 0, connect_ns: 0, connection: None };
         lease.connection = match self.upstream.config.http {
             Version::H1 => match pool.take_idle(now) {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
-                    let (connection, fresh) = Box::pin(self.open_or_wait(server)).await?;
-                    lease.fresh = fresh;
+                    let connection = Box::pin(self.open_or_wait(server, &mut lease)).await?;
                     Some(Connection::Http1(connection))
                 }
             },
             Version::H2 => {
-                let (connection, fresh) = Box::pin(self.stream(server, now)).await?;
-                lease.fresh = fresh;
+                let connection = Box::pin(self.stream(server, now, &mut lease)).await?;
                 Some(Connection::Http2(connection, Deadline::new(now + super::deadline::FAR)))
             }
         };
@@ -194,48 +203,55 @@ where
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
     /// a permit that another worker gives back.
-    async fn open_or_wait(&self, index: usize) -> Result<(Box<Http1<B>>, bool), AcquireError> {
+    async fn open_or_wait(&self, index: usize, lease: &mut Lease<B>) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-            return Ok((self.open(index, permit).await?, true));
+            return self.open(index, permit, lease).await;
         }
         let bounds = &self.upstream.config.connections;
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(full)?;
         let (tx, mut rx) = oneshot::channel();
         {
             let mut waiters = self.servers[index].waiters.borrow_mut();
             waiters.retain(|waiter| !waiter.is_closed());
-            if waiters.len() >= bounds.waiting {
-                return Err(full());
-            }
             waiters.push_back(tx);
         }
-        let _waiting = Waiting::new(shared);
-        tokio::select! {
+        let began = clock::instant();
+        let came = tokio::select! {
             biased;
-            Ok(connection) = &mut rx => Ok((connection, false)),
-            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => match rx.try_recv() {
-                // Both came at once: the open connection is the better one, the permit goes to the next.
-                Ok(connection) => Ok((connection, false)),
-                Err(_) => {
-                    drop(rx);
-                    Ok((self.open(index, permit).await?, true))
-                }
-            },
-            () = tokio::time::sleep(bounds.wait) => Err(full()),
+            Ok(connection) = &mut rx => Ok(connection),
+            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
+            () = tokio::time::sleep(bounds.wait) => return Err(full()),
+        };
+        drop(waiting);
+        lease.wait_ns = since(began);
+        match came {
+            // Where both came at once the open connection is the better one, and the permit goes to the next.
+            Ok(connection) => Ok(connection),
+            Err(permit) => {
+                drop(rx);
+                self.open(index, permit, lease).await
+            }
         }
     }
 
-    async fn open(&self, index: usize, permit: OwnedSemaphorePermit) -> Result<Box<Http1<B>>, AcquireError> {
+    async fn open(
+        &self,
+        index: usize,
+        permit: OwnedSemaphorePermit,
+        lease: &mut Lease<B>,
+    ) -> Result<Box<Http1<B>>, AcquireError> {
+        let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
-        let (sender, connection) =
+        let (sender, driver) =
             connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        lease.connect_ns = since(began);
         let now = clock::instant();
-        let (tx, upgraded) = oneshot::channel();
-        tokio::task::spawn_local(drive(connection, tx));
         Ok(Box::new(Http1 {
             sender,
-            upgraded,
+            driver: Some(driver),
+            ended: false,
             deadline: Deadline::new(now + self.upstream.config.timeouts.response),
             retires: now + self.age(),
             idle_since: now,
@@ -244,7 +260,12 @@ where
     }
 
     /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit.
-    async fn stream(&self, index: usize, now: Instant) -> Result<(Rc<Http2<B>>, bool), AcquireError> {
+    async fn stream(
+        &self,
+        index: usize,
+        now: Instant,
+        lease: &mut Lease<B>,
+    ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
         pool.shared
@@ -254,23 +275,30 @@ where
         let room = least.filter(|connection| connection.streams.get() < bounds.streams);
         if let Some(connection) = room {
             connection.streams.set(connection.streams.get() + 1);
-            return Ok((connection, false));
+            return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
-        let waiting = Waiting::new(shared);
-        let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned())
-            .await
-            .map_err(|_| full())?
-            .map_err(|_| full())?;
-        drop(waiting);
+        let permit = match Arc::clone(&shared.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
+                let began = clock::instant();
+                let permit = Arc::clone(&shared.permits).acquire_owned();
+                let permit = tokio::time::timeout(bounds.wait, permit).await;
+                lease.wait_ns = since(began);
+                permit.map_err(|_| full())?.map_err(|_| full())?
+            }
+        };
+        let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
         let sender =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        lease.connect_ns = since(began);
         let retires = clock::instant() + self.age();
         let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, _open: open });
         pool.shared.borrow_mut().push(Rc::clone(&connection));
-        Ok((connection, true))
+        Ok(connection)
     }
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
@@ -280,9 +308,7 @@ where
 
     /// The maximum age, ±10 %, so that connections opened together do not all close together.
     fn age(&self) -> Duration {
-        let step = self.jitter.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.jitter.set(step);
-        let per_mille = 900 + step / (u32::MAX / 201 + 1);
+        let per_mille = 900 + (self.jitter.next() % 201) as u32;
         self.upstream.config.connections.max_age / 1_000 * per_mille
     }
 
@@ -293,15 +319,16 @@ where
         let keep = bounds.idle.div_ceil(workers.max(1));
         for (pool, shared) in self.servers.iter().zip(&self.upstream.servers) {
             let mut idle = pool.idle.borrow_mut();
-            idle.retain(|connection| {
-                !connection.sender.is_closed()
-                    && now < connection.retires
+            idle.retain_mut(|connection| {
+                now < connection.retires
                     && now < connection.idle_since + bounds.idle_timeout
+                    && connection.is_idle()
             });
             // The oldest lie in front: the last used is the first taken.
             let wanted = shared.waiting.load(Ordering::Relaxed);
             let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
             idle.drain(..surplus);
+            pool.idle_shown.set(idle.len());
             pool.shared.borrow_mut().retain(|connection| {
                 !connection.sender.is_closed() && (connection.streams.get() > 0 || now < connection.retires)
             });
@@ -314,27 +341,90 @@ where
     }
 }
 
-impl<B> Default for ServerPool<B> {
-    fn default() -> ServerPool<B> {
+impl<B: Body + 'static> ServerPool<B> {
+    fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
             shared: RefCell::default(),
             waiters: RefCell::default(),
             exchanges: Cell::default(),
+            waiting: Cell::default(),
+            idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
         }
+    }
+
+    /// A place among this worker's requests that wait for a connection; `None` where as many wait as may.
+    fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
+        (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
     }
 }
 
-impl<B> ServerPool<B> {
+impl<B> ServerPool<B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(connection) = idle.pop() {
-            if !connection.sender.is_closed() && now < connection.retires {
+        while let Some(mut connection) = idle.pop() {
+            if now < connection.retires && connection.is_idle() {
                 return Some(connection);
             }
         }
         None
+    }
+}
+
+impl<B> Http1<B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Lets the connection read and write what it can. Ended, it keeps its stream if it may have been switched.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let Some(driver) = self.driver.as_mut().filter(|_| !self.ended) else { return };
+        match Pin::new(driver).poll(cx) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => self.ended = true,
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "upstream connection ended");
+                self.driver = None;
+            }
+        }
+    }
+
+    /// Whether the last exchange is over to its end and the server has not closed. Nobody has looked since.
+    fn is_idle(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && !self.ended && self.sender.is_ready()
+    }
+
+    /// Asks `poll`, driving the connection that what is asked depends on. What comes from the connection comes within
+    /// this call, so nobody need be woken for it: a waker there would only wake the task that is running.
+    fn poll_driven<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let mut here = Context::from_waker(Waker::noop());
+        if let Poll::Ready(known) = poll(&mut here) {
+            return Poll::Ready(known);
+        }
+        self.drive(cx);
+        let mut polled = poll(&mut here);
+        if polled.is_pending() && self.ended {
+            // Nothing more will come: without its other end, what is asked says so.
+            self.driver = None;
+            polled = poll(&mut here);
+        }
+        if polled.is_pending() && !tokio::task::coop::has_budget_remaining() {
+            // The runtime made it wait, not the connection, and would have woken nobody.
+            cx.waker().wake_by_ref();
+        }
+        polled
     }
 }
 
@@ -344,38 +434,34 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends the request and waits for the head of its answer, until `deadline`; the body is still to come then.
-    pub async fn send(
+    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then.
+    pub fn send(&mut self, request: Request<B>, until: Instant) -> Sending<'_, B> {
+        // Boxed: hyper's future holds the request for as long as it might give it back, and would make every future
+        // around this one as much larger.
+        let connection = self.connection.as_mut().expect("a lease holds its connection until it is finished");
+        let answer: Pin<Box<Answer<B>>> = match connection {
+            Connection::Http1(connection) => Box::pin(connection.sender.try_send_request(request)),
+            Connection::Http2(connection, _) => Box::pin(connection.sender.clone().try_send_request(request)),
+        };
+        connection.deadline().set(until);
+        Sending { answer, connection }
+    }
+
+    /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
+    pub fn poll_answer<T>(
         &mut self,
-        request: Request<B>,
-        until: Instant,
-    ) -> Result<Response<Incoming>, SendError<B>> {
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         match self.connection.as_mut() {
-            Some(Connection::Http1(connection)) => {
-                let Http1 { sender, deadline, .. } = &mut **connection;
-                deadline.set(until);
-                // The last answer's final byte may have reached its reader before the connection came round.
-                if let Err(error) = sender.ready().await {
-                    return Err(SendError::Broken { error, unsent: Some(request) });
-                }
-                answered(sender.try_send_request(request), deadline).await
-            }
-            Some(Connection::Http2(connection, deadline)) => {
-                deadline.set(until);
-                let mut sender = connection.sender.clone();
-                answered(sender.try_send_request(request), deadline).await
-            }
-            None => unreachable!("a lease holds its connection until it is finished"),
+            Some(Connection::Http1(connection)) => connection.poll_driven(cx, poll),
+            _ => poll(cx),
         }
     }
 
     /// The deadline that travels with the connection.
     pub fn deadline(&mut self) -> &mut Deadline {
-        match self.connection.as_mut() {
-            Some(Connection::Http1(connection)) => &mut connection.deadline,
-            Some(Connection::Http2(_, deadline)) => deadline,
-            None => unreachable!("a lease holds its connection until it is finished"),
-        }
+        self.connection.as_mut().expect("a lease holds its connection until it is finished").deadline()
     }
 
     /// `host:port` of the server.
@@ -386,7 +472,8 @@ where
     /// Gives the connection back: the exchange is over to the last byte.
     pub fn finish(mut self, now: Instant) {
         let Some(Connection::Http1(mut connection)) = self.connection.take_http1() else { return };
-        if connection.sender.is_closed() || now >= connection.retires {
+        // An answer that came before its request was whole leaves a connection that cannot be used again.
+        if now >= connection.retires || connection.driver.is_none() || !connection.sender.is_ready() {
             return;
         }
         connection.idle_since = now;
@@ -406,43 +493,70 @@ where
     }
 
     /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
-    pub async fn into_upgraded(mut self) -> Option<Upgraded> {
+    pub fn into_upgraded(mut self) -> Option<Upgraded> {
         match self.connection.take_http1() {
-            Some(Connection::Http1(connection)) => {
-                let Http1 { sender, upgraded, _open, .. } = *connection;
-                // The driver ends by itself after a 101; without its sender it could not be asked again.
-                drop(sender);
-                upgraded.await.ok()
+            Some(Connection::Http1(connection)) if connection.ended => {
+                let parts = connection.driver?.into_parts();
+                Some(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf })
             }
             _ => None,
         }
     }
 }
 
-/// The answer's head, or the deadline.
-async fn answered<B>(
-    answer: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>,
-    deadline: &mut Deadline,
-) -> Result<Response<Incoming>, SendError<B>> {
-    let mut answer = std::pin::pin!(answer);
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(sent) = answer.as_mut().poll(cx) {
+/// Nanoseconds since then, at least one: 0 says that nothing was waited for.
+fn since(began: Instant) -> u64 {
+    (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
+}
+
+impl<B: Body + 'static> Connection<B> {
+    fn deadline(&mut self) -> &mut Deadline {
+        match self {
+            Connection::Http1(connection) => &mut connection.deadline,
+            Connection::Http2(_, deadline) => deadline,
+        }
+    }
+}
+
+/// The head of an answer to come, or the deadline.
+pub struct Sending<'a, B: Body + 'static> {
+    answer: Pin<Box<Answer<B>>>,
+    connection: &'a mut Connection<B>,
+}
+
+type Answer<B> =
+    dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
+
+impl<B> Future for Sending<'_, B>
+where
+    B: Body + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Output = Result<Response<Incoming>, SendError<B>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Sending { answer, connection } = self.get_mut();
+        let polled = match connection {
+            Connection::Http1(connection) => connection.poll_driven(cx, |cx| answer.as_mut().poll(cx)),
+            Connection::Http2(..) => answer.as_mut().poll(cx),
+        };
+        if let Poll::Ready(sent) = polled {
             return Poll::Ready(sent.map_err(|mut failed| {
-                let unsent = failed.take_message();
+                let unsent = failed.take_message().map(Box::new);
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
         }
-        deadline.poll(cx).map(|()| Err(SendError::Timeout))
-    })
-    .await
+        connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
+    }
 }
 
 /// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
-trait TakeHttp1<B> {
+trait TakeHttp1<B: Body + 'static> {
     fn take_http1(&mut self) -> Option<Connection<B>>;
 }
 
-impl<B> TakeHttp1<B> for Option<Connection<B>> {
+impl<B: Body + 'static> TakeHttp1<B> for Option<Connection<B>> {
     fn take_http1(&mut self) -> Option<Connection<B>> {
         if matches!(self, Some(Connection::Http1(_))) { self.take() } else { None }
     }
@@ -471,36 +585,49 @@ impl Drop for Open {
     }
 }
 
-/// Shows the other workers that somebody waits, for as long as it does.
-struct Waiting<'a>(&'a Server);
+/// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.
+#[derive(Debug)]
+struct IdleShown {
+    upstream: Arc<Upstream>,
+    server: usize,
+    shown: Cell<usize>,
+}
 
-impl Waiting<'_> {
-    fn new(server: &Server) -> Waiting<'_> {
+impl IdleShown {
+    fn set(&self, idle: usize) {
+        let before = self.shown.replace(idle);
+        if before != idle {
+            // Wraps where the number falls, and so does the sum.
+            let rise = idle.wrapping_sub(before);
+            self.upstream.servers[self.server].idle.fetch_add(rise, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for IdleShown {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Counts a request that waits, and shows the other workers that somebody does, for as long as it does.
+struct Waiting<'a> {
+    here: &'a Cell<usize>,
+    server: &'a Server,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
+        here.set(here.get() + 1);
         server.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(server)
+        Waiting { here, server }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Drives an HTTP/1.1 connection to its end, and hands over its stream where the server switched protocols.
-async fn drive<B>(mut connection: http1::Connection<BoxedStream, B>, upgraded: oneshot::Sender<Upgraded>)
-where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match (&mut connection).await {
-        Ok(()) => {
-            let parts = connection.into_parts();
-            // Nobody takes it unless it was a switch of protocols; then the stream closes here.
-            let _ = upgraded.send(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf });
-        }
-        Err(error) => tracing::debug!(%error, "upstream connection ended"),
+        self.here.set(self.here.get() - 1);
+        self.server.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -29,19 +29,55 @@ pub async fn resolve(upstream: &Upstream) {
     }
 }
 
-/// Keeps resolving until the last user of the upstream is gone.
+/// Resolves again and again, for the first time after a pause, until the last user of the upstream is gone.
 pub async fn keep_resolving(upstream: Weak<Upstream>) {
     loop {
+        let pause = {
+            let Some(strong) = upstream.upgrade() else { return };
+            if strong.config.servers.iter().all(|server| server.host.parse::<std::net::IpAddr>().is_ok()) {
+                return;
+            }
+            let known = strong.servers.iter().all(|server| !server.addresses.load().is_empty());
+            if known { EVERY } else { UNTIL_KNOWN }
+        };
+        tokio::time::sleep(pause).await;
         let Some(strong) = upstream.upgrade() else { return };
-        if strong.config.servers.iter().all(|server| server.host.parse::<std::net::IpAddr>().is_ok()) {
-            return;
-        }
         resolve(&strong).await;
-        let known = strong.servers.iter().all(|server| !server.addresses.load().is_empty());
-        drop(strong);
-        tokio::time::sleep(if known { EVERY } else { UNTIL_KNOWN }).await;
     }
 }
 
 const EVERY: Duration = Duration::from_secs(30);
 const UNTIL_KNOWN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::config::{self, Config, Connections, Retry, Timeouts};
+
+    fn upstream(host: &str) -> Arc<Upstream> {
+        let server = config::Server { tls: false, host: host.to_owned(), port: 80, weight: 1 };
+        let config = Config {
+            name: "u".to_owned(),
+            servers: vec![server],
+            balance: config::Balance::default(),
+            http: config::Version::default(),
+            connections: Connections::default(),
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
+            host: config::HostHeader::default(),
+        };
+        Arc::new(Upstream::new(config, None))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_asked_for_again_only_after_a_pause() {
+        let upstream = upstream("localhost");
+        let known = || !upstream.servers[0].addresses.load().is_empty();
+        let keeping = tokio::spawn(keep_resolving(Arc::downgrade(&upstream)));
+        tokio::time::sleep(UNTIL_KNOWN / 2).await;
+        assert!(!known(), "whoever began has just asked");
+        tokio::time::sleep(EVERY).await;
+        assert!(known());
+        keeping.abort();
+    }
+}

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
 use crate::support::gateway::{binary, complete};
-use crate::support::{Directory, Gateway, text};
+use crate::support::{Directory, Gateway, eventually, stdout_of, text};
 
 /// Runs a command on a configuration; `FILE` in the arguments is its path.
 fn sluicegate(arguments: &[&str], config: &str) -> Output {
@@ -185,4 +185,16 @@ fn values_come_from_the_environment_and_from_files() {
         ),
     );
     assert_eq!(gateway.get("/a").text(), "from a file and a default");
+}
+
+#[test]
+fn a_gateway_that_is_ready_says_which_curl_to_try() {
+    let gateway = Gateway::start(
+        "[[route]]\npath = \"/{*rest}\"\nto = \"echo\"\n[[route]]\npath = \"/limited\"\nto = \"echo\"\nlimit = \"1/h by ip\"",
+    );
+    let line = eventually("the line", || gateway.stderr().into_iter().find(|line| line.contains("curl")));
+    let url = line.strip_prefix("sluicegate: try  curl -i ").expect("it begins as it always does");
+    assert_eq!(url, format!("http://{}/limited", gateway.plain()));
+    let first = stdout_of("curl", &["-sS", "-i", url]);
+    assert!(first.starts_with("HTTP/1.1 200 ") && first.contains("ratelimit: "), "{first}");
 }

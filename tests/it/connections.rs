@@ -138,3 +138,17 @@ fn streams_of_one_connection_are_capped() {
     let refusal = client.until(crate::support::h2::RST_STREAM);
     assert_eq!((refusal.stream, refusal.payload), (11, vec![0, 0, 0, 7]), "REFUSED_STREAM for the sixth");
 }
+
+#[test]
+fn a_gateway_without_descriptors_counts_what_it_could_not_accept_and_recovers() {
+    let gateway = Gateway::start(&config(""));
+    gateway.allow_descriptors(Some(3));
+    let mut client = gateway.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the log says so", || {
+        gateway.stderr().iter().any(|line| line.contains("Too many open files")).then_some(())
+    });
+    gateway.allow_descriptors(None);
+    assert_eq!(client.response().status, 200, "it waited in the kernel meanwhile");
+    assert!(gateway.metric("sluicegate_accept_errors_total", &[]) > 0.0);
+}

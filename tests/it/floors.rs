@@ -29,6 +29,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("limit", 0),
     ("identity", 0),
     ("metrics", 0),
+    ("random", 0),
 ];
 
 #[test]

@@ -1,7 +1,9 @@
 //! What the gateway adds to a request and takes from it, both ways, and whom it believes about the client.
 
+use std::time::Duration;
+
 use crate::support::upstream::Recorded;
-use crate::support::{Directory, Gateway, Nginx, Upstream, stdout_of, tls};
+use crate::support::{Directory, Gateway, Nginx, Upstream, eventually, stdout_of, tls};
 
 /// A gateway with more configuration, everything forwarded to one upstream.
 fn before(upstream: &Upstream, more: &str) -> Gateway {
@@ -359,4 +361,40 @@ fn the_access_log_tells_the_whole_exchange() {
     let time = line["time"].as_str().unwrap_or_default();
     assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
     assert!(line["decision"].as_str().unwrap_or_default().contains("admitted"), "{line}");
+}
+
+#[test]
+fn the_access_log_tells_how_long_each_step_took() {
+    let upstream = Upstream::replying(|_| {
+        std::thread::sleep(Duration::from_millis(150));
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()
+    });
+    let gateway = Gateway::start(&format!(
+        "workers = 1\n[upstream.u]\nservers = [\"http://{}\"]\nconnections = {{ max = 1, wait = \"10s\" }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\nlimit = \"10/m by ip\"",
+        upstream.addr()
+    ));
+    let (mut opens, mut waits) = (gateway.client(), gateway.client());
+    opens.send("GET /opens HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it is at the upstream", || (upstream.connections() == 1).then_some(()));
+    waits.send("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((opens.response().status, waits.response().status), (200, 200));
+    assert_eq!(waits.get("/reuses").status, 200);
+    for (path, steps) in [
+        ("/opens", &["decide_us", "connect_us", "first_byte_us"][..]),
+        ("/waits", &["decide_us", "wait_us", "first_byte_us"]),
+        ("/reuses", &["decide_us", "first_byte_us"]),
+    ] {
+        let line = gateway.logged(path);
+        let all = ["decide_us", "wait_us", "connect_us", "first_byte_us"];
+        let known: Vec<&str> = all.into_iter().filter(|step| line.get(step).is_some()).collect();
+        assert_eq!(known, steps, "{line}");
+        let sum: u64 = all.iter().filter_map(|step| line[step].as_u64()).sum();
+        assert!(sum <= line["total_us"].as_u64().expect("a number"), "steps of one whole: {line}");
+        assert!(line["first_byte_us"].as_u64().is_some_and(|time| time >= 150_000), "{line}");
+    }
+    let logged = |path| gateway.logged(path)["first_byte_us"].as_f64().expect("it was there before");
+    let logged: f64 = ["/opens", "/waits", "/reuses"].into_iter().map(logged).sum();
+    let counted = gateway.metric("sluicegate_upstream_first_byte_seconds_sum", &[]) * 1e6;
+    assert!((counted - logged).abs() < 10.0, "log and metric mean the same: {logged} and {counted}");
 }

@@ -1,5 +1,8 @@
 //! Bad input from a client: the status, the close, one line in the access log, and nothing at the upstream.
 
+use std::time::Duration;
+
+use crate::support::client::closes_within;
 use crate::support::h2::Connection;
 use crate::support::{Gateway, Upstream, text};
 
@@ -63,6 +66,60 @@ fn malformed_requests_are_400_and_a_close() {
         refused(&gateway, &upstream, bytes, &[400, 505], &["malformed"]);
     }
     assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn a_malformed_request_is_the_last_of_its_connection() {
+    let upstream = Upstream::ok();
+    let gateway =
+        Gateway::start(&format!("[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"", upstream.addr()));
+    for malformed in [
+        "GET /first HTTP/1.1\r\n\r\n",
+        "GET /first HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /first%00 HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
+        let mut client = gateway.client();
+        client.send(format!("{malformed}GET /second HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = client.response();
+        assert_eq!((answer.status, answer.header("connection")), (400, Some("close")), "{malformed:?}");
+        assert!(closes_within(client.socket(), Duration::from_secs(5)), "{malformed:?}");
+    }
+    assert!(upstream.is_quiet(), "a request behind a malformed one reached the upstream");
+    let mut h2 = Connection::open(gateway.plain());
+    h2.request(1, "GET", "/a%00", true);
+    h2.answer(1);
+    h2.request(3, "GET", "/b", true);
+    assert_eq!(h2.answer(3), b"ok", "HTTP/2 goes on");
+    let mut client = gateway.client();
+    assert_eq!(client.request("TRACE", "/", &[], "").status, 501);
+    assert_eq!(client.get("/").status, 200, "a method that is not served is no reason to close");
+}
+
+#[test]
+fn every_refusal_has_an_id_and_its_line_says_only_what_is_known() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream);
+    for (refused, status) in [
+        ("GET /a HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET /a%00 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+        ("TRACE /a HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 501),
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(3000)), 414),
+        ("GET /half".to_owned(), 408),
+    ] {
+        let answer = gateway.client().send(&refused).response();
+        assert_eq!(answer.status, status, "{refused:?}");
+        let id = answer.header("x-request-id").unwrap_or_else(|| panic!("no id for {refused:?}"));
+        let line = gateway.logged_where("the id", |line| line["request_id"] == id);
+        assert_eq!(line["status"], status);
+        let known = status != 408;
+        for field in ["method", "path", "total_us"] {
+            assert_eq!(line.get(field).is_some(), known, "{field} in {line}");
+        }
+    }
+    gateway.client().try_send("GARBAGE\r\n\r\n").response();
+    let line = gateway.logged_where("no path", |line| line["status"] == 400 && line.get("path").is_none());
+    assert_eq!(line["request_id"].as_str().map(str::len), Some(32), "{line}");
+    assert_eq!((line.get("method"), line.get("total_us")), (None, None), "{line}");
 }
 
 #[test]

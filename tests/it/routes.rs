@@ -1,6 +1,6 @@
 //! Which route a request finds, and what is said where it finds none.
 
-use crate::support::{Gateway, Response};
+use crate::support::{Gateway, Response, Upstream};
 
 /// A gateway whose routes answer with their own names.
 fn routes(all: &[(&str, &str)]) -> Gateway {
@@ -124,4 +124,38 @@ fn every_answer_of_the_gateway_s_own_can_be_kept_alive() {
         assert_eq!(client.request("POST", "/a", &[], "body").status, 405);
         assert_eq!(client.get("/a").text(), "a");
     }
+}
+
+#[test]
+fn every_spelling_of_a_path_is_one_route_one_limit_and_one_target() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nname = \"limited\"\npath = \"/limited/{{id}}\"\nto = \"http://{0}\"\nlimit = \"7/h by ip, param:id\"\n\
+         [[route]]\nname = \"rest\"\npath = \"/{{*rest}}\"\nto = \"http://{0}\"",
+        upstream.addr()
+    ));
+    for spelled in [
+        "/limited/a?x=%2e//",
+        "/limite%64/a",
+        "//limited//a",
+        "/./limited/./a",
+        "/x/../limited/a",
+        "/%2e/x/%2E%2e/limited/a",
+        "/limited/%61",
+    ] {
+        assert_eq!(gateway.get(spelled).status, 200, "{spelled}");
+        let query = spelled.split_once('?').map_or("", |_| "?x=%2e//");
+        assert_eq!(upstream.request().line, format!("GET /limited/a{query} HTTP/1.1"), "{spelled}");
+        assert_eq!(gateway.logged(spelled)["route"], "limited");
+    }
+    assert_eq!(gateway.get("/limited/a").status, 429, "all of them were counted as one");
+    for ambiguous in ["/limited%2fa", "/limited%5Ca", "/limited/a%00", "/limited/%2561", "/limited/%zz"] {
+        let answer = gateway.get(ambiguous);
+        assert_eq!(
+            (answer.status, answer.json()["reason"].as_str()),
+            (400, Some("malformed")),
+            "{ambiguous}"
+        );
+    }
+    assert!(upstream.is_quiet());
 }

@@ -43,6 +43,19 @@ fn the_certificate_is_chosen_by_the_name_the_client_asks_for() {
 }
 
 #[test]
+fn the_access_log_tells_the_name_in_the_hello() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    for (host, logged) in [("api.example.com", Some("api.example.com")), ("127.0.0.1", None)] {
+        let stream = tls::connect(gateway.listener("tls"), host, &[]).expect("it is spoken");
+        assert_eq!(Client::over(stream).get(&format!("/{host}")).status, 200);
+        assert_eq!(gateway.logged(&format!("/{host}"))["sni"].as_str(), logged);
+    }
+}
+
+#[test]
 fn only_tls_1_2_and_1_3_are_spoken() {
     let directory = Directory::new();
     tls::certify(&directory, "a", &["localhost"]);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::support::upstream::{receive, reset};
-use crate::support::{Client, Gateway, Upstream};
+use crate::support::{Client, Gateway, Upstream, eventually};
 
 /// A gateway whose only upstream is at this address, with more lines of its table.
 fn before(address: impl std::fmt::Display, more: &str) -> Gateway {
@@ -106,6 +106,50 @@ fn an_exchange_has_a_total_deadline() {
     assert_eq!(client.head().status, 200);
     assert!(!client.rest().ends_with(b"0\r\n\r\n"), "a body cut short must not look whole");
     assert_eq!(gateway.logged("/x")["reason"], "upstream-timeout");
+    assert_eq!(outcomes(&gateway, "total-timeout"), 1.0);
+    let silent = after_a_request(|mut peer| {
+        peer.rest();
+    });
+    let gateway = before(silent.addr(), "timeouts = { total = \"300ms\", response = \"10s\" }");
+    refused(&gateway, 504, "upstream-timeout");
+    assert_eq!((outcomes(&gateway, "total-timeout"), outcomes(&gateway, "response-timeout")), (1.0, 0.0));
+}
+
+/// Exchanges with the upstream `u` that ended so.
+fn outcomes(gateway: &Gateway, outcome: &str) -> f64 {
+    let outcome = format!("outcome=\"{outcome}\"");
+    gateway.metric("sluicegate_upstream_exchanges_total", &["upstream=\"u\"", &outcome])
+}
+
+#[test]
+fn connections_upstream_show_in_the_metrics() {
+    let (tx, rx) = mpsc::channel::<()>();
+    let held = Mutex::new(rx);
+    let upstream = Upstream::replying(move |_| {
+        held.lock().expect("nobody panics with it").recv().ok();
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()
+    });
+    let gateway = before(upstream.addr(), "connections = { max = 1, wait = \"10s\", idle-timeout = \"1m\" }");
+    let levels = || {
+        let of =
+            |name: &str, more: &[&str]| gateway.metric(&format!("sluicegate_upstream_{name}"), more) as u32;
+        (
+            of("connections", &["state=\"open\""]),
+            of("connections", &["state=\"idle\""]),
+            of("waiting_requests", &[]),
+        )
+    };
+    assert_eq!(levels(), (0, 0, 0));
+    let (mut one, mut two) = (gateway.client(), gateway.client());
+    for client in [&mut one, &mut two] {
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    eventually("one is open and one waits", || (levels() == (1, 0, 1)).then_some(()));
+    for _ in 0..2 {
+        tx.send(()).expect("the upstream waits for it");
+    }
+    assert_eq!((one.response().status, two.response().status), (200, 200));
+    eventually("the connection is idle", || (levels() == (1, 1, 0)).then_some(()));
 }
 
 #[test]
@@ -290,5 +334,27 @@ fn an_idle_connection_that_the_upstream_closed_is_not_used() {
     let mut client = gateway.client();
     for _ in 0..20 {
         assert_eq!(client.get("/").status, 200);
+    }
+}
+
+#[test]
+fn as_many_requests_wait_for_an_upstream_as_may_over_either_protocol() {
+    for http in ["h1", "h2"] {
+        // Connects, and never says a word.
+        let upstream = Upstream::raw(|stream| drop(Client::over(stream).rest()));
+        let gateway = before(
+            upstream.addr(),
+            &format!(
+                "http = \"{http}\"\nconnections = {{ max = 1, streams = 1, waiting = 1, wait = \"20s\" }}\n\
+                 timeouts = {{ response = \"20s\" }}"
+            ),
+        );
+        let (mut served, mut waits) = (gateway.client(), gateway.client());
+        served.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        eventually("the first is at the upstream", || (upstream.connections() == 1).then_some(()));
+        waits.send("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+        let waiting = || gateway.metric("sluicegate_upstream_waiting_requests", &[]);
+        eventually("the second waits", || (waiting() == 1.0).then_some(()));
+        refused(&gateway, 503, "upstream-pool-full");
     }
 }

@@ -173,6 +173,13 @@ impl Gateway {
         signal(self.child.id(), name);
     }
 
+    /// How many descriptors it may have from now on; `None`: plenty.
+    pub fn allow_descriptors(&self, count: Option<u32>) {
+        let limit = count.map_or("4096".to_owned(), |count| count.to_string());
+        let arguments = ["--pid", &self.child.id().to_string(), &format!("--nofile={limit}:")];
+        super::stdout_of("prlimit", &arguments);
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         eventually("the gateway ends", || self.child.try_wait().expect("it is a child of ours"))
