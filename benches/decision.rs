@@ -59,19 +59,20 @@ fn main() {
 
 /// One key, over and over.
 fn hot(criterion: &mut Criterion) {
+    let quota = ample();
     let (limiter, governor, still) = (ours(MEMORY_BYTES), governor(), governor_of_still_clock());
     let mut group = criterion.benchmark_group("hot key");
     group.bench_function("sluicegate", |bencher| {
-        bencher.iter(|| decide(&limiter, &[charge(black_box(7))], clock::now_ns()))
+        bencher.iter(|| decide(&limiter, &[charge(black_box(7), quota)], clock::now_ns()))
     });
     let mut now_ns = clock::now_ns();
     group.bench_function("sluicegate, now given", |bencher| {
         bencher.iter(|| {
             now_ns += 40;
-            decide(&limiter, &[charge(black_box(7))], now_ns)
+            decide(&limiter, &[charge(black_box(7), quota)], now_ns)
         })
     });
-    let two = [charge(7), charge(8)];
+    let two = [charge(7, quota), charge(8, quota)];
     group.bench_function("sluicegate, two windows, now given", |bencher| {
         bencher.iter(|| {
             now_ns += 40;
@@ -85,10 +86,10 @@ fn hot(criterion: &mut Criterion) {
         bencher.iter(|| still.check_key(&spread(black_box(7))).is_ok())
     });
     group.finish();
-    percentiles("hot key, sluicegate", || decide(&limiter, &[charge(7)], clock::now_ns()));
+    percentiles("hot key, sluicegate", || decide(&limiter, &[charge(7, quota)], clock::now_ns()));
     percentiles("hot key, sluicegate, now given", || {
         now_ns += 40;
-        decide(&limiter, &[charge(7)], now_ns)
+        decide(&limiter, &[charge(7, quota)], now_ns)
     });
     percentiles("hot key, governor", || governor.check_key(&spread(7)).is_ok());
     percentiles("hot key, governor, now given", || still.check_key(&spread(7)).is_ok());
@@ -106,7 +107,7 @@ fn other_quotas(criterion: &mut Criterion) {
         ("sliding window", Algorithm::SlidingWindow, u64::from(LIMIT) * 3_600, 3_600),
     ];
     for (key, (name, algorithm, limit, seconds)) in quotas.into_iter().enumerate() {
-        let charge = Charge { quota: quota(algorithm, limit, seconds), ..charge(key as u64) };
+        let charge = charge(key as u64, quota(algorithm, limit, seconds));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 now_ns += 40;
@@ -135,17 +136,17 @@ fn key(criterion: &mut Criterion) {
 /// That many keys, all known, in random order.
 fn many(criterion: &mut Criterion, keys: u64) {
     let mut group = criterion.benchmark_group(format!("{keys} keys"));
-    let mut order = Order(1);
+    let (quota, mut order) = (ample(), Order(1));
     {
         let limiter = ours(MEMORY_BYTES);
-        (0..keys).for_each(|key| assert!(decide(&limiter, &[charge(key)], clock::now_ns())));
-        let mut decide = || decide(&limiter, &[charge(order.next(keys))], clock::now_ns());
+        (0..keys).for_each(|key| assert!(decide(&limiter, &[charge(key, quota)], clock::now_ns())));
+        let mut decide = || decide(&limiter, &[charge(order.next(keys), quota)], clock::now_ns());
         group.bench_function(BenchmarkId::from_parameter("sluicegate"), |bencher| bencher.iter(&mut decide));
         percentiles(&format!("{keys} keys, sluicegate"), decide);
         let mut now_ns = clock::now_ns();
         percentiles(&format!("{keys} keys, sluicegate, now given"), || {
             now_ns += 40;
-            self::decide(&limiter, &[charge(order.next(keys))], now_ns)
+            self::decide(&limiter, &[charge(order.next(keys), quota)], now_ns)
         });
         println!("{:?}", limiter.table().stats());
     }
@@ -173,13 +174,13 @@ fn flooded(criterion: &mut Criterion) {
     let slow = quota(Algorithm::TokenBucket, 1, 3_600);
     let now_ns = clock::now_ns();
     for key in 0..4 * table.stats().slots {
-        table.take(&Charge { quota: slow, ..charge(key) }, now_ns);
+        table.take(&charge(key, slow), now_ns);
     }
     let mut stranger = 1 << 40;
     criterion.bench_function("a stranger at a table full of spent keys", |bencher| {
         bencher.iter(|| {
             stranger += 1;
-            table.take(&Charge { quota: slow, ..charge(stranger) }, now_ns).outcome
+            table.take(&charge(stranger, slow), now_ns).outcome
         })
     });
     println!("{:?}", table.stats());
@@ -226,11 +227,12 @@ fn memory() {
 
 fn memory_child(subject: &str) {
     const COUNT: u64 = 10_000_000;
+    let quota = ample();
     let before = resident_bytes();
     let start = Instant::now();
     let fill_ours = |megabytes: usize| {
         let limiter = ours(megabytes * 1_000_000);
-        (0..COUNT).for_each(|key| assert!(decide(&limiter, &[charge(key)], clock::now_ns())));
+        (0..COUNT).for_each(|key| assert!(decide(&limiter, &[charge(key, quota)], clock::now_ns())));
         (resident_bytes(), format!("{:?}", limiter.table().stats()))
     };
     let (after, remark) = match subject {
@@ -263,7 +265,7 @@ fn resident_bytes() -> u64 {
 
 fn ours(bytes: usize) -> Limiter {
     let limiter = Limiter::new(Table::with_memory(bytes));
-    limiter.declare([charge(0).quota]);
+    limiter.declare([ample()]);
     limiter
 }
 
@@ -287,16 +289,14 @@ fn governor_quota() -> governor::Quota {
     governor::Quota::per_second(NonZeroU32::new(LIMIT).expect("not zero"))
 }
 
-fn charge(key: u64) -> Charge {
-    Charge {
-        key: spread(key),
-        quota: quota(Algorithm::TokenBucket, u64::from(LIMIT), 1),
-        cost: 1,
-        policy: 0,
-        window: 0,
-        shadow: false,
-        count_denied: false,
-    }
+/// A quota is made once, with the configuration, not for every request.
+fn ample() -> Quota {
+    quota(Algorithm::TokenBucket, u64::from(LIMIT), 1)
+}
+
+#[inline]
+fn charge(key: u64, quota: Quota) -> Charge {
+    Charge { key: spread(key), quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false }
 }
 
 fn quota(algorithm: Algorithm, limit: u64, seconds: u64) -> Quota {

@@ -22,7 +22,7 @@ pub struct Outcome {
     wait_ns: u64,
     /// Units left, after the cost where it was taken.
     pub remaining: u64,
-    /// Nanoseconds until the window is whole again if nobody spends in between; 0: it is whole.
+    /// Nanoseconds until the window is whole again if nobody spends in between, to about a nanosecond.
     pub reset_ns: u64,
 }
 

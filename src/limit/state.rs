@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_is_not_late_by_more_than_two_nanoseconds_and_a_tick() {
+    fn reset_is_right_to_the_nanosecond() {
         // Ticks of these are under a nanosecond's refill.
         for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             for (limit, period_ns) in
@@ -133,10 +133,19 @@ mod tests {
                 for cost in 1..=7 {
                     let now_ns = 3_600_000_000_000 + 12_345 * cost;
                     let (state, outcome) = State::default().take(&quota, cost, now_ns);
-                    assert!(state.is_full(&quota, now_ns + outcome.reset_ns));
-                    assert!(!state.is_full(&quota, now_ns + outcome.reset_ns - 4));
+                    assert!(state.is_full(&quota, now_ns + outcome.reset_ns + 1));
+                    assert!(!state.is_full(&quota, now_ns + outcome.reset_ns - 2));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_spent_minute_resets_in_a_minute() {
+        let quota = tests::quota(Algorithm::TokenBucket, 100, 60_000_000_000, 100);
+        for now_ns in (3_600_000_000_000..).step_by(123_457).take(1_000) {
+            let (_, outcome) = State::default().take(&quota, 100, now_ns);
+            assert_eq!(outcome.reset_ns, 60_000_000_000);
         }
     }
 
@@ -171,7 +180,7 @@ mod tests {
             let (state, outcome) = State::default().take(&quota, cost, now);
             prop_assume!(outcome.is_admitted());
             prop_assert!(!state.is_full(&quota, now));
-            prop_assert!(state.is_full(&quota, now + outcome.reset_ns));
+            prop_assert!(state.is_full(&quota, now + outcome.reset_ns + 1));
         }
 
         #[test]

@@ -121,15 +121,12 @@ impl Axis {
         u64::try_from(at_ns).unwrap_or(u64::MAX).saturating_sub(now_ns)
     }
 
-    /// Nanoseconds until `missing` ticks are refilled, rounded up; late by at most a tick and two nanoseconds, which
-    /// spares the division.
+    /// Nanoseconds until `missing` ticks are refilled: to the nanosecond, and late by up to the tick that has begun
+    /// to refill. No promise hangs on it, so it is spared the division.
     #[inline]
     fn reset_ns(&self, missing: u64) -> u64 {
-        if missing == 0 {
-            return 0;
-        }
         let wait_ns = (u128::from(missing) * u128::from(self.inverse)) >> (126 - self.rate_shift);
-        u64::try_from(wait_ns).unwrap_or(u64::MAX).saturating_add(1)
+        u64::try_from(wait_ns).unwrap_or(u64::MAX)
     }
 
     /// A cost in ticks; what is more than any bucket holds saturates.

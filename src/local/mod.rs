@@ -1,10 +1,11 @@
 //! The local tier: the state of every key this node has seen lately, in memory fixed by the configuration, shared
 //! by all worker threads.
 //!
-//! Memory is fixed when the table is made; the kernel backs it page by page as keys come. A key has a slot of 32 bytes and is decided under that slot's lock bit: one compare-exchange, the arithmetic,
-//! one store. A full table gives up keys that are whole again, by which nothing is lost. Where there is none, a new
-//! key is decided on the overflow bucket of its quota, which all such keys share; it never gets a fresh one of its
-//! own. A state knows the quota it was written under and is rescaled when it meets another.
+//! Memory is fixed when the table is made; the kernel backs it page by page as keys come. A key has a slot of 32
+//! bytes and is decided under that slot's lock bit: one compare-exchange, the arithmetic, one store. A full table
+//! gives up keys that are whole again, by which nothing is lost. Where there is none, a new key is decided on the
+//! overflow bucket of its quota, which all such keys share; it never gets a fresh one of its own. A state knows the
+//! quota it was written under and is rescaled when it meets another.
 //!
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
