@@ -46,6 +46,8 @@ struct ServerPool<B: Body + 'static> {
     idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: RefCell<Vec<Rc<Http2<B>>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
+    /// Held by the request that opens an HTTP/2 connection.
+    opening: tokio::sync::Mutex<()>,
     exchanges: Cell<u32>,
     waiting: Cell<usize>,
     idle_shown: IdleShown,
@@ -259,7 +261,8 @@ where
         }))
     }
 
-    /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit.
+    /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit. One is opened
+    /// at a time: a burst on a cold pool waits for the first and shares it.
     async fn stream(
         &self,
         index: usize,
@@ -268,33 +271,28 @@ where
     ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
-        pool.shared
-            .borrow_mut()
-            .retain(|connection| !connection.sender.is_closed() && now < connection.retires);
-        let least = pool.shared.borrow().iter().min_by_key(|connection| connection.streams.get()).cloned();
-        let room = least.filter(|connection| connection.streams.get() < bounds.streams);
-        if let Some(connection) = room {
-            connection.streams.set(connection.streams.get() + 1);
+        if let Some(connection) = pool.share(now, bounds.streams) {
             return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
-        let permit = match Arc::clone(&shared.permits).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
-                let began = clock::instant();
-                let permit = Arc::clone(&shared.permits).acquire_owned();
-                let permit = tokio::time::timeout(bounds.wait, permit).await;
-                lease.wait_ns = since(began);
-                permit.map_err(|_| full())?.map_err(|_| full())?
-            }
-        };
         let began = clock::instant();
+        let waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
+        let turn = tokio::time::timeout(bounds.wait + self.upstream.config.timeouts.connect, pool.opening.lock());
+        let _turn = turn.await.map_err(|_| full())?;
+        if let Some(connection) = pool.share(clock::instant(), bounds.streams) {
+            lease.wait_ns = since(began);
+            return Ok(connection);
+        }
+        let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
+        let permit = permit.await.map_err(|_| full())?.map_err(|_| full())?;
+        drop(waiting);
+        let opening = clock::instant();
+        lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
         let open = Open::new(&self.upstream, index, permit);
         let sender =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
-        lease.connect_ns = since(began);
+        lease.connect_ns = since(opening);
         let retires = clock::instant() + self.age();
         let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, _open: open });
         pool.shared.borrow_mut().push(Rc::clone(&connection));
@@ -347,6 +345,7 @@ impl<B: Body + 'static> ServerPool<B> {
             idle: RefCell::default(),
             shared: RefCell::default(),
             waiters: RefCell::default(),
+            opening: tokio::sync::Mutex::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
             idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
@@ -365,6 +364,18 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    /// A stream on the least loaded HTTP/2 connection that has room for one.
+    fn share(&self, now: Instant, streams_max: usize) -> Option<Rc<Http2<B>>> {
+        let mut shared = self.shared.borrow_mut();
+        shared.retain(|connection| !connection.sender.is_closed() && now < connection.retires);
+        let least = shared.iter().min_by_key(|connection| connection.streams.get())?;
+        let room = least.streams.get() < streams_max;
+        room.then(|| {
+            least.streams.set(least.streams.get() + 1);
+            Rc::clone(least)
+        })
+    }
+
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();

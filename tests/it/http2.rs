@@ -96,6 +96,20 @@ fn bodies_pass_both_ways_over_http_2() {
 }
 
 #[test]
+fn a_burst_on_a_cold_http_2_upstream_opens_one_connection() {
+    let upstream = Gateway::start("[[route]]\npath = \"/{*rest}\"\nto = \"echo\"");
+    let gateway = Gateway::start(&format!(
+        "workers = 1\n[upstream.next]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"next\"",
+        upstream.plain()
+    ));
+    let url = format!("http://{}/", gateway.plain());
+    let load = stdout_of("h2load", &["-n", "80", "-c", "1", "-m", "80", &url]);
+    assert!(load.contains("80 succeeded, 0 failed"), "{load}");
+    assert_eq!(gateway.metric("sluicegate_upstream_connects_total", &["next"]), 1.0);
+}
+
+#[test]
 fn h2load_has_no_failure() {
     let _alone = heavy();
     let nginx = Nginx::start("location / { return 200 \"hello from nginx\"; }");
