@@ -278,7 +278,8 @@ where
         let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
         let began = clock::instant();
         let waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
-        let turn = tokio::time::timeout(bounds.wait + self.upstream.config.timeouts.connect, pool.opening.lock());
+        let turn =
+            tokio::time::timeout(bounds.wait + self.upstream.config.timeouts.connect, pool.opening.lock());
         let _turn = turn.await.map_err(|_| full())?;
         if let Some(connection) = pool.share(clock::instant(), bounds.streams) {
             lease.wait_ns = since(began);
