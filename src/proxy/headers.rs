@@ -140,12 +140,7 @@ fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
 
 /// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
 pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
-    present.te
-        && headers.get_all(TE).iter().any(|value| {
-            value
-                .to_str()
-                .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("trailers")))
-        })
+    present.te && lists(headers, TE, "trailers")
 }
 
 /// The protocol a client asks to switch to: `Connection: upgrade` and `Upgrade` on HTTP/1.1, never h2c.
@@ -154,13 +149,14 @@ pub fn upgrade_wanted(version: Version, headers: &HeaderMap, present: Present) -
         return None;
     }
     let protocol = headers.get(UPGRADE)?;
-    let asked = headers.get_all(CONNECTION).iter().any(|value| {
-        value
-            .to_str()
-            .is_ok_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case("upgrade")))
-    });
     let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
-    (asked && !is_h2c).then(|| protocol.clone())
+    (lists(headers, CONNECTION, "upgrade") && !is_h2c).then(|| protocol.clone())
+}
+
+/// Whether a list field has the token, in any of its lines and in any case.
+fn lists(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let mut lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.any(|line| line.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
 }
 
 /// What the forwarding fields tell the upstream of a request.

@@ -333,11 +333,6 @@ where
             });
         }
     }
-
-    /// Idle connections held now.
-    pub fn idle(&self) -> usize {
-        self.servers.iter().map(|server| server.idle.borrow().len()).sum()
-    }
 }
 
 impl<B: Body + 'static> ServerPool<B> {
