@@ -64,14 +64,7 @@ fn an_upload_of_1_gib_takes_constant_memory() {
 
 #[test]
 fn a_slow_reader_stalls_the_upstream() {
-    let (sent, count) = counter();
-    let upstream = Upstream::raw(move |stream| {
-        let mut peer = Client::over(stream);
-        if receive(&mut peer).is_some() {
-            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n"));
-            pour(peer.into_stream(), &count);
-        }
-    });
+    let (upstream, sent) = pouring();
     let gateway = Gateway::start(&config(upstream.addr()));
     let before = gateway.memory_peak_kib();
     let mut client = gateway.client();
@@ -87,14 +80,7 @@ fn a_slow_reader_stalls_the_upstream() {
 
 #[test]
 fn a_stream_whose_window_is_shut_stalls_the_upstream() {
-    let (sent, count) = counter();
-    let upstream = Upstream::raw(move |stream| {
-        let mut peer = Client::over(stream);
-        if receive(&mut peer).is_some() {
-            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n"));
-            pour(peer.into_stream(), &count);
-        }
-    });
+    let (upstream, sent) = pouring();
     let gateway = Gateway::start(&config(upstream.addr()));
     let before = gateway.memory_peak_kib();
     // Nothing is read and no window is opened: 64 KiB may come, and the gateway may hold a little more.
@@ -127,6 +113,19 @@ fn a_slow_upstream_stalls_the_client() {
     assert!(held < BUFFERED_MAX, "{held} bytes were taken from the client that nobody reads");
     let growth = gateway.memory_peak_kib() - before;
     assert!(growth < GROWTH_KIB_MAX, "grew by {growth} KiB");
+}
+
+/// An upstream that answers with a body of 1 GiB, and how many bytes of it were taken.
+fn pouring() -> (Upstream, Arc<AtomicU64>) {
+    let (sent, count) = counter();
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n"));
+            pour(peer.into_stream(), &count);
+        }
+    });
+    (upstream, sent)
 }
 
 fn counter() -> (Arc<AtomicU64>, Arc<AtomicU64>) {
