@@ -81,7 +81,10 @@ pub struct Worker {
     emptied: Notify,
 }
 
-/// Starts worker `index` on a thread of its own; it ends after an [`Order::Drain`].
+/// Starts worker `index` on a thread of its own and waits until it runs; it ends after an [`Order::Drain`].
+///
+/// # Errors
+/// Where there is no thread for it, or no descriptors for its runtime.
 pub fn spawn(
     index: usize,
     shared: Arc<Shared>,
@@ -89,17 +92,25 @@ pub fn spawn(
     log: record::Buffer,
     orders: mpsc::Receiver<Order>,
 ) -> std::io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+    let (started, starts) = std::sync::mpsc::sync_channel(1);
+    let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .event_interval(EVENT_INTERVAL)
             .build_local(LocalOptions::default());
         match runtime {
-            Ok(runtime) => runtime.block_on(run(index, shared, cells, log, orders)),
-            Err(error) => tracing::error!(index, %error, "a worker's runtime does not start"),
+            Ok(runtime) => {
+                let _ = started.send(Ok(()));
+                runtime.block_on(run(index, shared, cells, log, orders));
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
         }
-    })
+    })?;
+    starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("it ended in a panic")))?;
+    Ok(thread)
 }
 
 async fn run(

@@ -1,7 +1,7 @@
 //! The command line: exit codes, and what is said before a port is opened.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::gateway::{binary, complete};
 use crate::support::{Directory, Gateway, eventually, stdout_of, text};
@@ -197,4 +197,36 @@ fn a_gateway_that_is_ready_says_which_curl_to_try() {
     assert_eq!(url, format!("http://{}/limited", gateway.plain()));
     let first = stdout_of("curl", &["-sS", "-i", url]);
     assert!(first.starts_with("HTTP/1.1 200 ") && first.contains("ratelimit: "), "{first}");
+}
+
+#[test]
+fn a_gateway_without_descriptors_for_its_workers_is_never_ready() {
+    let directory = Directory::new();
+    let file = directory.write("gateway.toml", complete("workers = 3\n", &directory)).display().to_string();
+    let mut was_ready = false;
+    for count in 10..60 {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("ulimit -n {count}; exec \"$0\" run --config \"$1\"")])
+            .args([binary().get_program(), file.as_ref()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell can be started");
+        let lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
+        let is_ready = lines.map_while(Result::ok).any(|line| line == "sluicegate: ready");
+        if is_ready {
+            assert_eq!(workers(child.id()), 3, "with {count} descriptors");
+            child.kill().expect("it is a child of ours");
+        }
+        let status = child.wait().expect("it is a child of ours");
+        assert!(is_ready || status.code() == Some(1), "{status} with {count} descriptors");
+        was_ready |= is_ready;
+    }
+    assert!(was_ready, "60 descriptors are enough");
+}
+
+/// How many threads of a process are workers.
+fn workers(process: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("worker-")).count()
 }
