@@ -296,7 +296,16 @@ fn ample() -> Quota {
 
 #[inline]
 fn charge(key: u64, quota: Quota) -> Charge {
-    Charge { key: spread(key), quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false }
+    Charge {
+        key: spread(key),
+        quota,
+        cost: 1,
+        policy: 0,
+        window: 0,
+        shadow: false,
+        count_denied: false,
+        plan: 0,
+    }
 }
 
 fn quota(algorithm: Algorithm, limit: u64, seconds: u64) -> Quota {

@@ -19,4 +19,6 @@ pub struct Charge {
     pub shadow: bool,
     /// Counted even when refused.
     pub count_denied: bool,
+    /// Number of the window's [`Plan`](super::Plan) where the fleet shares it; 0: this node alone counts.
+    pub plan: u32,
 }

@@ -1,8 +1,10 @@
 //! The limiting arithmetic: pure functions of (state, quota, cost, now). No I/O, no clock, no tokio.
 
+pub mod central;
 pub mod charge;
 mod fixed_window;
 pub mod outcome;
+pub mod plan;
 pub mod quota;
 mod sliding_window;
 pub mod state;
@@ -10,5 +12,6 @@ mod token_bucket;
 
 pub use charge::Charge;
 pub use outcome::{Answer, Outcome};
+pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
 pub use state::State;

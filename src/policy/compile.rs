@@ -177,7 +177,7 @@ fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) ->
         // Whole seconds, rounded up: a client that believes it never comes too early.
         let seconds = quota.period_ns().get().div_ceil(SECOND_NS);
         let item = format!("\"{unique}\";q={limit};w={seconds}");
-        Window { quota: *quota, label: unique.into(), item: item.into() }
+        Window { quota: *quota, plan: 0, label: unique.into(), item: item.into() }
     });
     windows.collect()
 }

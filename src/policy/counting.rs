@@ -40,6 +40,8 @@ pub struct Window {
     /// What the fields `RateLimit` and `RateLimit-Policy` call it: the policy's name where it has one window,
     /// else with the period behind it (`search-1h`); unique in a table, and safe between quotation marks.
     pub label: Box<str>,
+    /// Number of its plan where the fleet shares it; 0: this node alone counts.
+    pub plan: u32,
     /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
     pub item: Box<str>,
 }
@@ -112,6 +114,7 @@ impl Policy {
                 window: number,
                 shadow: self.shadow,
                 count_denied: self.count_denied,
+                plan: window.plan,
             });
         }
         Ok(())

@@ -1,0 +1,124 @@
+//! What a node and the centre say to each other of shared keys. Plain values; how they travel is the global tier's.
+//!
+//! The centre is Redis, and its clock the only one: a node is told durations, which it counts from when it asked.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Outcome, Plan};
+
+/// What a node asks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A lease: what the node used and wants of one key.
+    Renew(Renewal),
+    /// All or none of these, at once: exact windows that live on one shard.
+    Take(SmallVec<[Part; 2]>),
+    /// Undoes a `Take`, or ends what a concurrency window counted. Applied at most once.
+    Return {
+        /// What was taken.
+        parts: SmallVec<[Part; 2]>,
+        /// When, as `Taken::at_us` said.
+        taken_us: u64,
+    },
+    /// What is left, with nothing spent: for people.
+    Peek(Part),
+}
+
+/// One exact charge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The window's key.
+    pub key: u128,
+    /// The window.
+    pub plan: Arc<Plan>,
+    /// Units.
+    pub cost: u64,
+    /// Counted and reported; it keeps no other part from being taken.
+    pub shadow: bool,
+    /// Counted even when refused.
+    pub count_denied: bool,
+}
+
+/// What a node says of its share of one key. Rates are units a second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Renewal {
+    /// The window's key.
+    pub key: u128,
+    /// The window.
+    pub plan: Arc<Plan>,
+    /// The epoch of the lease it holds; 0: it holds none.
+    pub epoch: u32,
+    /// Its demand.
+    pub demand: f64,
+    /// The demand it told earlier in that epoch.
+    pub reported: f64,
+    /// The rate it holds.
+    pub rate: f64,
+    /// Units that requests wait for: granted whole or not at all.
+    pub pending: u64,
+    /// Units it could use at once beyond its demand; 0: none.
+    pub hint: f64,
+    /// Units it spent without holding them, less those it gives back.
+    pub delta: f64,
+    /// Units it keeps.
+    pub keep: f64,
+    /// It wants no lease any more: its rate goes back too.
+    pub release: bool,
+}
+
+/// What the centre gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Grant {
+    /// The epoch it is for, at least 1.
+    pub epoch: u32,
+    /// Units to spend.
+    pub tokens: f64,
+    /// Units a second that accrue to the node until the lease ends.
+    pub rate: f64,
+    /// The lease's life from when the node asked, nanoseconds.
+    pub lasts_ns: u64,
+    /// When out of tokens, the node denies for so long from when it asked, nanoseconds; 0: it asks.
+    pub deny_ns: u64,
+    /// What is left at the centre, units; negative while debts are repaid.
+    pub level: f64,
+}
+
+/// What the centre did with a `Take`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// The centre's clock, microseconds since 1970.
+    pub at_us: u64,
+    /// What each part's window said, in their order.
+    pub outcomes: SmallVec<[Outcome; 2]>,
+    /// Whether the parts were taken (those that only count are taken even when not).
+    pub admitted: bool,
+}
+
+/// What the centre answers, each to its kind of question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// To `Renew`.
+    Grant(Grant),
+    /// To `Take`.
+    Taken(Taken),
+    /// To `Return`.
+    Returned,
+    /// To `Peek`.
+    Peeked(Outcome),
+}
+
+/// Why there is no answer. The question may have been acted upon all the same, but never twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// The shard is known to be away: nothing was sent.
+    #[error("the shard is away")]
+    Down,
+    /// Nothing came back in time, or the connection broke.
+    #[error("no answer came in time")]
+    Lost,
+    /// The shard refused: it is loading, a replica, out of memory, or the key holds something else.
+    #[error("the shard refused")]
+    Refused,
+}
