@@ -36,7 +36,11 @@ fn main() {
                 faults: vec![],
                 seed,
             };
-            show(kind, nodes, &fleet::run(&scene).figures());
+            let judge = fleet::run(&scene);
+            show(kind, nodes, &judge.figures());
+            if std::env::var("DETAIL").is_ok() {
+                judge.detail();
+            }
         }
     }
 }
