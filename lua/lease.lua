@@ -15,9 +15,10 @@
 
 local lease_floor, lease_ceil, lease_max, lease_min = math.floor, math.ceil, math.max, math.min
 
--- Refills for so many seconds, and stops where the nodes together could hold what is missing.
+-- Refills for so many seconds. What is left here and what the nodes hold unspent are never more than the burst
+-- together, so the fleet as a whole is one bucket.
 local function lease_fill(level, burst, out, rate, seconds)
-  local cap = lease_max(burst - lease_max(out, 0), level)
+  local cap = lease_max(burst - lease_max(out, 0), 0)
   return lease_min(cap, level + lease_max(0, rate) * seconds)
 end
 
@@ -26,7 +27,13 @@ local function lease_is_young(since_us, r)
   return since_us < r.epoch_us / 5 + 10000
 end
 
--- The record as it is now. `number` is the epoch's: its begin in milliseconds, modulo 24 bits.
+-- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+local function lease_number(begins_us)
+  local begins_ms = lease_floor(begins_us / 1000)
+  return begins_ms - lease_floor(begins_ms / 16777215) * 16777215 + 1
+end
+
+-- The record as it is now, in its epoch.
 local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
@@ -61,8 +68,7 @@ local function lease_open(saved, now_us, r)
     s.level = lease_fill(s.level, r.burst, aging, r.refill, (now_us - lease_max(ended_us, s.at_us)) / 1e6)
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
-  local begins_ms = lease_floor(begins_us / 1000)
-  s.number = begins_ms - lease_floor(begins_ms / 16777215) * 16777215 + 1
+  s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
   return s
 end
 
@@ -128,12 +134,18 @@ local function lease_renew(key, now_us, r)
   s.level = lease_min(r.burst, lease_max(s.level - r.delta, lease_min(s.level, -r.burst)))
   -- What the nodes hold unspent, as far as it is known.
   local since_s = s.since_us / 1e6
-  if is_first then
-    s.out_before = lease_max(0, s.out_before - r.spent + r.delta - r.keep)
-    s.out = s.out + r.keep
-  else
+  if not is_first then
     s.out = s.out - r.spent + r.delta
+  else
+    if r.epoch == s.number_before then
+      s.out_before = lease_max(0, s.out_before - r.spent + r.delta - r.keep)
+    end
+    s.out = s.out + r.keep
   end
+  local aging = 0
+  if lease_is_young(s.since_us, r) then aging = s.out_before end
+  local unspent = s.out + s.promised * since_s + aging
+  s.level = lease_max(lease_min(s.level, r.burst - lease_max(unspent, 0)), lease_min(s.level, 0))
   if r.release then
     if not is_first then
       s.promised = lease_max(0, s.promised - r.rate)

@@ -119,7 +119,7 @@ impl History {
         let epoch_ns = pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]);
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");
         let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
-        let sharing = Sharing { epoch_ns, when_down: WhenDown::Local };
+        let sharing = Sharing { epoch_ns, spare: 100, when_down: WhenDown::Local };
         let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
         History { seed, random, plan, now_us: 1_790_000_000_000_000, nodes: [(0, 0.0, 0.5); 5] }
     }

@@ -56,22 +56,27 @@ struct Open {
     record: Record,
     /// The epoch's number as nodes are told it.
     number: f64,
+    number_before: f64,
     ends_us: f64,
 }
 
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
-    let Open { record: mut s, number, ends_us } = open(*saved, now_us, r);
+    let Open { record: mut s, number, number_before, ends_us } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     s.level = r.burst.min((s.level - r.delta).max(s.level.min(-r.burst)));
     let since_s = s.since_us / 1e6;
-    if is_first {
-        s.out_before = 0f64.max(s.out_before - r.spent + r.delta - r.keep);
-        s.out += r.keep;
-    } else {
+    if !is_first {
         s.out = s.out - r.spent + r.delta;
+    } else {
+        if r.epoch == number_before {
+            s.out_before = 0f64.max(s.out_before - r.spent + r.delta - r.keep);
+        }
+        s.out += r.keep;
     }
+    let unspent = s.out + s.promised * since_s + if is_young(s.since_us, r) { s.out_before } else { 0.0 };
+    s.level = s.level.min(r.burst - unspent.max(0.0)).max(s.level.min(0.0));
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
@@ -128,9 +133,14 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     }
     s.at_us = now_us;
     s.since_us = now_us - begins_us;
+    let number = number_of(begins_us);
+    let number_before = number_of(begins_us - r.epoch_us);
+    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
+}
+
+fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
-    let number = begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0;
-    Open { record: s, number, ends_us: begins_us + r.epoch_us }
+    begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
 }
 
 fn is_young(since_us: f64, r: &Asked) -> bool {
@@ -138,7 +148,7 @@ fn is_young(since_us: f64, r: &Asked) -> bool {
 }
 
 fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {
-    let cap = (burst - out.max(0.0)).max(level);
+    let cap = (burst - out.max(0.0)).max(0.0);
     cap.min(level + rate.max(0.0) * seconds)
 }
 
