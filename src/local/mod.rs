@@ -10,11 +10,14 @@
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
 mod quotas;
+mod shares;
 mod slots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limit::{Charge, Outcome, Quota, State};
+pub use shares::{Shares, Words};
+
 use quotas::Quotas;
 use slots::{Entry, Locked, Slots};
 
