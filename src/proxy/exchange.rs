@@ -34,6 +34,8 @@ pub enum Reason {
     MethodNotAllowed,
     /// Over a limit.
     Limited,
+    /// A policy that admits nothing while the store is away.
+    StoreDown,
     /// A policy wants a dimension the request does not have.
     MissingKey,
     /// The upstream's name has no address.
@@ -67,6 +69,7 @@ impl Reason {
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
             Reason::Limited => "limited",
+            Reason::StoreDown => "store-down",
             Reason::MissingKey => "missing-key",
             Reason::UpstreamUnresolved => "upstream-unresolved",
             Reason::UpstreamConnect => "upstream-connect",
@@ -80,7 +83,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -90,6 +93,7 @@ impl Reason {
         Reason::NoRoute,
         Reason::MethodNotAllowed,
         Reason::Limited,
+        Reason::StoreDown,
         Reason::MissingKey,
         Reason::UpstreamUnresolved,
         Reason::UpstreamConnect,

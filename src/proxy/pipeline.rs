@@ -78,7 +78,12 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
 
-    let fields = match decide::decide(&mut exchange, &found, &facts) {
+    let decided = match decide::begin(&mut exchange, &found, &facts) {
+        decide::Begun::Decided(decided) => decided,
+        // Boxed: it is rare, and would make every request's future larger.
+        decide::Begun::Waits(wait) => Box::pin(wait.end(&mut exchange, &found)).await,
+    };
+    let fields = match decided {
         decide::Decided::Admitted(fields) => fields,
         decide::Decided::Refused(refusal, fields) => {
             let mut response = reply::refuse(exchange, &refusal);
