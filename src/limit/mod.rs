@@ -1,17 +1,21 @@
 //! The limiting arithmetic: pure functions of (state, quota, cost, now). No I/O, no clock, no tokio.
 
 pub mod central;
+mod centre;
 pub mod charge;
 mod fixed_window;
 pub mod outcome;
 pub mod plan;
 pub mod quota;
+mod share;
 mod sliding_window;
 pub mod state;
 mod token_bucket;
 
+pub use centre::Centre;
 pub use charge::Charge;
 pub use outcome::{Answer, Outcome};
 pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
+pub use share::{Share, Told};
 pub use state::State;
