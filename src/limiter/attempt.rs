@@ -108,14 +108,14 @@ impl Limiter {
                 match stand {
                     // What the centre said holds without the cost that has just been given back.
                     Stand::Taken(Undo::Centre { .. }) => {
-                        *outcome =
-                            Outcome::new(outcome.answer(), outcome.remaining + charge.cost, outcome.reset_ns);
+                        let remaining = outcome.remaining + charge.cost;
+                        *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
-                    Stand::Taken(_) | Stand::Asked => {
+                    Stand::Refused | Stand::Unspent if charge.plan != 0 => {}
+                    _ => {
                         let left = self.look(charge, now_ns);
                         *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
                     }
-                    Stand::Refused | Stand::Unspent => {}
                 }
             }
         }

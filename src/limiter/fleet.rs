@@ -10,10 +10,10 @@ use super::plans::Plans;
 use super::renewals::Renewals;
 use super::sweep::Watched;
 use super::{Caller, Decision, Limiter, Tier};
+use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
-use crate::limit::plan::Plan;
-use crate::limit::share::{Share, Told};
 use crate::limit::{Answer, Charge, Outcome, WhenDown};
+use crate::limit::{Share, Told};
 use crate::local::Shares;
 
 /// The shared half of a limiter.

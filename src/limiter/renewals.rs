@@ -14,10 +14,10 @@ use super::Limiter;
 use super::attempt::Undo;
 use super::fleet::{Fleet, outcome_of, part};
 use super::waiting::{Verdict, Wait};
+use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
-use crate::limit::plan::Plan;
-use crate::limit::share::{Share, Told};
-use crate::limit::{Charge, Outcome};
+use crate::limit::{Answer, Charge, Outcome};
+use crate::limit::{Share, Told};
 
 /// Renewals on their way, by key.
 #[derive(Debug)]
@@ -252,12 +252,18 @@ impl Limiter {
     /// have to know if the store went away now.
     fn remember(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
-            if outcome.is_admitted() && taken.admitted {
+            let is_taken = taken.admitted && outcome.is_admitted();
+            if is_taken {
                 let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
                 self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
-            } else if let Some(retry_after_ns) = outcome.retry_after_ns().filter(|wait| *wait > 0) {
-                fleet.change(charge, sent_ns, |share| share.refuse(charge.cost, retry_after_ns, sent_ns));
             }
+            fleet.change(charge, sent_ns, |share| {
+                share.hear(outcome.remaining, sent_ns);
+                match outcome.answer() {
+                    Answer::Later { retry_after_ns } => share.refuse(charge.cost, retry_after_ns, sent_ns),
+                    Answer::Admitted | Answer::Never => {}
+                }
+            });
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Limiter;
 use super::fleet::Fleet;
 use crate::limit::Plan;
+use crate::limit::Share;
 use crate::limit::central::Op;
-use crate::limit::share::Share;
 
 /// Keys that hold something, and the number of their plan.
 #[derive(Debug, Default)]
