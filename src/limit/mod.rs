@@ -2,10 +2,13 @@
 
 pub mod central;
 pub mod charge;
+mod concurrency;
 mod fixed_window;
+mod leaky_bucket;
 pub mod outcome;
 pub mod plan;
 pub mod quota;
+pub mod sliding_log;
 mod sliding_window;
 pub mod state;
 mod token_bucket;
@@ -14,4 +17,5 @@ pub use charge::Charge;
 pub use outcome::{Answer, Outcome};
 pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
+pub use sliding_log::Log;
 pub use state::State;

@@ -46,6 +46,8 @@ impl Sharing {
         let whole_ns = match quota.algorithm() {
             Algorithm::TokenBucket => period_ns * (1.0 + quota.capacity() as f64 / limit),
             Algorithm::FixedWindow | Algorithm::SlidingWindow => period_ns,
+            // A log, a queue and what is in flight are one whole; no part of them can be lent.
+            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => 0.0,
         };
         let life_ns = overshoot * whole_ns - AGE_NS as f64;
         let epoch_ns = if life_ns < EPOCH_MIN_NS as f64 { 0 } else { (life_ns as u64).min(EPOCH_MAX_NS) };
