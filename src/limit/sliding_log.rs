@@ -103,6 +103,16 @@ impl Log {
         self.times_ns = times_ns;
     }
 
+    /// What it would take more to hold `cost` units more, bytes.
+    pub fn growth_bytes(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> usize {
+        self.forget(quota, now_ns);
+        let (length, capacity) = (self.times_ns.len(), self.times_ns.capacity());
+        let wanted = length.saturating_add(usize::try_from(cost).unwrap_or(usize::MAX));
+        // A vector doubles, and starts with four.
+        let grown = if wanted <= capacity { capacity } else { wanted.max(capacity * 2).max(4) };
+        (grown - capacity).saturating_mul(size_of::<u64>())
+    }
+
     /// Memory it holds, bytes.
     pub fn bytes(&self) -> usize {
         self.times_ns.capacity() * size_of::<u64>()
