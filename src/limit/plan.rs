@@ -55,6 +55,8 @@ impl Sharing {
             Algorithm::SlidingWindow => overshoot * period_ns,
             Algorithm::FixedWindow if overshoot > 0.0 => period_ns / 8.0,
             Algorithm::FixedWindow => 0.0,
+            // A log, a queue and what is in flight are one whole; no part of them can be lent.
+            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => 0.0,
         };
         // Whole microseconds, as the centre counts.
         let epoch_us = (late_ns / (1.0 + AGE_SHARE) / 1e3) as u64;

@@ -67,6 +67,7 @@ impl Shares {
             used: self.used.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             overflow_decisions: self.overflows.load(Ordering::Relaxed),
+            ..super::Stats::default()
         }
     }
 
