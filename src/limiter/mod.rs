@@ -211,6 +211,8 @@ impl Decision {
 }
 
 #[cfg(test)]
+mod fleet_tests;
+#[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
     use std::thread;
