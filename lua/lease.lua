@@ -2,16 +2,14 @@
 --
 -- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember.
 --   now_us  the store's clock, microseconds since 1970
---   r       numbers, rates in units a second:
---           refill, burst             the limit
---           epoch_us, phase_us        life of a lease, and where this key's epochs begin
---           epoch, demand, reported, rate, pending, hint, delta, keep, release (1 or 0)
---                                     what the node says
+--   r       limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, delta, keep,
+--           release (a boolean): what the node says. Rates are units a second
 -- returns a table: epoch, tokens, rate, lasts_us, deny_us, level.
 --
--- The record, 40 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
--- reported this epoch and in the last; out, out_before: units given (floats); nodes, nodes_before: who reported
--- (16 bits). What is promised is paid already: the bucket refills at `refill - promised`.
+-- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
+-- reported this epoch and in the last; out, out_before: units given (floats); microseconds since the epoch began (32
+-- bits); nodes, nodes_before: who reported (16 bits). What is promised is paid already: the bucket refills at
+-- `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all at once.
 --
 -- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit.
 
@@ -23,50 +21,55 @@ local function lease_fill(level, burst, out, rate, seconds)
   return lease_min(cap, level + lease_max(0, rate) * seconds)
 end
 
--- The record as it is now, with the epoch's number and end.
+-- Whether units of the last epoch may still be spent: for a fifth of this one, and a message takes 10 ms at most.
+local function lease_is_young(since_us, r)
+  return since_us < r.epoch_us / 5 + 10000
+end
+
+-- The record as it is now. `number` is the epoch's: its begin in milliseconds, modulo 32 bits.
 local function lease_open(saved, now_us, r)
+  r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    nodes = 0, nodes_before = 0 }
+    since_us = 0, nodes = 0, nodes_before = 0 }
   if saved then
-    s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.nodes, s.nodes_before =
-      struct.unpack('<ddfffffHH', saved)
+    s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
+      struct.unpack('<ddfffffI4HH', saved)
     -- A clock that stepped back a little stands still; one that stepped far goes on from there.
     if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
     now_us = lease_max(now_us, s.at_us)
     s.level = lease_min(s.level, r.burst)
   end
-  local epoch = lease_floor((now_us + r.phase_us) / r.epoch_us)
-  local begins_us = epoch * r.epoch_us - r.phase_us
-  -- Units of the last epoch may be spent for a fifth of this one; a message takes 10 ms at most.
-  local is_young = now_us < begins_us + r.epoch_us / 5 + 10000
-  local last = lease_floor((s.at_us + r.phase_us) / r.epoch_us)
-  if last == epoch then
+  local begins_us = s.at_us - s.since_us
+  if now_us < begins_us + r.epoch_us then
     local out = s.out + s.promised * ((now_us - begins_us) / 1e6)
-    if is_young then out = out + s.out_before end
+    if lease_is_young(now_us - begins_us, r) then out = out + s.out_before end
     s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, (now_us - s.at_us) / 1e6)
   else
-    local ended_us = (last + 1) * r.epoch_us - r.phase_us
+    local ended_us = begins_us + r.epoch_us
     local out = s.out + s.promised * (r.epoch_us / 1e6)
-    s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, (ended_us - s.at_us) / 1e6)
-    if last == epoch - 1 then
+    s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, lease_max(0, ended_us - s.at_us) / 1e6)
+    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
+    begins_us = begins_us + turns * r.epoch_us
+    if turns == 1 then
       s.wanted_before, s.nodes_before, s.out_before = s.wanted, s.nodes, out
     else
       s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0
     end
     s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
     local aging = 0
-    if is_young then aging = s.out_before end
-    s.level = lease_fill(s.level, r.burst, aging, r.refill, (now_us - ended_us) / 1e6)
+    if lease_is_young(now_us - begins_us, r) then aging = s.out_before end
+    s.level = lease_fill(s.level, r.burst, aging, r.refill, (now_us - lease_max(ended_us, s.at_us)) / 1e6)
   end
-  s.at_us, s.epoch, s.ends_us = now_us, epoch, begins_us + r.epoch_us
-  s.number = epoch - lease_floor(epoch / 4294967295) * 4294967295 + 1
+  s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
+  local begins_ms = lease_floor(begins_us / 1000)
+  s.number = begins_ms - lease_floor(begins_ms / 4294967295) * 4294967295 + 1
   return s
 end
 
 local function lease_save(key, s, r)
   local ttl_ms = lease_ceil((r.burst - s.level) / r.refill * 1000) + lease_ceil(r.epoch_us / 1000) * 2 + 200
-  redis.call('SET', key, struct.pack('<ddfffffHH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out,
-    s.out_before, s.nodes, s.nodes_before), 'PX', string.format('%.0f', lease_min(ttl_ms, 1e15)))
+  redis.call('SET', key, struct.pack('<ddfffffI4HH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before,
+    s.out, s.out_before, s.since_us, s.nodes, s.nodes_before), 'PX', string.format('%.0f', lease_min(ttl_ms, 1e15)))
 end
 
 -- Rates: out of what refills; debts are repaid out of it first. Returns the node's rate.
@@ -122,7 +125,7 @@ local function lease_renew(key, now_us, r)
   local is_first = r.epoch ~= s.number
   -- Debts and returns; no debt sinks the level below a whole burst owed.
   s.level = lease_min(r.burst, lease_max(s.level - r.delta, lease_min(s.level, -r.burst)))
-  if r.release == 1 then
+  if r.release then
     if not is_first then
       s.promised = lease_max(0, s.promised - r.rate)
       s.wanted = lease_max(0, s.wanted - r.reported)

@@ -68,44 +68,6 @@ pub struct Renewal {
     pub release: bool,
 }
 
-impl Renewal {
-    /// How many numbers a script is given.
-    pub const NUMBERS: usize = 14;
-
-    /// What a script is given, in this order: refill, burst, epoch_us, phase_us, period_us; epoch, demand, reported,
-    /// rate, pending, hint, delta, keep, release.
-    pub fn numbers(&self) -> [f64; Renewal::NUMBERS] {
-        let (quota, epoch_ns) = (&self.plan.quota, self.plan.sharing.epoch_ns);
-        let period_ns = quota.period_ns().get() as f64;
-        // Epochs of different keys begin at different times, or all their renewals came at once. The key is a hash.
-        let phase_us = ((self.key >> 64) * u128::from(epoch_ns / 1_000)) >> 64;
-        [
-            quota.limit().get() as f64 * 1e9 / period_ns,
-            quota.capacity() as f64,
-            (epoch_ns / 1_000) as f64,
-            phase_us as f64,
-            (period_ns / 1e3).floor(),
-            f64::from(self.epoch),
-            self.demand,
-            self.reported,
-            self.rate,
-            self.pending as f64,
-            self.hint,
-            self.delta,
-            self.keep,
-            f64::from(u8::from(self.release)),
-        ]
-    }
-}
-
-impl Grant {
-    /// What a script returned, in this order: epoch, tokens, rate, lasts_us, deny_us, level.
-    pub fn from_numbers([epoch, tokens, rate, lasts_us, deny_us, level]: [f64; 6]) -> Grant {
-        let ns = |us: f64| (us as u64).saturating_mul(1_000);
-        Grant { epoch: epoch as u32, tokens, rate, lasts_ns: ns(lasts_us), deny_ns: ns(deny_us), level }
-    }
-}
-
 /// What the centre gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Grant {

@@ -1,9 +1,9 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::Asked;
+use super::{Asked, Granted};
 
 /// What the centre keeps of one key.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
     level: f64,
@@ -15,6 +15,8 @@ pub(super) struct Record {
     /// Units given this epoch, and in the last.
     out: f64,
     out_before: f64,
+    /// Since the epoch began.
+    since_us: f64,
     /// Who reported this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
@@ -22,7 +24,7 @@ pub(super) struct Record {
 
 impl Record {
     /// As the script packs it.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
         let doubles = [self.at_us, self.level];
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
         let counts = [self.nodes, self.nodes_before];
@@ -30,6 +32,7 @@ impl Record {
             .iter()
             .flat_map(|number| number.to_le_bytes())
             .chain(floats.iter().flat_map(|number| (*number as f32).to_le_bytes()))
+            .chain((self.since_us as u32).to_le_bytes())
             .chain(counts.iter().flat_map(|number| (*number as u16).to_le_bytes()))
             .collect()
     }
@@ -56,19 +59,19 @@ struct Open {
     ends_us: f64,
 }
 
-/// Answers one renewal: epoch, tokens, rate, lasts_us, deny_us, level.
-pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> [f64; 6] {
+/// Answers one renewal.
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
     let Open { record: mut s, number, ends_us } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     s.level = r.burst.min((s.level - r.delta).max(s.level.min(-r.burst)));
-    if r.release == 1.0 {
+    if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
             s.wanted = 0f64.max(s.wanted - r.reported);
         }
         *saved = Some(s.packed());
-        return [number, 0.0, 0.0, 0.0, 0.0, s.level];
+        return Granted { epoch: number, level: s.level, ..Granted::default() };
     }
     let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
     if is_first {
@@ -83,56 +86,48 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> [f64;
     let (tokens, part) = lease_tokens(&mut s, r, rate, demand, share, left_s);
     let deny_us = lease_deny(&s, r, share, part, demand, is_first, left_s);
     *saved = Some(s.packed());
-    [number, tokens, rate, ends_us - s.at_us, deny_us, s.level]
+    Granted { epoch: number, tokens, rate, lasts_us: ends_us - s.at_us, deny_us, level: s.level }
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let mut now_us = now_us;
-    let mut s = match saved {
-        None => Record {
-            at_us: now_us,
-            level: r.burst,
-            promised: 0.0,
-            wanted: 0.0,
-            wanted_before: 0.0,
-            out: 0.0,
-            out_before: 0.0,
-            nodes: 0.0,
-            nodes_before: 0.0,
-        },
-        Some(mut s) => {
-            if s.at_us > now_us + 2.0 * r.epoch_us {
-                s.at_us = now_us;
-            }
-            now_us = now_us.max(s.at_us);
-            s.level = s.level.min(r.burst);
-            s
+    let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
+    if let Some(saved) = saved {
+        s = saved;
+        if s.at_us > now_us + 2.0 * r.epoch_us {
+            s.at_us = now_us;
         }
-    };
-    let epoch = ((now_us + r.phase_us) / r.epoch_us).floor();
-    let begins_us = epoch * r.epoch_us - r.phase_us;
-    let is_young = now_us < begins_us + r.epoch_us / 5.0 + 10000.0;
-    let last = ((s.at_us + r.phase_us) / r.epoch_us).floor();
-    if last == epoch {
+        now_us = now_us.max(s.at_us);
+        s.level = s.level.min(r.burst);
+    }
+    let mut begins_us = s.at_us - s.since_us;
+    if now_us < begins_us + r.epoch_us {
         let mut out = s.out + s.promised * ((now_us - begins_us) / 1e6);
-        if is_young {
+        if is_young(now_us - begins_us, r) {
             out += s.out_before;
         }
         s.level = fill(s.level, r.burst, out, r.refill - s.promised, (now_us - s.at_us) / 1e6);
     } else {
-        let ended_us = (last + 1.0) * r.epoch_us - r.phase_us;
+        let ended_us = begins_us + r.epoch_us;
         let out = s.out + s.promised * (r.epoch_us / 1e6);
-        s.level = fill(s.level, r.burst, out, r.refill - s.promised, (ended_us - s.at_us) / 1e6);
-        let is_next = last == epoch - 1.0;
+        s.level = fill(s.level, r.burst, out, r.refill - s.promised, (ended_us - s.at_us).max(0.0) / 1e6);
+        let turns = ((now_us - begins_us) / r.epoch_us).floor();
+        begins_us += turns * r.epoch_us;
         (s.wanted_before, s.nodes_before, s.out_before) =
-            if is_next { (s.wanted, s.nodes, out) } else { (0.0, 0.0, 0.0) };
+            if turns == 1.0 { (s.wanted, s.nodes, out) } else { (0.0, 0.0, 0.0) };
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
-        let aging = if is_young { s.out_before } else { 0.0 };
-        s.level = fill(s.level, r.burst, aging, r.refill, (now_us - ended_us) / 1e6);
+        let aging = if is_young(now_us - begins_us, r) { s.out_before } else { 0.0 };
+        s.level = fill(s.level, r.burst, aging, r.refill, (now_us - ended_us.max(s.at_us)) / 1e6);
     }
     s.at_us = now_us;
-    let number = epoch - (epoch / 4294967295.0).floor() * 4294967295.0 + 1.0;
+    s.since_us = now_us - begins_us;
+    let begins_ms = (begins_us / 1000.0).floor();
+    let number = begins_ms - (begins_ms / 4294967295.0).floor() * 4294967295.0 + 1.0;
     Open { record: s, number, ends_us: begins_us + r.epoch_us }
+}
+
+fn is_young(since_us: f64, r: &Asked) -> bool {
+    since_us < r.epoch_us / 5.0 + 10000.0
 }
 
 fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {

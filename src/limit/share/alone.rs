@@ -40,37 +40,36 @@ impl Share {
 
     /// The store went away: the lease becomes a bucket.
     fn part(&mut self, plan: &Plan, ceiling: &Ceiling, now_ns: u64) {
-        let is_leased = self.0.epoch() != 0 && now_ns <= self.0.end_ns() + plan.sharing.age_ns();
-        let held = if is_leased { self.held(now_ns) } else { self.0.balance().min(0) };
+        let end_ns = self.0.end_ns();
+        let is_held = self.0.epoch() != 0 && now_ns <= end_ns + plan.sharing.age_ns();
+        let held = if is_held { self.held(now_ns) } else { self.0.balance().min(0) };
+        let rate = if now_ns <= end_ns + plan.sharing.epoch_ns { self.0.rate() } else { 0.0 };
         let is_denied = now_ns < self.0.deny_until_ns();
-        // A burst is handed out once, and not to who is known to have none.
-        let endowment = if is_denied || self.0.has(Flag::Endowed) || (is_leased && self.0.rate() > 0.0) {
-            0.0
-        } else if self.0.epoch() == 0 {
-            ceiling.burst
-        } else {
-            ceiling.burst.min(self.0.level().max(0.0))
+        // A burst is handed out to who is not known, and to others what they are known to have left.
+        let endowment = match self.0.has(Flag::Known) {
+            _ if is_denied || rate > 0.0 => 0.0,
+            true => ceiling.burst.min(self.0.level().max(0.0)),
+            false => ceiling.burst,
         };
         // What it held is its own; beyond that it owes.
         self.0.set_level(-(held as f64 / UNIT as f64));
-        self.0.set_balance(held.saturating_add((endowment * UNIT as f64) as i64));
+        self.0.set_balance(held.max(0).saturating_add((endowment * UNIT as f64) as i64));
         self.0.set_end_ns(now_ns);
         self.0.set_deny_until_ns(now_ns);
-        let rate = if self.0.epoch() == 0 { 0.0 } else { self.0.rate() };
         self.0.set_lease(rate, 0);
         self.0.lower(Flag::InFlight);
         self.0.raise(Flag::Alone);
-        self.0.raise(Flag::Endowed);
+        self.0.raise(Flag::Known);
     }
 
-    /// The store is back: the bucket ends. What is owed, units; negative: what was held and is given back.
+    /// The store is back: the bucket ends, and what is left in it with it. What is owed, units; negative: what was
+    /// held and is given back. The rate stays known, should the store be gone again at once.
     pub(super) fn rejoin(&mut self, plan: &Plan, now_ns: u64) -> f64 {
         let owed = self.0.level().min(plan.quota.capacity() as f64);
         self.0.set_balance(0);
         self.0.set_end_ns(now_ns);
         self.0.set_deny_until_ns(0);
         self.0.set_level(0.0);
-        self.0.set_lease(0.0, 0);
         self.0.lower(Flag::Alone);
         owed
     }

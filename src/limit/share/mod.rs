@@ -74,9 +74,6 @@ impl Share {
 
     /// What to do for a request whose cost is not held.
     fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
-        if self.0.has(Flag::Alone) {
-            return Told::Ask;
-        }
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
         if now_ns < deny_until_ns {
             return Told::Denied { retry_after_ns: deny_until_ns - now_ns };
@@ -117,7 +114,8 @@ impl Share {
 
     /// Remembers a denial of the centre: nothing that costs as much can be admitted before.
     pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
-        if !self.0.has(Flag::Alone) {
+        // A bucket of its own that goes on at a lease's rate keeps its beginning there.
+        if !self.0.has(Flag::Alone) || self.0.rate() == 0.0 {
             self.0.set_deny_until_ns(now_ns.saturating_add(wait_ns));
         }
     }
@@ -141,12 +139,17 @@ impl Share {
         wait_ns.filter(|_| cost >= u64::from(self.0.offered()))
     }
 
-    /// Whether forgetting it loses nothing: it holds, owes and denies nothing, and awaits no answer.
+    /// Whether forgetting it loses nothing: it holds, owes and denies nothing, awaits no answer, and a bucket of its
+    /// own has refilled.
     pub fn says_nothing(&self, plan: &Plan, now_ns: u64) -> bool {
-        let is_over = now_ns > self.0.end_ns() + plan.sharing.age_ns();
-        let owes = self.0.balance() < 0;
-        let is_busy = self.0.has(Flag::InFlight) || self.0.has(Flag::Alone) || self.0.has(Flag::Endowed);
-        is_over && !owes && !is_busy && now_ns >= self.0.deny_until_ns()
+        if now_ns < self.0.deny_until_ns() || self.0.has(Flag::InFlight) {
+            return false;
+        }
+        let gone_ns = now_ns.saturating_sub(self.0.end_ns());
+        if self.0.has(Flag::Alone) {
+            return seconds(gone_ns) * rate_of(&plan.quota) >= plan.quota.capacity() as f64;
+        }
+        gone_ns > plan.sharing.age_ns() && self.0.balance() >= 0
     }
 
     /// What is left of the limit in the whole fleet as far as this node knows, units, and nanoseconds until it is

@@ -55,6 +55,7 @@ impl Share {
         self.0.set_last_grant(grant.tokens as u64);
         self.0.lower(Flag::InFlight);
         self.0.lower(Flag::Overdrawn);
+        self.0.raise(Flag::Known);
     }
 
     /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.

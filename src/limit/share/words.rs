@@ -5,7 +5,7 @@
 //! | 0 | balance at the lease's end: signed, `2^-20` units |
 //! | 1 | lease's end, 48 bits of `2^10` ns; last arrival, 16 bits of `2^22` ns, wrapping |
 //! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 32 bits, 0: none |
-//! | 3 | denied until, 48 bits of `2^10` ns (alone: since when); demand, 16 bits |
+//! | 3 | denied until, 48 bits of `2^10` ns (alone with a rate: since when); demand, 16 bits |
 //! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; log2 of the last grant, 8; flags, 8 |
 //! | 5 | units offered since the last report, 32 bits; level at the centre (alone: units owed), f32 |
 
@@ -163,8 +163,8 @@ pub(super) enum Flag {
     Overdrawn = 2,
     /// The store is away: the words are a bucket of this node's own.
     Alone = 4,
-    /// The bucket of its own was handed to it once, and not refilled since.
-    Endowed = 8,
+    /// What is left of the limit is known, from the centre or from having been alone.
+    Known = 8,
 }
 
 /// As the centre will read a demand that was told it: to 1/256 of it.
