@@ -91,6 +91,12 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     load_with(path, &|name| std::env::var(name).ok())
 }
 
+/// Reads a configuration that is not in a file but has a name for its errors; `include` means nothing in it, and its
+/// relative paths start from the working directory.
+pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
+    read(vec![source::of_text(name, text)], Vec::new(), &|name| std::env::var(name).ok())
+}
+
 fn load_with(path: &Path, variables: Variables<'_>) -> Result<Loaded, Errors> {
     let (sources, findings) = source::gather(path, variables);
     read(sources, findings, variables)
