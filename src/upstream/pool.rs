@@ -119,6 +119,8 @@ pub enum AcquireError {
         server: String,
         /// The maximum.
         max: usize,
+        /// How long was waited, nanoseconds. 0: too many wait already.
+        wait_ns: u64,
     },
 }
 
@@ -211,8 +213,9 @@ where
             return self.open(index, permit, lease).await;
         }
         let bounds = &self.upstream.config.connections;
-        let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
-        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(full)?;
+        let full =
+            |wait_ns| AcquireError::Full { server: shared.authority.clone(), max: bounds.max, wait_ns };
+        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
         let (tx, mut rx) = oneshot::channel();
         {
             let mut waiters = self.servers[index].waiters.borrow_mut();
@@ -224,7 +227,7 @@ where
             biased;
             Ok(connection) = &mut rx => Ok(connection),
             Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
-            () = tokio::time::sleep(bounds.wait) => return Err(full()),
+            () = tokio::time::sleep(bounds.wait) => return Err(full(since(began))),
         };
         drop(waiting);
         lease.wait_ns = since(began);
@@ -275,18 +278,19 @@ where
             return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
-        let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let full =
+            |wait_ns| AcquireError::Full { server: shared.authority.clone(), max: bounds.max, wait_ns };
+        let waiting = pool.wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
         let began = clock::instant();
-        let waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
         let turn =
             tokio::time::timeout(bounds.wait + self.upstream.config.timeouts.connect, pool.opening.lock());
-        let _turn = turn.await.map_err(|_| full())?;
+        let _turn = turn.await.map_err(|_| full(since(began)))?;
         if let Some(connection) = pool.share(clock::instant(), bounds.streams) {
             lease.wait_ns = since(began);
             return Ok(connection);
         }
         let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
-        let permit = permit.await.map_err(|_| full())?.map_err(|_| full())?;
+        let permit = permit.await.map_err(|_| full(since(began)))?.map_err(|_| full(since(began)))?;
         drop(waiting);
         let opening = clock::instant();
         lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
