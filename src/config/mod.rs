@@ -73,6 +73,8 @@ pub struct Config {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
+    /// Its routes and policies, compiled; its keys are under no salt yet, see [`Table::salted`](crate::policy::Table::salted).
+    pub table: crate::policy::Table,
     /// Warnings; and where to add what comes up later, see [`Report::reject`].
     pub report: Report,
 }
@@ -109,11 +111,13 @@ fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) 
         return Err(report.into_errors());
     };
     // Only what is right by itself is worth looking at together.
-    report.add(compile::check(&config, &places));
-    if report.has_errors() {
-        return Err(report.into_errors());
+    match compile::compile(&config, &places) {
+        Ok(table) => Ok(Loaded { config, table, report: report.with_places(places) }),
+        Err(findings) => {
+            report.add(findings);
+            Err(report.into_errors())
+        }
     }
-    Ok(Loaded { config, report: report.with_places(places) })
 }
 
 /// Parses the files and reads their definitions; `findings` are those of the files that could not be read.

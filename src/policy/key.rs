@@ -67,6 +67,12 @@ impl Keys {
         Keys { by: by.into(), missing, ipv6_prefix, states: (0..windows).map(state).collect() }
     }
 
+    /// The same keys under another salt; `policy` is the name they were made with.
+    pub fn salted(&self, salt: &[u8; 16], policy: &str) -> Keys {
+        let windows = u16::try_from(self.states.len()).expect("it was a u16 when they were made");
+        Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
+    }
+
     /// Encodes the values of a request. Allocates only where they are longer than 128 bytes in all.
     ///
     /// # Errors
