@@ -35,6 +35,7 @@ use expand::Variables;
 use reader::{Context, Table};
 use report::{Finding, Place, Places, Source};
 
+pub use mask::{MASK, is_secret_name};
 pub use report::{Definition, Errors, Report};
 
 /// A whole configuration in which nothing can be wrong any more.

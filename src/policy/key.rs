@@ -155,6 +155,29 @@ impl Keys {
     }
 }
 
+/// One value read back from an encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Its bytes; of an address its octets, four or sixteen.
+    pub bytes: Box<[u8]>,
+    /// Whether it is the client's address, standing in for a dimension without a value.
+    pub substituted: bool,
+}
+
+/// The values of an encoding, one a dimension: for people, not for traffic.
+pub fn values(encoded: &[u8]) -> Vec<Value> {
+    let mut values = Vec::new();
+    let mut rest = encoded;
+    while let Some((head, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
+        let head = u64::from_le_bytes(*head);
+        let length = usize::try_from(head >> 1).unwrap_or(usize::MAX);
+        let (bytes, behind) = behind.split_at_checked(length).unwrap_or((behind, &[]));
+        values.push(Value { bytes: bytes.into(), substituted: head & 1 == 1 });
+        rest = behind;
+    }
+    values
+}
+
 /// The first value of a parameter in a query, still encoded. Names are compared decoded: `%61=1` is `a=1`.
 fn query_value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
