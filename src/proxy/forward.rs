@@ -16,7 +16,8 @@ use super::tunnel::Tunnel;
 use crate::policy::{Route, Values};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::pool::{AcquireError, SendError};
+use crate::upstream::lease::SendError;
+use crate::upstream::pool::AcquireError;
 use crate::upstream::{Lease, Pool};
 use crate::{clock, metrics};
 
