@@ -208,13 +208,16 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
     response
 }
 
-/// The answer to a request under which the gateway itself failed; its exchange went down with it.
-pub fn panicked() -> Response<ResponseBody> {
+/// The answer to a request under which the gateway itself failed; its exchange went down with it and left its id.
+pub fn panicked(id: HeaderValue) -> Response<ResponseBody> {
     let refusal = Refusal::Panic;
-    let body = problem(&refusal, refusal.status(), &HeaderValue::from_static(""));
+    let body = problem(&refusal, refusal.status(), &id);
     let mut response = Response::new(ResponseBody::bytes(body, None));
     *response.status_mut() = refusal.status();
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    if !id.is_empty() {
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
     response
 }
 
