@@ -326,7 +326,7 @@ fn a_draining_node_returns_its_leases() {
     let most = leased(&other, 1, 1_000);
     let left = (0..2_000).filter(|_| decide(&other, &desk, &[most], end).is_admitted()).count();
     // 500 were spent and 500 refilled; a newcomer is given most of it at once, not the last of it.
-    assert!(left >= 900, "{left}");
+    assert!(left >= 800, "{left}");
 }
 
 #[test]
