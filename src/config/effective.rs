@@ -223,8 +223,10 @@ impl Page {
         self.heading(&format!("[policy.{}]", key(&policy.name)));
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
         self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
-        // All windows of a policy count alike; without one nothing counts.
-        let algorithm = policy.windows.first().map_or(Algorithm::TokenBucket, Quota::algorithm);
+        // All windows of a policy count alike, but for what is in flight; without one nothing counts.
+        let mut algorithms = policy.windows.iter().map(Quota::algorithm);
+        let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
+        let algorithm = algorithm.unwrap_or(Algorithm::TokenBucket);
         self.key("algorithm", text(word(&policy::ALGORITHMS, &algorithm)));
         self.key(
             "missing",

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Reading;
-use super::{Deadline, Decision, Exchange, Metrics, Refused, UPSTREAMS_MAX, Upstream, lock};
+use super::{Deadline, Decision, Exchange, Metrics, Refused, Tier, UPSTREAMS_MAX, Upstream, lock};
 
 /// A text format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,14 @@ fn decisions(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             Decision::ALL.map(|decision| {
                 ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
             })
+        }),
+    )?;
+    families.counters(
+        "decisions_by",
+        "Where each policy's decisions were made",
+        None,
+        policies.iter().flat_map(|(name, policy)| {
+            Tier::ALL.map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
         }),
     )?;
     let refusals = metrics.refusals.all();

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use cells::Worker;
 pub use exposition::Format;
 pub use series::{
-    Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Upstream,
+    Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Tier, Upstream,
 };
 
 /// Everything that is counted in this process.

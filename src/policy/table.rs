@@ -86,6 +86,14 @@ pub enum Aspect {
 }
 
 impl Table {
+    /// The same table with its keys under another salt: compiled once, before it is known who will use it.
+    pub fn salted(mut self, salt: &[u8; 16]) -> Table {
+        for policy in &mut self.policies {
+            policy.keys = policy.keys.salted(salt, &policy.name);
+        }
+        self
+    }
+
     /// The routes, by index.
     pub fn routes(&self) -> &[Route] {
         &self.routes

@@ -50,7 +50,7 @@ impl Store {
         let kind = match quota.algorithm() {
             Algorithm::FixedWindow => 2.0,
             Algorithm::SlidingWindow => 3.0,
-            Algorithm::TokenBucket => 1.0,
+            _ => 1.0,
         };
         let numbers = [
             kind,

@@ -99,8 +99,8 @@ impl Ceiling {
         let share = (2.0 / f64::from(nodes.max(1))).min(1.0);
         // A window has no burst beside its limit: half of the share at once, half of it over the window.
         let half = match quota.algorithm() {
-            Algorithm::TokenBucket => 1.0,
             Algorithm::FixedWindow | Algorithm::SlidingWindow => 0.5,
+            _ => 1.0,
         };
         Ceiling { rate: rate_of(quota) * share * half, burst: quota.capacity() as f64 * share * half }
     }

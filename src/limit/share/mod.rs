@@ -116,6 +116,25 @@ impl Share {
         }
     }
 
+    /// Notes what the centre said is left of an exact window.
+    pub fn hear(&mut self, remaining: u64, now_ns: u64) {
+        self.0.set_level(remaining as f64);
+        self.0.set_end_ns(now_ns);
+    }
+
+    /// Remembers that the centre refused so many units of an exact window: no request for as many can be admitted
+    /// before.
+    pub fn refuse(&mut self, cost: u64, wait_ns: u64, now_ns: u64) {
+        self.0.set_offered(u32::try_from(cost).unwrap_or(u32::MAX));
+        self.deny_for(wait_ns, now_ns);
+    }
+
+    /// How long a refusal of the centre still stands for a request of that cost, nanoseconds.
+    pub fn refused_for(&self, cost: u64, now_ns: u64) -> Option<u64> {
+        let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0);
+        wait_ns.filter(|_| cost >= u64::from(self.0.offered()))
+    }
+
     /// Whether forgetting it loses nothing: it holds, owes and denies nothing, awaits no answer, and a bucket of its
     /// own has refilled.
     pub fn says_nothing(&self, plan: &Plan, now_ns: u64) -> bool {
