@@ -1,9 +1,10 @@
--- A lease on a token bucket (or a leaky one): what a node may spend by itself until the epoch ends.
+-- A lease on a token bucket: what a node may spend by itself until the epoch ends.
 --
--- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember.
+-- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember. Windows it
+-- leaves to window_lease.lua, which stands before this file.
 --   now_us  the store's clock, microseconds since 1970
---   r       limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent, delta, keep,
---           release (a boolean): what the node says. Rates are units a second
+--   r       algorithm, limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent,
+--           delta, keep, release (a boolean): what the node says. Rates are units a second
 -- returns a table: epoch, tokens, rate, lasts_us, deny_us, level.
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
@@ -27,18 +28,15 @@ local function lease_is_young(since_us, r)
   return since_us < r.epoch_us / 5 + 10000
 end
 
--- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
-local function lease_number(begins_us)
-  local begins_ms = lease_floor(begins_us / 1000)
-  return begins_ms - lease_floor(begins_ms / 16777215) * 16777215 + 1
-end
-
 -- The record as it is now, in its epoch.
 local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
     since_us = 0, nodes = 0, nodes_before = 0 }
-  if saved then
+  if saved and #saved ~= 44 then
+    -- Another kind of limit wrote it: empty.
+    s.level = 0
+  elseif saved then
     s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
       struct.unpack('<ddfffffI4HH', saved)
     -- A clock that stepped back a little stands still; one that stepped far goes on from there.
@@ -133,6 +131,7 @@ local function lease_deny(s, r, n, part)
 end
 
 local function lease_renew(key, now_us, r)
+  if r.algorithm == 2 or r.algorithm == 3 then return window_lease_renew(key, now_us, r) end
   local s = lease_open(redis.call('GET', key), now_us, r)
   local left_s = (s.ends_us - s.at_us) / 1e6
   local is_first = r.epoch ~= s.number

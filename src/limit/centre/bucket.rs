@@ -140,7 +140,8 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
 }
 
-fn number_of(begins_us: f64) -> f64 {
+/// An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+pub(super) fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
     begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
 }
