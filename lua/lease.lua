@@ -116,8 +116,9 @@ end
 -- How long the node denies by itself when it is out of units.
 local function lease_deny(s, r, n, part)
   local free = s.level * part
-  if free >= 1 then return 0 end
   local life_s = r.epoch_us / 1e6
+  -- Where shares are too small for leases: who asks first, while there is any.
+  if free >= 1 or (s.level >= 1 and r.refill * n.share * life_s < 4) then return 0 end
   local owned = s.promised
   if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
   local unowned = lease_max(r.refill - owned, 0)
@@ -135,20 +136,29 @@ local function lease_renew(key, now_us, r)
   local s = lease_open(redis.call('GET', key), now_us, r)
   local left_s = (s.ends_us - s.at_us) / 1e6
   local is_first = r.epoch ~= s.number
-  -- Debts and returns; no debt sinks the level below a whole burst owed.
-  s.level = lease_min(r.burst, lease_max(s.level - r.delta, lease_min(s.level, -r.burst)))
-  -- What the nodes hold unspent, as far as it is known.
+  -- What has aged may still come back, as far as the bucket has not refilled in its place.
   local since_s = s.since_us / 1e6
+  local is_aged = not lease_is_young(s.since_us, r)
+  if is_aged then
+    local missing = r.burst - lease_max(s.out + s.promised * since_s, 0) - s.level
+    s.out_before = lease_min(s.out_before, lease_max(missing, 0))
+  end
+  -- Debts and returns; no debt sinks the level below a whole burst owed.
+  local delta = r.delta
+  if is_first then delta = lease_max(delta, -s.out_before) end
+  s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
+  -- What the nodes hold unspent, as far as it is known.
   if not is_first then
-    s.out = s.out - r.spent + r.delta
+    s.out = s.out - r.spent + delta
   else
+    s.out_before = lease_max(s.out_before + lease_min(delta, 0), 0)
     if r.epoch == s.number_before then
-      s.out_before = lease_max(0, s.out_before - r.spent + r.delta - r.keep)
+      s.out_before = lease_max(s.out_before - r.spent + lease_max(delta, 0) - r.keep, 0)
     end
     s.out = s.out + r.keep
   end
   local aging = 0
-  if lease_is_young(s.since_us, r) then aging = s.out_before end
+  if not is_aged then aging = s.out_before end
   local unspent = s.out + s.promised * since_s + aging
   s.level = lease_max(lease_min(s.level, r.burst - lease_max(unspent, 0)), lease_min(s.level, 0))
   if r.release then
