@@ -144,17 +144,17 @@ local function lease_renew(key, now_us, r)
     s.out_before = lease_min(s.out_before, lease_max(missing, 0))
   end
   -- Debts and returns; no debt sinks the level below a whole burst owed.
+  local is_last = r.epoch == s.number_before
+  local back_max = 0
+  if is_last then back_max = s.out_before end
   local delta = r.delta
-  if is_first then delta = lease_max(delta, -s.out_before) end
+  if is_first then delta = lease_max(delta, -back_max) end
   s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
   -- What the nodes hold unspent, as far as it is known.
   if not is_first then
     s.out = s.out - r.spent + delta
   else
-    s.out_before = lease_max(s.out_before + lease_min(delta, 0), 0)
-    if r.epoch == s.number_before then
-      s.out_before = lease_max(s.out_before - r.spent + lease_max(delta, 0) - r.keep, 0)
-    end
+    if is_last then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
     s.out = s.out + r.keep
   end
   local aging = 0

@@ -71,14 +71,15 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         let missing = r.burst - (s.out + s.promised * since_s).max(0.0) - s.level;
         s.out_before = s.out_before.min(missing.max(0.0));
     }
-    let delta = if is_first { r.delta.max(-s.out_before) } else { r.delta };
+    let is_last = r.epoch == number_before;
+    let back_max = if is_last { s.out_before } else { 0.0 };
+    let delta = if is_first { r.delta.max(-back_max) } else { r.delta };
     s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
     if !is_first {
         s.out = s.out - r.spent + delta;
     } else {
-        s.out_before = (s.out_before + delta.min(0.0)).max(0.0);
-        if r.epoch == number_before {
-            s.out_before = (s.out_before - r.spent + delta.max(0.0) - r.keep).max(0.0);
+        if is_last {
+            s.out_before = (s.out_before - r.spent + delta - r.keep).max(0.0);
         }
         s.out += r.keep;
     }
