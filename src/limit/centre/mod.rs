@@ -99,3 +99,6 @@ struct Granted {
     deny_us: f64,
     level: f64,
 }
+
+#[cfg(test)]
+mod tests;
