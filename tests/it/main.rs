@@ -11,6 +11,7 @@ mod cli;
 mod connections;
 mod drain;
 mod forwarding;
+mod global;
 mod grpc;
 mod http1;
 mod http2;

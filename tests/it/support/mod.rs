@@ -7,6 +7,7 @@ pub mod gateway;
 pub mod h2;
 pub mod nginx;
 pub mod python;
+pub mod redis;
 pub mod tls;
 pub mod upstream;
 
