@@ -245,6 +245,11 @@ impl Page {
         self.cost(&policy.cost);
         self.key("shadow", policy.shadow);
         self.key("count-denied", policy.count_denied);
+        match policy.overshoot_ppm {
+            0 => self.key("overshoot", 0),
+            share => self.key("overshoot", text(&show_share(share))),
+        }
+        self.key("when-store-down", text(word(&policy::WHEN_DOWN, &policy.when_down)));
     }
 
     fn cost(&mut self, cost: &Cost) {

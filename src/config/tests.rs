@@ -660,10 +660,10 @@ fn policies_are_checked() {
             "write `GET`",
         ),
         (
-            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"1%\"",
-            "`overshoot` belongs to the language, but this version does not have it",
-            "4:1",
-            "leave it out",
+            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"a little\"",
+            "`a little` is not a share",
+            "4:13",
+            "write a number of percent, as in `20%`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",

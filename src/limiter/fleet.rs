@@ -125,7 +125,7 @@ impl Limiter {
         };
         match told {
             Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
-            None if fleet.link.is_up(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
+            None if fleet.link.is_quick(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
