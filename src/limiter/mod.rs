@@ -8,7 +8,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Charge, Outcome, Quota};
+use crate::limit::{Algorithm, Charge, Outcome, Quota};
 use crate::local::{Place, Table, Taken};
 
 /// The limiter. On one node the local tier is the whole of it.
@@ -27,6 +27,8 @@ pub struct Decision {
     /// longest. Never a shadow's; `None` where there are only those.
     pub binding: Option<usize>,
     is_refused: bool,
+    /// Indices of charges that were decided on a shared bucket: hardly ever any.
+    overflowed: SmallVec<[u16; 4]>,
 }
 
 impl Decision {
@@ -42,6 +44,18 @@ impl Decision {
             return Some(0);
         }
         self.binding.and_then(|index| self.outcomes[index].retry_after_ns())
+    }
+
+    /// Nanoseconds an admitted request waits for its turn: in the slowest of its queues. A shadow's holds up nobody.
+    pub fn delay_ns(&self, charges: &[Charge]) -> u64 {
+        let enforced = charges.iter().zip(&self.outcomes).filter(|(charge, _)| !charge.shadow);
+        enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
+    }
+
+    /// Where the charge of this index was decided.
+    pub fn place(&self, index: usize) -> Place {
+        let has_overflowed = self.overflowed.iter().any(|overflowed| usize::from(*overflowed) == index);
+        if has_overflowed { Place::Overflow } else { Place::Slot }
     }
 
     /// The charges that refused, of those that were decided, with what each said; shadows are not among them.
@@ -75,10 +89,16 @@ impl Limiter {
         decision.outcomes.clear();
         decision.binding = None;
         decision.is_refused = false;
+        decision.overflowed.clear();
         match charges {
             [charge] => self.decide_one(charge, now_ns, decision),
             _ => self.decide_all(charges, now_ns, decision),
         }
+    }
+
+    /// Gives back what an admitted request took with one charge: where it was taken, and when.
+    pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+        self.table.give_back(charge, place, taken_ns);
     }
 
     /// What `decide` would say, with nothing spent.
@@ -97,7 +117,10 @@ impl Limiter {
     /// One charge is the usual request, and has nothing to be weighed against.
     #[inline(always)]
     fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
-        let outcome = self.table.take(charge, now_ns).outcome;
+        let Taken { outcome, place } = self.table.take(charge, now_ns);
+        if place == Place::Overflow {
+            decision.overflowed.push(0);
+        }
         if !charge.shadow {
             decision.binding = Some(0);
             decision.is_refused = !outcome.is_admitted();
@@ -116,21 +139,27 @@ impl Limiter {
             }
             let Taken { outcome, place } = self.table.take(charge, now_ns);
             decision.is_refused |= !outcome.is_admitted() && !charge.shadow;
+            if place == Place::Overflow {
+                // A request has no more charges than a route has windows, far fewer than that.
+                decision.overflowed.push(u16::try_from(decision.outcomes.len()).unwrap_or(u16::MAX));
+            }
             taken.resize(decision.outcomes.len(), None);
             taken.push(outcome.is_admitted().then_some(place));
             decision.outcomes.push(outcome);
         }
         if decision.is_refused {
-            self.give_back(charges, &taken, now_ns);
+            self.return_all(charges, &taken, now_ns);
             self.say_without(charges, &mut decision.outcomes, now_ns);
         }
         decision.bind(charges);
     }
 
-    /// Returns what a refused request had taken.
-    fn give_back(&self, charges: &[Charge], taken: &[Option<Place>], now_ns: u64) {
+    /// Returns what a refused request had taken. What counts when denied stays taken; but a refused request is not in
+    /// flight.
+    fn return_all(&self, charges: &[Charge], taken: &[Option<Place>], now_ns: u64) {
         for (charge, place) in charges.iter().zip(taken) {
-            if let Some(place) = place.filter(|_| !charge.count_denied) {
+            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
+            if let Some(place) = place.filter(|_| !stays) {
                 self.table.give_back(charge, place, now_ns);
             }
         }

@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 
 use super::config::LimitHeaders;
 use super::exchange::{Exchange, Verdict};
+use super::held::Held;
 use super::reply::{Limited, Refusal, Violation};
-use crate::limit::{Charge, Outcome};
+use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limiter::Decision;
 use crate::policy::{Facts, Found, Table, Window};
 use crate::{clock, metrics};
@@ -45,6 +46,9 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
     if decision.is_admitted() {
+        if found.route.holds {
+            exchange.held = Held::of(&charges, &decision, now_ns);
+        }
         return Decided::Admitted(fields);
     }
     let random = exchange.conn.worker.random();
@@ -92,7 +96,8 @@ fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) 
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),
                 limit: charge.quota.limit().get(),
-                period_seconds: charge.quota.period_ns().get().div_ceil(SECOND_NS),
+                period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
+                    .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
             }
         })
@@ -164,8 +169,11 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
     text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
-    text.extend_from_slice(b";t=");
-    text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
+    // When permits come back, no clock tells.
+    if window.quota.algorithm() != Algorithm::Concurrency {
+        text.extend_from_slice(b";t=");
+        text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
+    }
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
 }
 

@@ -6,6 +6,7 @@ mod floors;
 mod support;
 
 mod admin;
+mod algorithms;
 mod bodies;
 mod cli;
 mod connections;
