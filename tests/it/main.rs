@@ -17,6 +17,7 @@ mod http1;
 mod http2;
 mod input;
 mod limits;
+mod lua_exact;
 mod reload;
 mod routes;
 mod tls;
