@@ -133,6 +133,8 @@ fn charging(criterion: &mut Criterion) {
             cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
             shadow: false,
             count_denied: false,
+            overshoot_ppm: 0,
+            when_down: WhenDown::Local,
         }
     };
     let policies = [

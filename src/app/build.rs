@@ -89,6 +89,8 @@ pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
             used: stats.used,
             evictions: stats.evictions,
             overflow_decisions: stats.overflow_decisions,
+            logs: stats.logs,
+            log_bytes: stats.log_bytes,
         }
     });
 }

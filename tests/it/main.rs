@@ -6,6 +6,7 @@ mod floors;
 mod support;
 
 mod admin;
+mod algorithms;
 mod bodies;
 mod cli;
 mod connections;
@@ -18,6 +19,7 @@ mod http2;
 mod input;
 mod lease_script;
 mod limits;
+mod lua_exact;
 mod reload;
 mod routes;
 mod tls;
