@@ -12,7 +12,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Method};
 use sluicegate::identity::Identity;
-use sluicegate::limit::Charge;
+use sluicegate::limit::{Charge, WhenDown};
 use sluicegate::policy::definition::{Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
 use sluicegate::policy::{Facts, Options, Table, shorthand};
 use smallvec::SmallVec;
