@@ -25,6 +25,7 @@ struct Key {
     /// A second each: what the exact one admits, what was admitted, and how much of that it would have refused.
     seconds: Vec<(u32, u32, u32)>,
     offered: u64,
+    waited: u64,
 }
 
 /// The figures of LIMITER's table, shares in percent.
@@ -53,6 +54,7 @@ impl Judge {
             behind: State::default(),
             seconds: vec![(0, 0, 0); seconds as usize + 1],
             offered: 0,
+            waited: 0,
         };
         Judge {
             quota: plan.quota,
@@ -88,7 +90,8 @@ impl Judge {
         self.pairs.entry((key as u32, node as u32)).or_default().1 += 1;
     }
 
-    pub fn waited(&mut self) {
+    pub fn waited(&mut self, key: usize) {
+        self.keys[key].waited += 1;
         self.waited += 1;
     }
 
@@ -129,3 +132,24 @@ fn second(now_ns: u64) -> usize {
 }
 
 const BEGIN_NS: u64 = 3_600_000_000_000;
+impl Judge {
+    pub fn detail(&self) {
+        for (index, key) in self.keys.iter().enumerate().take(6) {
+            let exact: u64 = key.seconds.iter().map(|s| u64::from(s.0)).sum();
+            let ours: u64 = key.seconds.iter().map(|s| u64::from(s.1)).sum();
+            let short: u64 = key.seconds.iter().map(|s| u64::from(s.0.saturating_sub(s.1))).sum();
+            let pairs = self.pairs.iter().filter(|((k, _), _)| *k as usize == index);
+            let (n, ops, reqs) = pairs.fold((0, 0, 0), |(n, o, r), (_, p)| (n + 1, o + p.1, r + p.0));
+            let lambda = reqs as f64 / n as f64 / self.seconds as f64;
+            println!(
+                "    key {index}: offered {} exact {exact} ours {ours} short {:.2}% ops/s/n {:.2} lambda {lambda:.1} ops/req {:.4} goal {:.4}",
+                100.0 - 100.0 * key.waited as f64 / key.offered as f64,
+                key.offered,
+                100.0 * short as f64 / exact as f64,
+                ops as f64 / n as f64 / self.seconds as f64,
+                ops as f64 / reqs as f64,
+                1.4 / (1.0 + lambda * self.epoch_s)
+            );
+        }
+    }
+}

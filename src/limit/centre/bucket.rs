@@ -56,18 +56,31 @@ struct Open {
     record: Record,
     /// The epoch's number as nodes are told it.
     number: f64,
+    number_before: f64,
     ends_us: f64,
 }
 
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
-    let Open { record: mut s, number, ends_us } = open(*saved, now_us, r);
+    let Open { record: mut s, number, number_before, ends_us } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     s.level = r.burst.min((s.level - r.delta).max(s.level.min(-r.burst)));
+    let since_s = s.since_us / 1e6;
+    if !is_first {
+        s.out = s.out - r.spent + r.delta;
+    } else {
+        if r.epoch == number_before {
+            s.out_before = 0f64.max(s.out_before - r.spent + r.delta - r.keep);
+        }
+        s.out += r.keep;
+    }
+    let unspent = s.out + s.promised * since_s + if is_young(s.since_us, r) { s.out_before } else { 0.0 };
+    s.level = s.level.min(r.burst - unspent.max(0.0)).max(s.level.min(0.0));
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
+            s.out += r.rate * since_s;
             s.wanted = 0f64.max(s.wanted - r.reported);
         }
         *saved = Some(s.packed());
@@ -77,14 +90,15 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     if is_first {
         (rate, reported) = (0.0, 0.0);
         s.nodes = (s.nodes + 1.0).min(65535.0);
-        s.out += r.keep;
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
     let share =
         (demand / s.wanted_before.max(s.wanted)).min(1.0).max(0.5 / s.nodes_before.max(s.nodes).max(1.0));
-    let rate = lease_rate(&mut s, r, rate, demand, share, left_s);
-    let (tokens, part) = lease_tokens(&mut s, r, rate, demand, share, left_s);
-    let deny_us = lease_deny(&s, r, share, part, demand, is_first, left_s);
+    let mut n = Node { demand, share, rate, is_first, left_s };
+    lease_rate(&mut s, r, &mut n);
+    let (tokens, part) = lease_tokens(&mut s, r, &n);
+    let deny_us = lease_deny(&s, r, &n, part);
+    let rate = n.rate;
     *saved = Some(s.packed());
     Granted { epoch: number, tokens, rate, lasts_us: ends_us - s.at_us, deny_us, level: s.level }
 }
@@ -121,9 +135,14 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     }
     s.at_us = now_us;
     s.since_us = now_us - begins_us;
+    let number = number_of(begins_us);
+    let number_before = number_of(begins_us - r.epoch_us);
+    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
+}
+
+fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
-    let number = begins_ms - (begins_ms / 4294967295.0).floor() * 4294967295.0 + 1.0;
-    Open { record: s, number, ends_us: begins_us + r.epoch_us }
+    begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
 }
 
 fn is_young(since_us: f64, r: &Asked) -> bool {
@@ -131,31 +150,44 @@ fn is_young(since_us: f64, r: &Asked) -> bool {
 }
 
 fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {
-    let cap = (burst - out).max(level);
+    let cap = (burst - out.max(0.0)).max(0.0);
     cap.min(level + rate.max(0.0) * seconds)
 }
 
-fn lease_rate(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, left_s: f64) -> f64 {
+/// The node that asks.
+struct Node {
+    demand: f64,
+    /// Of what the fleet wants.
+    share: f64,
+    rate: f64,
+    is_first: bool,
+    /// Of the epoch.
+    left_s: f64,
+}
+
+fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
     let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
-    let mut target = (pool * share).min(1.3 * demand + 0.5 / (r.epoch_us / 1e6));
-    if (target - rate) * left_s < 1.5 {
-        target = rate;
+    let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
+    if (target - n.rate) * n.left_s < 1.5 {
+        target = n.rate;
     }
     let all = s.wanted_before.max(s.wanted);
     let mut free = pool - s.promised;
     if s.wanted_before < 0.7 * all {
         free *= 0.5;
     }
-    let add = (target - rate).min(free).max(0.0);
+    let add = (target - n.rate).min(free).max(0.0);
     s.promised += add;
-    rate + add
+    s.out -= add * (s.since_us / 1e6);
+    n.rate += add;
 }
 
-fn lease_tokens(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, left_s: f64) -> (f64, f64) {
-    let ahead_s = left_s.min((4.0 / demand).max(0.1));
-    let slack = if s.level > r.burst / 4.0 { 2.0 * (demand * ahead_s).sqrt() } else { 0.0 };
-    let beyond = ((1.2 * demand - rate) * ahead_s).max(r.hint.min((demand * ahead_s).ceil() + 1.0)).max(0.0);
-    let part = if share >= 0.25 { share / 2.0 } else { share };
+fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
+    let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
+    let slack = if s.level > r.burst / 4.0 { 2.0 * (n.demand * ahead_s).sqrt() } else { 0.0 };
+    let beyond =
+        ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
+    let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
     let mut tokens = (r.pending + beyond + slack).min(s.level * part + dither).floor();
@@ -168,19 +200,22 @@ fn lease_tokens(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, l
     (tokens, part)
 }
 
-fn lease_deny(s: &Record, r: &Asked, share: f64, part: f64, demand: f64, is_first: bool, left_s: f64) -> f64 {
+fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     let free = s.level * part;
     if free >= 1.0 {
         return 0.0;
     }
+    let life_s = r.epoch_us / 1e6;
     let mut owned = s.promised;
-    if left_s > 0.8 * (r.epoch_us / 1e6) {
+    if n.left_s > 0.8 * life_s {
         owned = owned.max(r.refill.min(1.3 * s.wanted_before));
     }
     let unowned = (r.refill - owned).max(0.0);
-    let mut wait_s = if unowned > 0.0 { (2.0 - free).max(1.0) / (unowned * share) } else { 1e9 };
-    if is_first && demand <= 0.5 {
+    let mut wait_s = if unowned > 0.0 { (2.0 - free).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let due = r.refill * n.share;
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
+    if (n.is_first && n.demand <= 0.5) || is_short {
         wait_s = wait_s.min(0.1);
     }
-    (left_s.min(wait_s) * 1e6).floor()
+    (n.left_s.min(wait_s) * 1e6).floor()
 }
