@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::policy::Table;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
@@ -18,16 +19,15 @@ use crate::{metrics, tls};
 /// The upstreams in force by name: one whose configuration stays keeps its connections over a reload.
 pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 
-/// Builds a snapshot beside the one in force, and the upstreams it uses.
+/// Builds a snapshot beside the one in force, and the upstreams it uses; `table` is under its salt already.
 pub(super) fn snapshot(
     config: &Config,
-    salt: [u8; 16],
+    table: Table,
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
     before: &Upstreams,
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
-    let table = config.tables(salt).map_err(|errors| anyhow::anyhow!("{}", errors[0]))?;
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, Phase, Readiness};
-use crate::config::Config;
+use crate::config::Loaded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::exchange::Reason;
@@ -33,14 +33,14 @@ use crate::{clock, local, record};
 ///
 /// # Errors
 /// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
-pub fn run(path: &Path, config: Config) -> anyhow::Result<()> {
+pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
         .enable_all()
         .build()
         .context("the control runtime does not start")?;
-    runtime.block_on(Gateway::start(path, config)?.serve())
+    runtime.block_on(Gateway::start(path, loaded)?.serve())
 }
 
 /// The parts that live as long as the process.
@@ -54,14 +54,16 @@ struct Gateway {
 }
 
 impl Gateway {
-    fn start(path: &Path, config: Config) -> anyhow::Result<Gateway> {
+    fn start(path: &Path, loaded: Loaded) -> anyhow::Result<Gateway> {
+        let Loaded { config, table, .. } = loaded;
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
         let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
         let limiter = Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
         let salt = build::salt();
         let none = build::Upstreams::default();
-        let (snapshot, upstreams) = build::snapshot(&config, salt, 0, &limiter, &metrics, &none)?;
+        let (snapshot, upstreams) =
+            build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();

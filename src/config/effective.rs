@@ -228,8 +228,10 @@ impl Page {
         self.heading(&format!("[policy.{}]", key(&policy.name)));
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
         self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
-        // All windows of a policy count alike; without one nothing counts.
-        let algorithm = policy.windows.first().map_or(Algorithm::TokenBucket, Quota::algorithm);
+        // All windows of a policy count alike, but for what is in flight; without one nothing counts.
+        let mut algorithms = policy.windows.iter().map(Quota::algorithm);
+        let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
+        let algorithm = algorithm.unwrap_or(Algorithm::TokenBucket);
         self.key("algorithm", text(word(&policy::ALGORITHMS, &algorithm)));
         self.key(
             "missing",
@@ -248,6 +250,11 @@ impl Page {
         self.cost(&policy.cost);
         self.key("shadow", policy.shadow);
         self.key("count-denied", policy.count_denied);
+        match policy.overshoot_ppm {
+            0 => self.key("overshoot", 0),
+            share => self.key("overshoot", text(&show_share(share))),
+        }
+        self.key("when-store-down", text(word(&policy::WHEN_DOWN, &policy.when_down)));
     }
 
     fn cost(&mut self, cost: &Cost) {

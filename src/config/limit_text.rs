@@ -10,7 +10,9 @@ pub(super) fn show_window(window: &Quota) -> String {
     let rate = format!("{}/{}", window.limit(), show_period(window.period_ns()));
     match window.algorithm() {
         Algorithm::TokenBucket => format!("{rate} burst {}", window.burst()),
-        Algorithm::FixedWindow | Algorithm::SlidingWindow => rate,
+        Algorithm::LeakyBucket => format!("{rate} burst {}", window.burst()),
+        Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => rate,
+        Algorithm::Concurrency => format!("{} in flight", window.limit()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! `[policy.*]`, and the shorthands of routes that stand for one.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
-use crate::limit::{Algorithm, Quota};
+use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
 use crate::policy::definition::{Cost, Dimension, Matches, Missing, Policy};
 use crate::policy::shorthand::{self, Shorthand};
 
@@ -23,7 +24,7 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Policy>, Vec<Fields>) {
 
 /// The policy that a shorthand on a route stands for.
 pub(super) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
-    let (window, by) = window(text, Algorithm::TokenBucket)?;
+    let (window, by) = window(text, Counting::default())?;
     Some(Policy { by, windows: vec![window], ..default(name) })
 }
 
@@ -37,9 +38,9 @@ fn read(named: Named<'_>) -> Policy {
             "write `by = [\"ip\"]`, or `by = []` to count everybody together",
         ),
     }
-    let algorithm = table.value("algorithm").and_then(|value| value.choice(&ALGORITHMS, &ALGORITHMS_LATER));
+    let counting = counting(&table);
     match table.value("limit") {
-        Some(value) => policy.windows = windows(&value, algorithm.unwrap_or(Algorithm::TokenBucket)),
+        Some(value) => policy.windows = windows(&value, counting),
         None => table.wrong("a policy needs `limit`", "write `limit = \"100/m\"`"),
     }
     if let Some(value) = table.value("missing") {
@@ -58,8 +59,44 @@ fn read(named: Named<'_>) -> Policy {
     if let Some(value) = table.value("count-denied") {
         policy.count_denied = value.boolean().unwrap_or_default();
     }
-    table.finish(&["overshoot", "when-store-down", "idempotency-key", "penalty", "replaces", "rollout"]);
+    if let Some(value) = table.value("overshoot") {
+        policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
+    }
+    if let Some(value) = table.value("when-store-down") {
+        policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
+    }
+    table.finish(&["idempotency-key", "penalty", "replaces", "rollout"]);
     policy
+}
+
+/// How a policy's windows count.
+#[derive(Clone, Copy)]
+struct Counting {
+    algorithm: Algorithm,
+    /// The longest a leaky bucket may let a request wait.
+    delay_max: Option<Duration>,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Counting { algorithm: Algorithm::TokenBucket, delay_max: None }
+    }
+}
+
+fn counting(table: &Table<'_>) -> Counting {
+    let algorithm = table.value("algorithm").and_then(|value| value.choice(&ALGORITHMS, &[]));
+    let algorithm = algorithm.unwrap_or(Algorithm::TokenBucket);
+    let delay_max = table.value("max-delay").and_then(|value| {
+        if algorithm != Algorithm::LeakyBucket {
+            value.wrong_key(
+                "only a leaky bucket lets requests wait",
+                "leave `max-delay` out, or write `algorithm = \"leaky-bucket\"`",
+            );
+            return None;
+        }
+        value.duration(Duration::from_millis(1))
+    });
+    Counting { algorithm, delay_max }
 }
 
 fn dimension(text: &Text<'_>) -> Option<Dimension> {
@@ -78,17 +115,17 @@ fn dimension(text: &Text<'_>) -> Option<Dimension> {
     }
 }
 
-fn windows(value: &Value<'_>, algorithm: Algorithm) -> Vec<Quota> {
+fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
     let mut windows = Vec::new();
     for text in value.texts() {
-        if text.text == "tier" || text.text.ends_with(" in flight") {
+        if text.text == "tier" {
             text.wrong(
                 format!("{} belongs to the language, but this version does not have it", text.shown()),
                 "write a limit as in `100/m`",
             );
             continue;
         }
-        let Some((window, by)) = window(&text, algorithm) else { continue };
+        let Some((window, by)) = window(&text, counting) else { continue };
         if !by.is_empty() {
             text.wrong("a policy's limit has no `by`", "write it as the policy's own key: `by = [...]`");
         }
@@ -98,13 +135,20 @@ fn windows(value: &Value<'_>, algorithm: Algorithm) -> Vec<Quota> {
 }
 
 /// One window, and the dimensions that a shorthand names with it.
-fn window(text: &Text<'_>, algorithm: Algorithm) -> Option<(Quota, Vec<Dimension>)> {
+fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)> {
     match shorthand::parse(&text.text) {
+        // What is in flight is counted in one way only.
+        Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
+            Some((window, by))
+        }
         Ok(Shorthand { window, by, has_burst }) => {
-            if has_burst && algorithm != Algorithm::TokenBucket {
-                text.wrong("only a token bucket has a burst", "leave `burst` out, or the `algorithm`");
+            if has_burst && !matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+                text.wrong(
+                    "only a token bucket has a burst, and a leaky bucket a queue",
+                    "leave `burst` out, or the `algorithm`",
+                );
             }
-            Some((window.counted_by(algorithm), by))
+            Some((counted(text, window, counting)?, by))
         }
         // What is wrong quotes the text, which may be a secret here.
         Err(error) if text.has_reference => {
@@ -116,6 +160,30 @@ fn window(text: &Text<'_>, algorithm: Algorithm) -> Option<(Quota, Vec<Dimension
             None
         }
     }
+}
+
+/// The window as its policy counts it.
+fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> {
+    let limit = window.limit();
+    if counting.algorithm == Algorithm::SlidingLog && limit.get() > sliding_log::LIMIT_MAX {
+        text.wrong(
+            format!("a sliding log keeps every unit, so its limit is at most {}", sliding_log::LIMIT_MAX),
+            "write a smaller limit, or `algorithm = \"sliding-window\"`",
+        );
+        return None;
+    }
+    let Some(delay_max) = counting.delay_max else { return Some(window.counted_by(counting.algorithm)) };
+    // A queue is as long as what drains within the longest wait: so its last place waits no longer.
+    let drains = delay_max.as_nanos() * u128::from(limit.get()) / u128::from(window.period_ns().get());
+    let queue = u64::try_from(drains).unwrap_or(u64::MAX).min(window.burst().get());
+    let Some(queue) = NonZeroU64::new(queue) else {
+        text.wrong(
+            "within `max-delay` not one request passes, so none would ever wait",
+            "write a longer `max-delay`, or a higher limit",
+        );
+        return None;
+    };
+    Some(Quota::new(counting.algorithm, limit, window.period_ns(), queue))
 }
 
 fn read_matches(table: Table<'_>) -> Matches {
@@ -178,17 +246,31 @@ fn default(name: String) -> Policy {
         cost: Cost::default(),
         shadow: false,
         count_denied: false,
+        overshoot_ppm: OVERSHOOT_PPM,
+        when_down: WhenDown::default(),
     }
 }
 
-/// The algorithms this version has, as the language spells them.
-pub(super) const ALGORITHMS: [(&str, Algorithm); 3] = [
+/// A share of the window, or the number 0.
+fn overshoot(value: &Value<'_>) -> Option<u32> {
+    if value.is_integer() { value.integer(0..=0).map(|_| 0) } else { value.share_ppm() }
+}
+
+/// What a fleet may admit too much where nothing is said: 5 %.
+const OVERSHOOT_PPM: u32 = 50_000;
+
+/// `when-store-down`, as the language spells it.
+pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
+    [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
+
+/// The algorithms that can be chosen, as the language spells them; concurrency is chosen by `in flight`.
+pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("token-bucket", Algorithm::TokenBucket),
     ("sliding-window", Algorithm::SlidingWindow),
     ("fixed-window", Algorithm::FixedWindow),
+    ("sliding-log", Algorithm::SlidingLog),
+    ("leaky-bucket", Algorithm::LeakyBucket),
 ];
-
-const ALGORITHMS_LATER: [&str; 2] = ["sliding-log", "leaky-bucket"];
 
 /// A request that costs more is a slip.
 const COST_MAX: u64 = 1_000_000_000;

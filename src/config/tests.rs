@@ -120,13 +120,28 @@ match = { method = ["POST"], path = "/login" }
 missing = "skip"
 shadow = true
 
+[policy.shaped]
+by = ["ip"]
+limit = ["10/s", "600/m burst 30", "8 in flight"]
+algorithm = "leaky-bucket"
+max-delay = "2s"
+
+[policy.billed]
+by = ["consumer"]
+limit = "10_000/d"
+algorithm = "sliding-log"
+
+[policy.in-flight]
+by = ["consumer"]
+limit = "32 in flight"
+
 [[route]]
 name = "orders"
 host = ["API.example.com", "*.eu.example.com"]
 path = "/v1/orders/{id}"
 methods = ["GET", "POST"]
 match = { header = { x-beta = "1", x-debug = true } }
-limit = ["search", "100/m burst 20 by ip", "login", "5/d by consumer"]
+limit = ["search", "100/m burst 20 by ip", "login", "5/d by consumer", "shaped", "3 in flight by ip"]
 to = "orders"
 rewrite = "/orders/{id}"
 headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, add = { via = ["a", "b"] }, remove = ["x-debug"] }
@@ -234,7 +249,8 @@ fn every_key_is_read() {
     assert_eq!(config.policies[1].name, "login");
     let route = &config.routes[0];
     assert_eq!(route.hosts[0], "api.example.com");
-    assert_eq!(route.limits, ["search", "route:orders", "login", "route:orders#2"]);
+    let shorthands = ["search", "route:orders", "login", "route:orders#2", "shaped", "route:orders#3"];
+    assert_eq!(route.limits, shorthands);
     assert_eq!(route.request_headers.add.len(), 2);
     assert_eq!(route.request_headers.set[1].1, "Basic hunter2");
     assert_eq!(route.response_headers.set[0].1, "${tenant}");
@@ -639,15 +655,33 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s burst 2\"\nalgorithm = \"fixed-window\"",
-            "only a token bucket has a burst",
+            "only a token bucket has a burst, and a leaky bucket a queue",
             "3:9",
             "leave `burst` out",
         ),
         (
-            "[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"sliding-log\"",
-            "`sliding-log` belongs to the language, but this version does not have it",
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"sliding-logs\"",
+            "`sliding-logs` is not a value of `algorithm`",
             "4:13",
-            "write `token-bucket`, `sliding-window` or `fixed-window`",
+            "did you mean `sliding-log`?",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1_000_000/d\"\nalgorithm = \"sliding-log\"",
+            "a sliding log keeps every unit, so its limit is at most 100000",
+            "3:9",
+            "sliding-window",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nmax-delay = \"2s\"",
+            "only a leaky bucket lets requests wait",
+            "4:1",
+            "leave `max-delay` out",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/m\"\nalgorithm = \"leaky-bucket\"\nmax-delay = \"2s\"",
+            "within `max-delay` not one request passes, so none would ever wait",
+            "3:9",
+            "a longer `max-delay`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nmissing = \"ipp\"",
@@ -675,10 +709,10 @@ fn policies_are_checked() {
             "write `GET`",
         ),
         (
-            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"1%\"",
-            "`overshoot` belongs to the language, but this version does not have it",
-            "4:1",
-            "leave it out",
+            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"a little\"",
+            "`a little` is not a share",
+            "4:13",
+            "write a number of percent, as in `20%`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",
@@ -993,4 +1027,19 @@ proptest! {
     fn no_text_panics(text in "\\PC{0,200}") {
         let _ = load(&[&text]);
     }
+}
+
+#[test]
+fn the_longest_delay_bounds_the_queue() {
+    let queue = |limit: &str, delay: &str| {
+        let config = config(&format!(
+            "[policy.a]\nby = []\nlimit = \"{limit}\"\nalgorithm = \"leaky-bucket\"\n{delay}\n[[route]]\nto = \"echo\"\nlimit = \"a\""
+        ));
+        config.policies[0].windows[0].burst().get()
+    };
+    assert_eq!(queue("10/s", ""), 10);
+    assert_eq!(queue("10/s burst 50", ""), 50);
+    assert_eq!(queue("10/s burst 50", "max-delay = \"2s\""), 20);
+    assert_eq!(queue("10/s burst 5", "max-delay = \"2s\""), 5);
+    assert_eq!(queue("7/m", "max-delay = \"30s\""), 3);
 }

@@ -93,6 +93,9 @@ fn algorithm(algorithm: Algorithm) -> u8 {
         Algorithm::TokenBucket => 1,
         Algorithm::FixedWindow => 2,
         Algorithm::SlidingWindow => 3,
+        Algorithm::SlidingLog => 4,
+        Algorithm::LeakyBucket => 5,
+        Algorithm::Concurrency => 6,
     }
 }
 

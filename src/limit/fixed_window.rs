@@ -43,6 +43,13 @@ impl Counter {
         Counter { count, ..current }
     }
 
+    /// Counts a cost whether it fits or not, up to twice the limit; what is over ends with the window.
+    pub(super) fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> Counter {
+        let current = self.at(quota, now_ns);
+        let most = limit_of(quota).saturating_mul(2).max(current.count);
+        Counter { count: current.count.saturating_add(cost).min(most), ..current }
+    }
+
     /// Undoes a `take` made at `taken_ns`; a window that is over needs nothing back.
     pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Counter {
         if taken_ns / quota.period_ns() != self.index {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::token_bucket::Axis;
-use super::{fixed_window, sliding_window};
+use super::{fixed_window, leaky_bucket, sliding_window};
 
 /// How a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,24 @@ pub enum Algorithm {
     FixedWindow,
     /// Two counters; the last window weighs by what of it still overlaps.
     SlidingWindow,
+    /// Every unit's time; exact, and bounded by its limit.
+    SlidingLog,
+    /// Shapes: what comes too fast waits in a queue of `burst` units, and is refused beyond it.
+    LeakyBucket,
+    /// Units at once, until they are given back; time does nothing for them.
+    Concurrency,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 6] = [
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingLog,
+        Algorithm::LeakyBucket,
+        Algorithm::Concurrency,
+    ];
 }
 
 /// One window of a policy: `limit` units in `period_ns`, at most `burst` of them at once. What a decision would have
@@ -29,16 +47,30 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A quota. `burst` is the capacity of a token bucket; the other algorithms ignore it.
+    /// A quota. `burst` is the capacity of a token bucket and the length of a leaky bucket's queue; the other
+    /// algorithms ignore it, and concurrency ignores the period.
     pub fn new(algorithm: Algorithm, limit: NonZeroU64, period_ns: NonZeroU64, burst: NonZeroU64) -> Quota {
         let fingerprint = fingerprint(algorithm, [limit, period_ns, burst]);
-        let axis = Axis::new(limit, period_ns, burst);
+        let holds = match algorithm {
+            Algorithm::LeakyBucket => leaky_bucket::holds(burst),
+            _ => burst,
+        };
+        let axis = Axis::new(limit, period_ns, holds);
         Quota { algorithm, limit, period_ns, burst, fingerprint, axis }
     }
 
     /// The same amount, counted another way.
     pub fn counted_by(self, algorithm: Algorithm) -> Quota {
         Quota::new(algorithm, self.limit, self.period_ns, self.burst)
+    }
+
+    /// What one of so many nodes enforces by itself: twice the even share, at least a unit, at most the whole.
+    pub fn share_of(self, nodes: u32) -> Quota {
+        let share = |whole: NonZeroU64| {
+            let doubled = whole.get().saturating_mul(2).div_ceil(u64::from(nodes.max(1)));
+            NonZeroU64::new(doubled.min(whole.get())).unwrap_or(NonZeroU64::MIN)
+        };
+        Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
     }
 
     /// How it counts.
@@ -59,7 +91,7 @@ impl Quota {
         self.period_ns
     }
 
-    /// What was written as the bucket's capacity, units; equals `limit` unless written.
+    /// What was written as the bucket's capacity or the queue's length, units; equals `limit` unless written.
     #[inline]
     pub fn burst(&self) -> NonZeroU64 {
         self.burst
@@ -71,6 +103,8 @@ impl Quota {
             Algorithm::TokenBucket => self.burst.get(),
             Algorithm::FixedWindow => fixed_window::limit_of(self),
             Algorithm::SlidingWindow => sliding_window::limit_of(self),
+            Algorithm::LeakyBucket => leaky_bucket::holds(self.burst).get(),
+            Algorithm::SlidingLog | Algorithm::Concurrency => self.limit.get(),
         }
     }
 
@@ -93,6 +127,9 @@ fn fingerprint(algorithm: Algorithm, numbers: [NonZeroU64; 3]) -> u32 {
         Algorithm::TokenBucket => 1,
         Algorithm::FixedWindow => 2,
         Algorithm::SlidingWindow => 3,
+        Algorithm::SlidingLog => 4,
+        Algorithm::LeakyBucket => 5,
+        Algorithm::Concurrency => 6,
     };
     // A finaliser of good avalanche (splitmix64, Steele 2014) over each number in turn.
     let [limit, period_ns, burst] = numbers.map(NonZeroU64::get);
@@ -121,7 +158,7 @@ pub(crate) mod tests {
     fn quotas_people_write_have_their_own_fingerprints() {
         let mut fingerprints = HashSet::new();
         let mut quotas = 0;
-        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for algorithm in Algorithm::ALL {
             for limit in (1..100).chain([1_000, 10_000, 1_000_000]) {
                 for seconds in [1, 60, 3_600, 86_400] {
                     for burst in [limit, 2 * limit, 10 * limit + 1] {

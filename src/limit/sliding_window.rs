@@ -66,6 +66,13 @@ impl Pair {
         Pair { current, ..pair }
     }
 
+    /// Counts a cost whether it fits or not, up to twice the limit in the current window.
+    pub(super) fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> Pair {
+        let pair = self.at(quota, now_ns);
+        let most = limit_of(quota).saturating_mul(2).min(COUNT_MAX).max(pair.current);
+        Pair { current: pair.current.saturating_add(cost).min(most), ..pair }
+    }
+
     /// Undoes a `take` made at `taken_ns`, in whichever of the two windows that was.
     pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Pair {
         match self.index.checked_sub(index_of(quota, taken_ns)) {

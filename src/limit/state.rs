@@ -1,11 +1,12 @@
 //! The state of one key under one quota: two words that any storage can keep.
 //!
 //! It chooses the algorithm and nothing else; the arithmetic stands in the file of each. All zero is a key never
-//! seen: whole.
+//! seen: whole. A sliding log does not fit two words: it is a [`Log`](super::Log), and a state in its place counts as
+//! a sliding window would.
 
 use super::fixed_window::Counter;
 use super::sliding_window::Pair;
-use super::{Algorithm, Outcome, Quota, token_bucket};
+use super::{Algorithm, Outcome, Quota, concurrency, leaky_bucket, token_bucket};
 
 /// Two words whose meaning the quota's algorithm knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,21 +25,48 @@ impl State {
                 let (counter, outcome) = self.counter().take(quota, cost, now_ns);
                 (State::from_counter(counter), outcome)
             }
-            Algorithm::SlidingWindow => {
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
                 let (pair, outcome) = Pair::from_words(self.0).take(quota, cost, now_ns);
                 (State(pair.into_words()), outcome)
+            }
+            Algorithm::LeakyBucket => {
+                let (word, outcome) = leaky_bucket::take(self.0[0], quota, cost, now_ns);
+                (State([word, 0]), outcome)
+            }
+            Algorithm::Concurrency => {
+                let (out, outcome) = concurrency::take(self.0[0], quota, cost);
+                (State([out, 0]), outcome)
             }
         }
     }
 
-    /// Counts a denied cost, until nothing is left and no further, so that asking on keeps a caller out.
+    /// Counts a denied cost, until nothing is left and no further, so that asking on keeps a caller out. What was
+    /// denied is not in flight, so concurrency counts none.
     pub fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         match quota.algorithm() {
-            Algorithm::TokenBucket => State([token_bucket::count_denied(self.0[0], quota, cost, now_ns), 0]),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                State([token_bucket::count_denied(self.0[0], quota, cost, now_ns), 0])
+            }
             Algorithm::FixedWindow => State::from_counter(self.counter().count_denied(quota, cost, now_ns)),
-            Algorithm::SlidingWindow => {
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
                 State(Pair::from_words(self.0).count_denied(quota, cost, now_ns).into_words())
             }
+            Algorithm::Concurrency => self,
+        }
+    }
+
+    /// Spends a cost that is known only now, whether it fits or not: at most one whole bucket or window into debt,
+    /// which later requests find missing. Permits are not spent by it.
+    pub fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
+        match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                State([token_bucket::debit(self.0[0], quota, cost, now_ns), 0])
+            }
+            Algorithm::FixedWindow => State::from_counter(self.counter().debit(quota, cost, now_ns)),
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                State(Pair::from_words(self.0).debit(quota, cost, now_ns).into_words())
+            }
+            Algorithm::Concurrency => self,
         }
     }
 
@@ -46,26 +74,38 @@ impl State {
     /// between: then up to `cost` more is left than without the `take`, so give back at once.
     pub fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> State {
         match quota.algorithm() {
-            Algorithm::TokenBucket => State([token_bucket::give_back(self.0[0], quota, cost), 0]),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                State([token_bucket::give_back(self.0[0], quota, cost), 0])
+            }
             Algorithm::FixedWindow => State::from_counter(self.counter().give_back(quota, cost, taken_ns)),
-            Algorithm::SlidingWindow => {
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
                 State(Pair::from_words(self.0).give_back(quota, cost, taken_ns).into_words())
             }
+            Algorithm::Concurrency => State([self.0[0].saturating_sub(cost), 0]),
         }
     }
 
     /// Whether the key could be forgotten without anybody noticing.
     pub fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
         match quota.algorithm() {
-            Algorithm::TokenBucket => token_bucket::is_full(self.0[0], quota, now_ns),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                token_bucket::is_full(self.0[0], quota, now_ns)
+            }
             Algorithm::FixedWindow => self.counter().is_full(quota, now_ns),
-            Algorithm::SlidingWindow => Pair::from_words(self.0).is_full(quota, now_ns),
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                Pair::from_words(self.0).is_full(quota, now_ns)
+            }
+            Algorithm::Concurrency => self.0[0] == 0,
         }
     }
 
     /// The state under a changed quota: what is left keeps its share of the whole, rounded down. What a window has
-    /// counted goes into the new quota's current window where the two cannot be compared.
+    /// counted goes into the new quota's current window where the two cannot be compared. Permits that are out stay
+    /// as many as they are, for each comes back by itself; nothing else becomes a permit.
     pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
+        if new.algorithm() == Algorithm::Concurrency {
+            return if old.algorithm() == Algorithm::Concurrency { self } else { State::default() };
+        }
         if self.is_full(old, now_ns) {
             return State::default();
         }
@@ -74,25 +114,36 @@ impl State {
         if both_slide && old.period_ns() == new.period_ns() {
             return State(Pair::from_words(self.0).rescale(old, new).into_words());
         }
-        let used = match old.algorithm() {
-            Algorithm::TokenBucket => token_bucket::used(self.0[0], old, now_ns),
-            Algorithm::FixedWindow => self.counter().used(old, now_ns),
-            Algorithm::SlidingWindow => Pair::from_words(self.0).used(old, now_ns),
-        };
-        State::with_used(new, used, now_ns)
+        State::with_used(new, self.used(old, now_ns), now_ns)
     }
 
-    /// A state with nothing left: for a key whose past cannot be read.
+    /// What is missing, as a fraction (missing, whole); `missing <= whole`.
+    pub fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
+        match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => token_bucket::used(self.0[0], quota, now_ns),
+            Algorithm::FixedWindow => self.counter().used(quota, now_ns),
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => Pair::from_words(self.0).used(quota, now_ns),
+            Algorithm::Concurrency => (self.0[0].min(quota.capacity()), quota.capacity()),
+        }
+    }
+
+    /// A state with nothing left: for a key whose past cannot be read. Only a concurrency limit is whole even so:
+    /// nobody would ever give back permits that were made up.
     pub fn spent(quota: &Quota, now_ns: u64) -> State {
         State::with_used(quota, (1, 1), now_ns)
     }
 
-    /// A state of which `used.0 / used.1` is missing.
-    fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> State {
+    /// A state of which `used.0 / used.1` is missing; permits are never missing for a share's sake.
+    pub fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> State {
         match quota.algorithm() {
-            Algorithm::TokenBucket => State([token_bucket::with_used(quota, used, now_ns), 0]),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                State([token_bucket::with_used(quota, used, now_ns), 0])
+            }
             Algorithm::FixedWindow => State::from_counter(Counter::with_used(quota, used, now_ns)),
-            Algorithm::SlidingWindow => State(Pair::with_used(quota, used, now_ns).into_words()),
+            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                State(Pair::with_used(quota, used, now_ns).into_words())
+            }
+            Algorithm::Concurrency => State::default(),
         }
     }
 
@@ -112,9 +163,12 @@ mod tests {
     use super::super::quota::tests;
     use super::*;
 
+    /// Those that time refills, and that two words hold.
+    const TIMED: [Algorithm; 4] =
+        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::LeakyBucket];
+
     fn any_quota() -> impl Strategy<Value = Quota> {
-        let algorithms = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow];
-        (prop::sample::select(algorithms.to_vec()), 1u64..1 << 40, 1u64 << 20..1 << 50, 1u64..1 << 40)
+        (prop::sample::select(TIMED.to_vec()), 1u64..1 << 40, 1u64 << 20..1 << 50, 1u64..1 << 40)
             .prop_map(|(algorithm, limit, period_ns, burst)| tests::quota(algorithm, limit, period_ns, burst))
     }
 
@@ -125,7 +179,7 @@ mod tests {
     #[test]
     fn reset_is_right_to_the_nanosecond() {
         // Ticks of these are under a nanosecond's refill.
-        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for algorithm in TIMED {
             for (limit, period_ns) in
                 [(100, 60_000_000_000), (1_000_000, 1_000_000_000), (7, 3_600_000_000_000)]
             {
@@ -181,6 +235,22 @@ mod tests {
             prop_assume!(outcome.is_admitted());
             prop_assert!(!state.is_full(&quota, now));
             prop_assert!(state.is_full(&quota, now + outcome.reset_ns + 1));
+        }
+
+        #[test]
+        fn a_debit_is_owed_once_and_no_more_than_one_whole(
+            quota in any_quota(), costs in prop::collection::vec(1u64..1 << 41, 1..5), now in 1u64 << 52..1 << 54,
+        ) {
+            let mut state = State::default();
+            for cost in costs {
+                let before = left(state, &quota, now);
+                state = state.debit(&quota, cost, now);
+                prop_assert_eq!(left(state, &quota, now), before.saturating_sub(cost));
+            }
+            // At the worst two wholes are missing: after two periods of refill one is left.
+            let outcome = state.take(&quota, 0, now).1;
+            let whole_ns = State::spent(&quota, now).take(&quota, 0, now).1.reset_ns;
+            prop_assert!(outcome.reset_ns <= whole_ns.saturating_mul(2).saturating_add(2));
         }
 
         #[test]

@@ -27,7 +27,7 @@ pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, O
     let taken = state.max(position).saturating_add(axis.ticks(cost));
     let missing = taken - position;
     if missing > axis.capacity || cost > quota.burst().get() {
-        return (state, axis.denied(state, position, quota, cost, now_ns));
+        return (state, axis.denied(state, position, quota.burst().get(), cost, now_ns));
     }
     let remaining = (axis.capacity - missing) >> axis.shift;
     (taken, Outcome::new(Answer::Admitted, remaining, axis.reset_ns(missing)))
@@ -39,6 +39,15 @@ pub(super) fn count_denied(state: u64, quota: &Quota, cost: u64, now_ns: u64) ->
     let position = axis.position(now_ns);
     let full_at = state.max(position);
     full_at.saturating_add(axis.ticks(cost)).min(full_at.max(position + axis.capacity))
+}
+
+/// Spends a cost whether it fits or not: at most as far into debt as the bucket is large.
+pub(super) fn debit(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
+    let axis = quota.axis();
+    let position = axis.position(now_ns);
+    let full_at = state.max(position);
+    // Both the position and the capacity are at most `TICKS_MAX`, a quarter of a word.
+    full_at.saturating_add(axis.ticks(cost)).min(full_at.max(position + 2 * axis.capacity))
 }
 
 /// Undoes a `take`: the bucket is what it would be without it, at any later time.
@@ -75,9 +84,9 @@ pub(super) struct Axis {
     /// At most 126.
     rate_shift: u8,
     /// A unit is `2^shift` ticks.
-    shift: u8,
+    pub(super) shift: u8,
     /// Of the whole bucket, ticks; at most `TICKS_MAX`.
-    capacity: u64,
+    pub(super) capacity: u64,
 }
 
 impl Axis {
@@ -101,14 +110,14 @@ impl Axis {
 
     /// Refilled since the clock began, ticks, rounded down; at most `TICKS_MAX`.
     #[inline]
-    fn position(&self, now_ns: u64) -> u64 {
+    pub(super) fn position(&self, now_ns: u64) -> u64 {
         let ticks = (u128::from(now_ns.min(NOW_MAX_NS)) * u128::from(self.rate)) >> self.rate_shift;
         ticks.min(u128::from(TICKS_MAX)) as u64
     }
 
     /// Nanoseconds until `target` is reached: to the first instant at which it is.
     #[inline]
-    fn wait_ns(&self, target: u64, now_ns: u64) -> u64 {
+    pub(super) fn wait_ns(&self, target: u64, now_ns: u64) -> u64 {
         let target = u128::from(target);
         if target.leading_zeros() < u32::from(self.rate_shift) {
             // Later than any clock tells.
@@ -124,21 +133,21 @@ impl Axis {
     /// Nanoseconds until `missing` ticks are refilled: to the nanosecond, and late by up to the tick that has begun
     /// to refill. No promise hangs on it, so it is spared the division.
     #[inline]
-    fn reset_ns(&self, missing: u64) -> u64 {
+    pub(super) fn reset_ns(&self, missing: u64) -> u64 {
         let wait_ns = (u128::from(missing) * u128::from(self.inverse)) >> (126 - self.rate_shift);
         u64::try_from(wait_ns).unwrap_or(u64::MAX)
     }
 
     /// A cost in ticks; what is more than any bucket holds saturates.
     #[inline]
-    fn ticks(&self, cost: u64) -> u64 {
+    pub(super) fn ticks(&self, cost: u64) -> u64 {
         cost.min(TICKS_MAX >> self.shift) << self.shift
     }
 
-    /// What is said where nothing is taken.
-    fn denied(&self, state: u64, position: u64, quota: &Quota, cost: u64, now_ns: u64) -> Outcome {
+    /// What is said where nothing is taken of a bucket that holds `units`.
+    pub(super) fn denied(&self, state: u64, position: u64, units: u64, cost: u64, now_ns: u64) -> Outcome {
         let full_at = state.max(position);
-        let answer = if cost > quota.burst().get() {
+        let answer = if cost > units {
             Answer::Never
         } else {
             let enough_at = full_at.saturating_add(self.ticks(cost)) - self.capacity;

@@ -5,23 +5,30 @@
 //! bytes and is decided under that slot's lock bit: one compare-exchange, the arithmetic, one store. A full table
 //! gives up keys that are whole again, by which nothing is lost. Where there is none, a new key is decided on the
 //! overflow bucket of its quota, which all such keys share; it never gets a fresh one of its own. A state knows the
-//! quota it was written under and is rescaled when it meets another.
+//! quota it was written under and is rescaled when it meets another. A sliding log needs more than a slot and has a
+//! place of its own (`logs.rs`).
 //!
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
+mod logs;
 mod quotas;
+mod shares;
 mod slots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limit::{Charge, Outcome, Quota, State};
+pub use shares::{Shares, Words};
+
+use crate::limit::{Algorithm, Charge, Log, Outcome, Quota, State};
+use logs::Logs;
 use quotas::Quotas;
 use slots::{Entry, Locked, Slots};
 
 /// The table.
 #[derive(Debug)]
 pub struct Table {
-    slots: Slots,
+    slots: Slots<4, 2>,
+    logs: Logs,
     quotas: Quotas,
     used: AtomicU64,
     evictions: AtomicU64,
@@ -55,16 +62,21 @@ pub struct Stats {
     pub used: u64,
     /// Keys given up for others; every one was whole.
     pub evictions: u64,
-    /// Decisions on an overflow bucket.
+    /// Decisions on an overflow bucket or log.
     pub overflow_decisions: u64,
+    /// Keys that have a sliding log.
+    pub logs: u64,
+    /// What those take, bytes.
+    pub log_bytes: u64,
 }
 
 impl Table {
     /// A table in that many bytes (at least about 2 KiB): one key for every 32. Ten million keys fit 640 MB with
-    /// half of it to spare; nearer to full, more keys share overflow buckets.
+    /// half of it to spare; nearer to full, more keys share overflow buckets. Sliding logs may take an eighth more.
     pub fn with_memory(bytes: usize) -> Table {
         Table {
             slots: Slots::with_memory(bytes),
+            logs: Logs::with_memory(bytes / 8),
             quotas: Quotas::default(),
             used: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -76,12 +88,17 @@ impl Table {
     /// of a quota that is not known counts as spent when its key meets another, and its slot is given up first.
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         self.quotas.declare(quotas);
+        let declared = self.quotas.declared();
+        self.logs.retain(|fingerprint| declared.contains_key(&fingerprint));
     }
 
     /// Takes the cost where it fits. A denied one changes nothing, unless the charge is counted when denied.
     // Inlined, so that an outcome stays in registers until it is where its reader looks.
     #[inline(always)]
     pub fn take(&self, charge: &Charge, now_ns: u64) -> Taken {
+        if charge.quota.algorithm() == Algorithm::SlidingLog {
+            return self.take_in_log(charge, now_ns);
+        }
         let fingerprint = charge.quota.fingerprint();
         let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
         match found {
@@ -95,26 +112,56 @@ impl Table {
 
     /// Undoes a `take` that admitted: the same charge, the place it named, and the `now_ns` it was given.
     pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+        if charge.quota.algorithm() == Algorithm::SlidingLog {
+            return self.logs.give_back(charge, place, taken_ns);
+        }
+        self.change(charge, place, taken_ns, |state| state.give_back(&charge.quota, charge.cost, taken_ns));
+    }
+
+    /// Spends a cost that is known only now, where the charge it belongs to was taken: whether it fits or not, at
+    /// most one whole bucket or window into debt.
+    pub fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
+        if charge.quota.algorithm() == Algorithm::SlidingLog {
+            return self.logs.debit(charge, place, now_ns);
+        }
+        self.change(charge, place, now_ns, |state| state.debit(&charge.quota, charge.cost, now_ns));
+    }
+
+    /// Changes the state a charge was taken from.
+    fn change(&self, charge: &Charge, place: Place, now_ns: u64, change: impl FnOnce(State) -> State) {
         let fingerprint = charge.quota.fingerprint();
-        let back = |state: State| state.give_back(&charge.quota, charge.cost, taken_ns);
         match place {
             Place::Slot => {
-                // A key no longer there was whole when it left: there is nothing to give back to.
-                if let Some(mut slot) = self.slots.find(charge.key) {
-                    let state = self.state_in(&slot, charge, fingerprint, taken_ns);
-                    slot.set_state(back(state), fingerprint);
+                // A key no longer there was whole when it left: there is nothing to change.
+                let Some(mut slot) = self.slots.find(charge.key) else { return };
+                // Nor is there where permits have become units or units permits.
+                if slot.fingerprint() != fingerprint && self.is_another_kind(slot.fingerprint(), charge) {
+                    return;
                 }
+                let state = self.state_in(&slot, charge, fingerprint, now_ns);
+                slot.set_state(change(state).0, fingerprint);
             }
             Place::Overflow => {
                 if let Some(state) = self.quotas.overflow().get_mut(&fingerprint) {
-                    *state = back(*state);
+                    *state = change(*state);
                 }
             }
         }
     }
 
+    /// Whether of the quota a state is in and the charge's exactly one counts permits.
+    #[cold]
+    fn is_another_kind(&self, fingerprint: u32, charge: &Charge) -> bool {
+        let is_permits = |quota: &Quota| quota.algorithm() == Algorithm::Concurrency;
+        let known = self.quotas.declared().get(&fingerprint).map(is_permits);
+        known != Some(is_permits(&charge.quota))
+    }
+
     /// What `take` would say. Nothing is spent and no slot is claimed.
     pub fn peek(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        if charge.quota.algorithm() == Algorithm::SlidingLog {
+            return self.logs.peek(charge, self.past_in_slot(charge, now_ns), &self.quotas, now_ns);
+        }
         let fingerprint = charge.quota.fingerprint();
         let state = if let Some(slot) = self.slots.find(charge.key) {
             self.state_in(&slot, charge, fingerprint, now_ns)
@@ -133,36 +180,73 @@ impl Table {
             used: self.used.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             overflow_decisions: self.overflows.load(Ordering::Relaxed),
+            logs: self.logs.len() as u64,
+            log_bytes: self.logs.bytes() as u64,
         }
+    }
+
+    #[cold]
+    fn take_in_log(&self, charge: &Charge, now_ns: u64) -> Taken {
+        let past = self.past_in_slot(charge, now_ns);
+        let (taken, swept) = self.logs.take(charge, past, &self.quotas, now_ns);
+        self.evictions.fetch_add(swept.0, Ordering::Relaxed);
+        if taken.place == Place::Overflow {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// What a key has used that was counted in a slot before a reload made it a log's.
+    fn past_in_slot(&self, charge: &Charge, now_ns: u64) -> Option<Log> {
+        let slot = self.slots.find(charge.key)?;
+        let declared = self.quotas.declared();
+        let used = match declared.get(&slot.fingerprint()) {
+            Some(old) if old.algorithm() == Algorithm::Concurrency => return None,
+            Some(old) => State(slot.state()).used(old, now_ns),
+            None => (1, 1),
+        };
+        Some(Log::with_used(&charge.quota, used, now_ns))
+    }
+
+    /// What a key has used that was counted in a log before a reload made it a slot's.
+    fn past_in_log(&self, charge: &Charge, now_ns: u64) -> Option<State> {
+        let (fingerprint, log) = self.logs.remove(charge.key)?;
+        let declared = self.quotas.declared();
+        let used = declared.get(&fingerprint).map_or((1, 1), |old| log.used(old, now_ns));
+        Some(State::with_used(&charge.quota, used, now_ns))
     }
 
     /// The key's slot, claimed if it has none and one can be had.
     #[cold]
-    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_>> {
+    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
         let is_whole = self.is_whole(charge, now_ns);
-        let (slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
+        let past = self.past_in_log(charge, now_ns);
+        let (mut slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
             Entry::Found(slot) => return Some(slot),
             Entry::Unused(slot) => (slot, &self.used),
             Entry::Replaced(slot) => (slot, &self.evictions),
             Entry::Full => return None,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(past) = past {
+            slot.set_state(past.0, fingerprint);
+        }
         Some(slot)
     }
 
     /// Whether a slot's key can be given up: its state is whole, or its quota has been forgotten.
-    fn is_whole(&self, charge: &Charge, now_ns: u64) -> impl Fn(u32, State) -> bool {
+    fn is_whole(&self, charge: &Charge, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
         let (quota, declared) = (charge.quota, self.quotas.declared());
-        move |of: u32, state: State| {
+        move |of: u32, state: [u64; 2]| {
             let quota = if of == quota.fingerprint() { Some(&quota) } else { declared.get(&of) };
-            quota.is_none_or(|quota| state.is_full(quota, now_ns))
+            quota.is_none_or(|quota| State(state).is_full(quota, now_ns))
         }
     }
 
     #[inline(always)]
-    fn take_in(&self, mut slot: Locked<'_>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
+    fn take_in(&self, mut slot: Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
         let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
-        slot.set_state(state, fingerprint);
+        slot.set_state(state.0, fingerprint);
         outcome
     }
 
@@ -178,17 +262,17 @@ impl Table {
 
     /// The slot's state under the charge's quota.
     #[inline]
-    fn state_in(&self, slot: &Locked<'_>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
+    fn state_in(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
         if slot.fingerprint() == fingerprint {
-            return slot.state();
+            return State(slot.state());
         }
         self.rescaled(slot, charge, now_ns)
     }
 
     #[cold]
-    fn rescaled(&self, slot: &Locked<'_>, charge: &Charge, now_ns: u64) -> State {
+    fn rescaled(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
         match self.quotas.declared().get(&slot.fingerprint()) {
-            Some(old) => slot.state().rescale(old, &charge.quota, now_ns),
+            Some(old) => State(slot.state()).rescale(old, &charge.quota, now_ns),
             // Whose past cannot be read is not trusted with a fresh burst.
             None => State::spent(&charge.quota, now_ns),
         }

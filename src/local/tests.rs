@@ -8,11 +8,13 @@ use crate::limit::{Algorithm, Answer};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 3_600 * SECOND;
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow];
+const ALGORITHMS: [Algorithm; 6] = Algorithm::ALL;
 
 fn quota(algorithm: Algorithm, limit: u64) -> Quota {
-    let limit = NonZeroU64::new(limit).expect("tests give no zero");
-    Quota::new(algorithm, limit, NonZeroU64::new(SECOND).expect("not zero"), limit)
+    // A leaky bucket holds one more than its queue.
+    let queue = if algorithm == Algorithm::LeakyBucket { (limit - 1).max(1) } else { limit };
+    let whole = |number| NonZeroU64::new(number).expect("tests give no zero");
+    Quota::new(algorithm, whole(limit), whole(SECOND), whole(queue))
 }
 
 fn charge(key: u64, quota: Quota) -> Charge {
@@ -42,14 +44,14 @@ fn spread(number: u64) -> u128 {
 #[test]
 fn every_key_has_its_own_limit() {
     for algorithm in ALGORITHMS {
-        let table = Table::with_memory(1 << 20);
+        let table = Table::with_memory(1 << 22);
         for key in 0..1_000 {
             let charge = charge(key, quota(algorithm, 3));
             let remaining: Vec<u64> = (0..3).map(|_| table.take(&charge, NOW).outcome.remaining).collect();
             assert_eq!(remaining, [2, 1, 0]);
             assert!(!table.take(&charge, NOW).outcome.is_admitted());
         }
-        assert_eq!(table.stats().used, 1_000);
+        assert_eq!(table.stats().used + table.stats().logs, 1_000);
     }
 }
 
@@ -67,7 +69,7 @@ fn peek_spends_nothing_and_claims_nothing() {
 fn what_is_given_back_can_be_taken_again() {
     for algorithm in ALGORITHMS {
         let table = Table::with_memory(1 << 20);
-        let charge = charge(1, quota(algorithm, 1));
+        let charge = Charge { cost: 2, ..charge(1, quota(algorithm, 2)) };
         for _ in 0..5 {
             let taken = table.take(&charge, NOW);
             assert!(taken.outcome.is_admitted());
@@ -92,7 +94,7 @@ fn a_denied_request_counts_only_where_that_is_asked_for() {
 
 #[test]
 fn a_changed_limit_keeps_the_share_that_is_left() {
-    for algorithm in ALGORITHMS {
+    for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
         let table = Table::with_memory(1 << 20);
         let (small, large) = (quota(algorithm, 10), quota(algorithm, 1_000));
         table.declare([small]);
@@ -165,7 +167,7 @@ fn half_full_no_key_is_without_a_slot() {
 #[test]
 fn threads_on_one_key_share_one_bucket() {
     for algorithm in ALGORITHMS {
-        let table = Table::with_memory(1 << 20);
+        let table = Table::with_memory(1 << 22);
         let charge = charge(1, quota(algorithm, 10_000));
         let spend = || (0..5_000).filter(|_| table.take(&charge, NOW).outcome.is_admitted()).count();
         let admitted: usize = thread::scope(|scope| {
@@ -230,4 +232,65 @@ fn threads_that_evict_each_other_never_admit_past_the_refill() {
         assert!(total <= 4 + refill, "key {key}: {total}");
     }
     assert!(table.stats().evictions > 0);
+}
+
+#[test]
+fn permits_survive_a_reload_and_come_back_once() {
+    let table = Table::with_memory(1 << 20);
+    let (old, new) = (quota(Algorithm::Concurrency, 10), quota(Algorithm::Concurrency, 4));
+    let other = quota(Algorithm::TokenBucket, 10);
+    table.declare([old]);
+    table.declare([new, other]);
+    let left = |quota| table.peek(&Charge { cost: 0, ..charge(1, quota) }, NOW).remaining;
+    let places: Vec<Place> = (0..6).map(|_| table.take(&charge(1, old), NOW).place).collect();
+    assert_eq!((left(new), left(old)), (0, 4));
+    assert!(!table.take(&charge(1, new), NOW).outcome.is_admitted());
+    for place in &places[..3] {
+        table.give_back(&charge(1, old), *place, NOW);
+    }
+    assert_eq!(left(new), 1);
+    // The policy counts by a bucket now: what is still out is no unit of that.
+    assert_eq!(table.take(&charge(1, other), NOW).outcome.remaining, 6);
+    table.give_back(&charge(1, old), places[3], NOW);
+    assert_eq!(left(other), 6);
+}
+
+#[test]
+fn a_key_takes_its_past_from_a_slot_to_a_log_and_back() {
+    let table = Table::with_memory(1 << 20);
+    let (bucket, log) = (quota(Algorithm::TokenBucket, 10), quota(Algorithm::SlidingLog, 20));
+    table.declare([bucket, log]);
+    for _ in 0..5 {
+        table.take(&charge(1, bucket), NOW);
+    }
+    assert_eq!(table.take(&charge(1, log), NOW).outcome.remaining, 9);
+    assert_eq!((table.stats().logs, table.stats().used), (1, 1));
+    for _ in 0..9 {
+        table.take(&charge(2, log), NOW);
+    }
+    assert_eq!(table.take(&charge(2, bucket), NOW).outcome.remaining, 4);
+    assert_eq!(table.stats().logs, 1);
+}
+
+#[test]
+fn full_of_logs_no_key_gets_more_than_its_limit() {
+    let table = Table::with_memory(1 << 16);
+    let quota = quota(Algorithm::SlidingLog, 50);
+    table.declare([quota]);
+    let spend = |key: u64, now_ns| {
+        (0..60).filter(|_| table.take(&charge(key, quota), now_ns).outcome.is_admitted()).count()
+    };
+    let admitted: Vec<usize> = (0..60).map(|key| spend(key, NOW)).collect();
+    let stats = table.stats();
+    assert!(stats.log_bytes <= (1 << 16) / 8 && stats.logs < 60, "{stats:?}");
+    assert!(admitted.iter().all(|count| *count <= 50) && admitted[0] == 50);
+    // Those without a log share one: together they had its limit.
+    let shared: usize = admitted[stats.logs as usize..].iter().sum();
+    assert!(stats.overflow_decisions > 0 && shared <= 50 * 2, "{admitted:?}");
+    assert!((0..60).all(|key| spend(key, NOW) == 0), "whoever is held or shares is out of units");
+    // When all of it is over, logs are given up and everybody has a whole one.
+    let later = NOW + 2 * SECOND;
+    let again: Vec<usize> = (0..15).map(|key| spend(100 + key, later)).collect();
+    assert!(table.stats().evictions > 0, "{again:?}");
+    assert_eq!(again[0], 50);
 }

@@ -16,7 +16,7 @@ use super::route::{Action, HeaderMatch, Route};
 use super::table::{Table, join_items, precedence};
 use super::template::{HeaderTemplate, Rewrite};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::Quota;
+use crate::limit::{Algorithm, Quota};
 
 /// What a table needs beside the definitions.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +163,10 @@ fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) ->
         let mut label: String =
             policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
         if policy.windows.len() > 1 {
-            label = format!("{label}-{}", period_text(quota.period_ns().get()));
+            label = match quota.algorithm() {
+                Algorithm::Concurrency => format!("{label}-in-flight"),
+                _ => format!("{label}-{}", period_text(quota.period_ns().get())),
+            };
         }
         let mut unique = label.clone();
         for number in 2.. {
@@ -176,7 +179,11 @@ fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) ->
         let limit = quota.limit().get().min(999_999_999_999_999);
         // Whole seconds, rounded up: a client that believes it never comes too early.
         let seconds = quota.period_ns().get().div_ceil(SECOND_NS);
-        let item = format!("\"{unique}\";q={limit};w={seconds}");
+        let item = match quota.algorithm() {
+            // What is in flight has no window, but a unit (the quota units of draft-ietf-httpapi-ratelimit-headers-11).
+            Algorithm::Concurrency => format!("\"{unique}\";q={limit};qu=\"concurrent-requests\""),
+            _ => format!("\"{unique}\";q={limit};w={seconds}"),
+        };
         Window { quota: *quota, plan: 0, label: unique.into(), item: item.into() }
     });
     windows.collect()

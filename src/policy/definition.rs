@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::limit::Quota;
+use crate::limit::{Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +100,10 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
+    /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
+    pub overshoot_ppm: u32,
+    /// What happens while the store that a fleet shares is away.
+    pub when_down: WhenDown,
 }
 
 /// One part of a policy's key.
@@ -121,6 +125,15 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
+}
+
+impl Policy {
+    /// How a fleet shares one of its windows. Units of refused requests are the centre's to count, so a policy that
+    /// counts them has no leases.
+    pub fn sharing(&self, window: &Quota) -> Sharing {
+        let overshoot = if self.count_denied { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
+        Sharing::new(window, overshoot, self.when_down)
+    }
 }
 
 impl std::fmt::Display for Dimension {

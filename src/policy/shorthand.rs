@@ -1,7 +1,7 @@
 //! Limits as people write them: `"100/m burst 20 by ip"`, `"5/s"`, `"10_000/d by consumer, route"`.
 //!
 //! ```text
-//! limit     = units ("/" | "per") period [ "burst" units ] [ "by" dimension … ]
+//! limit     = ( units ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
 //! units     = digits, with `_` where it reads better
 //! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
 //! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x, parted by commas or spaces
@@ -18,7 +18,7 @@ use crate::limit::{Algorithm, Quota};
 /// A limit as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shorthand {
-    /// The window, as a token bucket; its burst equals its limit where none is written.
+    /// The window, as a token bucket whose burst equals its limit where none is written, or as concurrency.
     pub window: Quota,
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
@@ -63,9 +63,6 @@ pub enum Problem {
         /// As written.
         found: String,
     },
-    /// `32 in flight`.
-    #[error("limits on requests in flight are not supported yet; a limit counts requests in a period")]
-    InFlight,
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
     Unexpected {
@@ -101,8 +98,8 @@ impl Problem {
     /// What to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
-            Problem::NoNumber | Problem::NoPeriod | Problem::InFlight => {
-                "write it as \"100/m\", \"5/s burst 10\" or \"1_000/10s by consumer\""
+            Problem::NoNumber | Problem::NoPeriod => {
+                "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
             Problem::TooLarge => "write a smaller number",
             Problem::ZeroLimit | Problem::ZeroBurst | Problem::ZeroPeriod => "write 1 or more",
@@ -129,6 +126,13 @@ pub const DIMENSIONS: &[&str] =
 pub fn parse(text: &str) -> Result<Shorthand, Error> {
     let mut reader = Reader { text, at: 0 };
     let limit = reader.units(Problem::ZeroLimit)?;
+    if reader.takes_in_flight() {
+        let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
+        reader.end()?;
+        // The period is no part of what it says.
+        let window = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
+        return Ok(Shorthand { window, by, has_burst: false });
+    }
     let period_ns = reader.period()?;
     let burst = if reader.takes_word("burst") { Some(reader.units(Problem::ZeroBurst)?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
@@ -193,10 +197,6 @@ impl<'t> Reader<'t> {
 
     /// `/m`, `/10s`, `per minute`; in nanoseconds.
     fn period(&mut self) -> Result<NonZeroU64, Error> {
-        let before = self.at;
-        if self.takes_word("in") && self.takes_word("flight") {
-            return Err(Error { span: before..self.at, problem: Problem::InFlight });
-        }
         self.skip_space();
         if self.rest().starts_with('/') {
             self.at += 1;
@@ -217,6 +217,16 @@ impl<'t> Reader<'t> {
         let period_ns = count.checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
         NonZeroU64::new(period_ns.ok_or_else(|| wrong(Problem::TooLarge))?)
             .ok_or_else(|| wrong(Problem::ZeroPeriod))
+    }
+
+    /// Whether `in flight` follows; passes it then.
+    fn takes_in_flight(&mut self) -> bool {
+        let before = self.at;
+        let found = self.takes_word("in") && self.takes_word("flight");
+        if !found {
+            self.at = before;
+        }
+        found
     }
 
     fn dimensions(&mut self) -> Result<Vec<Dimension>, Error> {
@@ -353,6 +363,14 @@ mod tests {
     }
 
     #[test]
+    fn reads_what_is_in_flight() {
+        let read = parse("32 in flight by consumer").expect("a limit");
+        assert_eq!((read.window.algorithm(), read.window.limit().get()), (Algorithm::Concurrency, 32));
+        assert_eq!(read.by, [Dimension::Consumer]);
+        assert_eq!(parse("1 in flight").expect("a limit").by, []);
+    }
+
+    #[test]
     fn says_what_is_wrong_and_where() {
         assert_eq!(error(""), ("", Problem::NoNumber));
         assert_eq!(error("fast"), ("fast", Problem::NoNumber));
@@ -369,7 +387,9 @@ mod tests {
         assert_eq!(error("5/"), ("", Problem::UnknownUnit { found: "".into() }));
         assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", Problem::TooLarge));
         assert_eq!(error("1/999999999d"), ("999999999d", Problem::TooLarge));
-        assert_eq!(error("32 in flight").1, Problem::InFlight);
+        assert_eq!(error("32 in").1, Problem::NoPeriod);
+        assert_eq!(error("0 in flight").1, Problem::ZeroLimit);
+        assert_eq!(error("32 in flight burst 3").1, Problem::Unexpected { found: "burst".into() });
         assert_eq!(error("5/s by ip burst 3").1, Problem::Unexpected { found: "burst".into() });
         assert_eq!(error("5/s extra"), ("extra", Problem::Unexpected { found: "extra".into() }));
         assert_eq!(error("5/s by"), ("", Problem::NoDimension));

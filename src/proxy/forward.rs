@@ -16,7 +16,8 @@ use super::tunnel::Tunnel;
 use crate::policy::{Route, Values};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::pool::{AcquireError, SendError};
+use crate::upstream::lease::SendError;
+use crate::upstream::pool::AcquireError;
 use crate::upstream::{Lease, Pool};
 use crate::{clock, metrics};
 
@@ -196,7 +197,10 @@ impl Trip<'_> {
     fn not_acquired(&mut self, error: &AcquireError, may_retry: bool) -> Result<Option<usize>, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection");
         let (refusal, outcome, index) = match error {
-            AcquireError::Full { .. } => (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None),
+            AcquireError::Full { wait_ns, .. } => {
+                self.exchange.steps.wait += wait_ns;
+                (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
+            }
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
                 match source {

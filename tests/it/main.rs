@@ -17,6 +17,7 @@ mod grpc;
 mod http1;
 mod http2;
 mod input;
+mod lease_script;
 mod limits;
 mod reload;
 mod routes;

@@ -1,0 +1,262 @@
+//! Sliding logs: the one algorithm whose state does not fit a slot. They live beside the slots, by key, in memory of
+//! their own that is bounded too.
+//!
+//! A log is changed under the short lock of its shard, so a policy that counts by a log pays a lock for it; no other
+//! does. Where memory runs out, logs that are whole are given up. Then a key without a log shares the overflow log of
+//! its quota, and one that has a log keeps it but cannot add to it until something of it is over. Neither ever gets
+//! more than its limit by that.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::quotas::Quotas;
+use super::{Place, Taken};
+use crate::limit::{Answer, Charge, Log, Outcome};
+
+/// All logs.
+#[derive(Debug)]
+pub(super) struct Logs {
+    shards: Box<[Mutex<Shard>]>,
+    /// Logs by quota, for keys that have none of their own; no more than there are quotas.
+    overflow: Mutex<HashMap<u32, Log>>,
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    kept: AtomicUsize,
+}
+
+/// Logs of the keys whose low bits are the shard's number.
+#[derive(Debug, Default)]
+struct Shard {
+    logs: HashMap<u128, Kept>,
+    /// When it was last looked through for logs that are whole.
+    swept_ns: u64,
+}
+
+/// A key's log and the quota it was written under.
+#[derive(Debug)]
+struct Kept {
+    fingerprint: u32,
+    log: Log,
+}
+
+/// What a sweep gave up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Swept(pub(super) u64);
+
+impl Logs {
+    /// No logs; memory is taken as they come.
+    pub(super) fn with_memory(bytes_max: usize) -> Logs {
+        Logs {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            overflow: Mutex::default(),
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many keys have one.
+    pub(super) fn len(&self) -> usize {
+        self.kept.load(Relaxed)
+    }
+
+    /// What they take, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Takes the cost where it fits. `past` is what a key without a log brings from another algorithm.
+    pub(super) fn take(
+        &self,
+        charge: &Charge,
+        past: Option<Log>,
+        quotas: &Quotas,
+        now_ns: u64,
+    ) -> (Taken, Swept) {
+        let mut shard = self.shard(charge.key);
+        let mut swept = Swept(0);
+        let mut new = past.unwrap_or_default();
+        let growth_bytes = {
+            let log = shard.logs.get_mut(&charge.key).map_or(&mut new, |kept| {
+                kept.adopt(charge, quotas, now_ns);
+                &mut kept.log
+            });
+            log.growth_bytes(&charge.quota, charge.cost, now_ns)
+        };
+        if !self.has_room(growth_bytes) {
+            swept = self.sweep(&mut shard, charge, quotas, now_ns);
+        }
+        let has_room = self.has_room(growth_bytes);
+        if let Some(kept) = shard.logs.get_mut(&charge.key) {
+            let before = kept.log.bytes();
+            let outcome = match has_room || growth_bytes == 0 {
+                true => spend(&mut kept.log, charge, now_ns),
+                false => held(&kept.log, charge, now_ns),
+            };
+            self.account(before, kept.log.bytes());
+            return (Taken { outcome, place: Place::Slot }, swept);
+        }
+        if !has_room {
+            drop(shard);
+            let mut overflow = self.overflow();
+            let log = overflow.entry(charge.quota.fingerprint()).or_default();
+            return (Taken { outcome: spend(log, charge, now_ns), place: Place::Overflow }, swept);
+        }
+        let outcome = spend(&mut new, charge, now_ns);
+        self.account(0, new.bytes() + ENTRY_BYTES);
+        self.kept.fetch_add(1, Relaxed);
+        shard.logs.insert(charge.key, Kept { fingerprint: charge.quota.fingerprint(), log: new });
+        (Taken { outcome, place: Place::Slot }, swept)
+    }
+
+    /// What `take` would say, with nothing spent.
+    pub(super) fn peek(&self, charge: &Charge, past: Option<Log>, quotas: &Quotas, now_ns: u64) -> Outcome {
+        let mut shard = self.shard(charge.key);
+        if let Some(kept) = shard.logs.get_mut(&charge.key) {
+            kept.adopt(charge, quotas, now_ns);
+            return said(&kept.log, charge, now_ns);
+        }
+        drop(shard);
+        if self.has_room(0) {
+            return said(&past.unwrap_or_default(), charge, now_ns);
+        }
+        let mut overflow = self.overflow();
+        said(overflow.entry(charge.quota.fingerprint()).or_default(), charge, now_ns)
+    }
+
+    /// Undoes a `take` that admitted.
+    pub(super) fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+        self.with(charge, place, |log| log.give_back(charge.cost, taken_ns));
+    }
+
+    /// Counts the cost whether it fits or not.
+    pub(super) fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
+        self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
+    }
+
+    /// Takes a key's log away, for a key that counts another way now.
+    pub(super) fn remove(&self, key: u128) -> Option<(u32, Log)> {
+        if self.len() == 0 {
+            return None;
+        }
+        let kept = self.shard(key).logs.remove(&key)?;
+        self.account(kept.log.bytes() + ENTRY_BYTES, 0);
+        self.kept.fetch_sub(1, Relaxed);
+        Some((kept.fingerprint, kept.log))
+    }
+
+    /// Forgets overflow logs of quotas that are no more.
+    pub(super) fn retain(&self, is_declared: impl Fn(u32) -> bool) {
+        self.overflow().retain(|fingerprint, _| is_declared(*fingerprint));
+    }
+
+    fn with(&self, charge: &Charge, place: Place, change: impl FnOnce(&mut Log)) {
+        match place {
+            // A log no longer there was whole when it left.
+            Place::Slot => {
+                if let Some(kept) = self.shard(charge.key).logs.get_mut(&charge.key) {
+                    let before = kept.log.bytes();
+                    change(&mut kept.log);
+                    self.account(before, kept.log.bytes());
+                }
+            }
+            Place::Overflow => {
+                if let Some(log) = self.overflow().get_mut(&charge.quota.fingerprint()) {
+                    change(log);
+                }
+            }
+        }
+    }
+
+    /// Gives up what is whole in one shard, now and then. One of a quota that is not known is given up too.
+    fn sweep(&self, shard: &mut Shard, charge: &Charge, quotas: &Quotas, now_ns: u64) -> Swept {
+        if now_ns < shard.swept_ns.saturating_add(SWEEP_EVERY_NS) {
+            return Swept(0);
+        }
+        shard.swept_ns = now_ns;
+        let declared = quotas.declared();
+        let before = shard.logs.len();
+        shard.logs.retain(|key, kept| {
+            let quota = declared.get(&kept.fingerprint);
+            let is_whole = quota.is_none_or(|quota| kept.log.is_full(quota, now_ns));
+            let keeps = *key == charge.key || !is_whole;
+            if !keeps {
+                self.account(kept.log.bytes() + ENTRY_BYTES, 0);
+            }
+            keeps
+        });
+        let swept = before - shard.logs.len();
+        self.kept.fetch_sub(swept, Relaxed);
+        Swept(swept as u64)
+    }
+
+    /// Whether so much more fits, with a place for its key.
+    fn has_room(&self, more_bytes: usize) -> bool {
+        self.bytes().saturating_add(more_bytes).saturating_add(ENTRY_BYTES) <= self.bytes_max
+    }
+
+    fn account(&self, before: usize, after: usize) {
+        match after.checked_sub(before) {
+            Some(more) => self.bytes.fetch_add(more, Relaxed),
+            None => self.bytes.fetch_sub(before - after, Relaxed),
+        };
+    }
+
+    fn shard(&self, key: u128) -> MutexGuard<'_, Shard> {
+        // A log stays in order whatever panics: every change of it is one call.
+        self.shards[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn overflow(&self) -> MutexGuard<'_, HashMap<u32, Log>> {
+        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Goes over to the charge's quota where it was written under another.
+    fn adopt(&mut self, charge: &Charge, quotas: &Quotas, now_ns: u64) {
+        let fingerprint = charge.quota.fingerprint();
+        if self.fingerprint == fingerprint {
+            return;
+        }
+        match quotas.declared().get(&self.fingerprint) {
+            Some(old) => self.log.rescale(old, &charge.quota, now_ns),
+            // Whose past cannot be read is not trusted with a fresh one.
+            None => self.log = Log::with_used(&charge.quota, (1, 1), now_ns),
+        }
+        self.fingerprint = fingerprint;
+    }
+}
+
+/// One charge against one log.
+fn spend(log: &mut Log, charge: &Charge, now_ns: u64) -> Outcome {
+    let outcome = log.take(&charge.quota, charge.cost, now_ns);
+    if !outcome.is_admitted() && charge.count_denied {
+        log.count_denied(&charge.quota, charge.cost, now_ns);
+        return log.peek(&charge.quota, charge.cost, now_ns);
+    }
+    outcome
+}
+
+/// What `spend` would say.
+fn said(log: &Log, charge: &Charge, now_ns: u64) -> Outcome {
+    let outcome = log.peek(&charge.quota, charge.cost, now_ns);
+    match outcome.is_admitted() && charge.cost > 0 {
+        true => Outcome::new(Answer::Admitted, outcome.remaining, charge.quota.period_ns().get()),
+        false => outcome,
+    }
+}
+
+/// What is said where a log cannot grow: it is as if it were full.
+fn held(log: &Log, charge: &Charge, now_ns: u64) -> Outcome {
+    let whole = log.peek(&charge.quota, charge.quota.limit().get(), now_ns);
+    Outcome::new(whole.answer(), 0, whole.reset_ns)
+}
+
+const SHARDS: usize = 64;
+/// A shard is looked through no more often, nanoseconds: what that costs is bounded.
+const SWEEP_EVERY_NS: u64 = 50_000_000;
+/// What a key takes beside its log: its place in a map that is at worst half full.
+const ENTRY_BYTES: usize = 2 * (size_of::<u128>() + size_of::<Kept>());
