@@ -102,6 +102,7 @@ end
 local answer = table.concat(replies)
 if number > 0 then
   local kept = struct.pack('<d', number) .. answer
-  redis.pcall('SET', KEYS[1], kept, 'PX', struct.unpack('<d', ARGV[2]))
+  local stays_ms = struct.unpack('<d', ARGV[2])
+  redis.pcall('SET', KEYS[1], kept, 'PX', stays_ms)
 end
 return answer

@@ -12,6 +12,7 @@ mod mask;
 mod method;
 mod policy;
 mod reader;
+mod redis;
 mod report;
 mod route;
 mod running;
@@ -61,6 +62,8 @@ pub struct Config {
     pub routes: Vec<definition::Route>,
     /// The admin listener; `None`: off.
     pub admin: Option<admin::Config>,
+    /// The store that gateways share; `None`: each limits by itself.
+    pub redis: Option<crate::global::Config>,
     /// How it stops.
     pub shutdown: Shutdown,
     /// The process's own log: a level, or directives as `tracing` reads them.
@@ -164,6 +167,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
+        redis: redis::read(&documents),
         shutdown: running::read_shutdown(&documents),
         log_level,
         access_log,
@@ -181,7 +185,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "tier", "redis", "store", "peers", "trace"]);
+        document.finish(&["auth", "tier", "store", "peers", "trace"]);
     }
     (config, places)
 }

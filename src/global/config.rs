@@ -94,6 +94,22 @@ pub struct Dedicated {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
+impl Config {
+    /// Every secret of it, to be masked before it is shown.
+    pub fn secrets(&mut self) -> Vec<&mut Secret> {
+        let servers: Vec<&mut Server> = match &mut self.topology {
+            Topology::Single(servers) | Topology::Cluster(servers) => servers.iter_mut().collect(),
+            Topology::Sentinel { sentinels, .. } => sentinels.iter_mut().collect(),
+            Topology::Ring { shards, dedicated } => {
+                let shards = shards.iter_mut().map(|shard| &mut shard.server);
+                shards.chain(dedicated.iter_mut().map(|shard| &mut shard.server)).collect()
+            }
+        };
+        let passwords = servers.into_iter().filter_map(|server| server.login.password.as_mut());
+        passwords.chain(self.key_secret.as_mut()).collect()
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Secret(..)")

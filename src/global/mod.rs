@@ -34,7 +34,7 @@ use crate::random::Random;
 use batch::{Asker, Entry};
 pub use condition::Condition;
 pub use config::Config;
-use config::{Server, Topology};
+use config::{CONNECTIONS_MAX, Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
 use lane::Lane;
@@ -111,11 +111,14 @@ impl Global {
         let mut lanes = Vec::new();
         for (index, (name, locator)) in locators.into_iter().enumerate() {
             let (senders, receivers): (Vec<_>, Vec<_>) =
-                (0..config.connections.max(1)).map(|_| mpsc::channel(QUEUE)).unzip();
+                (0..config.connections.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
             let node = Arc::new(Node::new(index, name, locator, senders));
-            lanes.extend(receivers.into_iter().enumerate().map(|(lane, queue)| {
-                Lane::new(Arc::clone(&shared), Arc::clone(&node), lane + index * LANES_MAX, queue)
-            }));
+            lanes.extend(
+                receivers
+                    .into_iter()
+                    .enumerate()
+                    .map(|(lane, queue)| Lane::new(Arc::clone(&shared), Arc::clone(&node), lane, queue)),
+            );
             nodes.push(node);
         }
         shared.nodes.store(Arc::new(nodes));
@@ -278,5 +281,3 @@ fn names_of(servers: &[Server]) -> String {
 
 /// Operations in the queue of a lane; where it is full, there is no answer.
 const QUEUE: usize = 4_096;
-/// Lanes of one node at most.
-const LANES_MAX: usize = config::CONNECTIONS_MAX;

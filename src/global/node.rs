@@ -1,7 +1,7 @@
 //! One server as the global tier addresses it: where it is now, and the lanes that lead there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, watch};
@@ -24,6 +24,8 @@ pub(super) struct Node {
     pub(super) moves: watch::Sender<u64>,
     /// One queue a lane.
     pub(super) lanes: Vec<mpsc::Sender<Entry>>,
+    /// Which lanes are connected, one bit each.
+    connected: AtomicU32,
     /// Whether any shard is on it: only then connections are kept.
     pub(super) is_used: AtomicBool,
 }
@@ -41,7 +43,16 @@ impl Node {
     pub(super) fn new(index: usize, name: String, locator: Locator, lanes: Vec<mpsc::Sender<Entry>>) -> Node {
         let (moves, _) = watch::channel(0);
         let found = ArcSwapOption::empty();
-        Node { index, name, locator, found, moves, lanes, is_used: AtomicBool::new(true) }
+        Node {
+            index,
+            name,
+            locator,
+            found,
+            moves,
+            lanes,
+            connected: AtomicU32::new(0),
+            is_used: AtomicBool::new(true),
+        }
     }
 
     /// Where to connect to, at the `attempt`th time in a row.
@@ -78,11 +89,29 @@ impl Node {
         }
     }
 
-    /// The queue of a key's lane.
+    /// The queue of a key's lane; of another that is connected where that one is not.
     #[inline]
     pub(super) fn lane(&self, key: u128) -> &mpsc::Sender<Entry> {
         // Other bits than those that chose the shard.
-        &self.lanes[(key >> 96) as usize % self.lanes.len()]
+        let mine = (key >> 96) as usize % self.lanes.len();
+        let connected = self.connected.load(Ordering::Relaxed);
+        match connected >> mine & 1 {
+            0 if connected != 0 => &self.lanes[connected.trailing_zeros() as usize % self.lanes.len()],
+            _ => &self.lanes[mine],
+        }
+    }
+
+    /// A lane has a connection, or has it no more.
+    pub(super) fn set_connected(&self, lane: usize, is_connected: bool) {
+        match is_connected {
+            true => self.connected.fetch_or(1 << lane, Ordering::Relaxed),
+            false => self.connected.fetch_and(!(1 << lane), Ordering::Relaxed),
+        };
+    }
+
+    /// Whether no lane has a connection.
+    pub(super) fn is_away(&self) -> bool {
+        self.connected.load(Ordering::Relaxed) == 0
     }
 
     /// Whether it should be connected.

@@ -13,6 +13,7 @@ mod connections;
 mod drain;
 mod forwarding;
 mod global;
+mod global_faults;
 mod grpc;
 mod http1;
 mod http2;

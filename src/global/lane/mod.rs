@@ -35,6 +35,8 @@ use upkeep::{Link, REPLACE_NS};
 pub(super) struct Lane {
     shared: Arc<Shared>,
     node: Arc<Node>,
+    /// Which of the node's lanes it is.
+    index: usize,
     /// Sets this lane's records apart from those of other lanes and of other processes.
     identity: String,
     queue: mpsc::Receiver<Entry>,
@@ -67,11 +69,12 @@ impl Lane {
         index: usize,
         queue: mpsc::Receiver<Entry>,
     ) -> Lane {
-        let identity = format!("{:x}.{index}", shared.incarnation);
+        let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.index);
         let link = Link::new(node.moves.subscribe());
         Lane {
             shared,
             node,
+            index,
             identity,
             queue,
             waiting: VecDeque::new(),

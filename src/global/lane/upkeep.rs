@@ -189,6 +189,7 @@ impl Lane {
             Ok(connection) => {
                 tracing::debug!(server = %connection.server, version = &*connection.version, "connected");
                 self.node.found(&connection);
+                self.node.set_connected(self.index, true);
                 self.link.connection = Some(connection);
                 self.link.serial += 1;
                 (self.link.failures, self.link.misses, self.link.active_ns) = (0, 0, now_ns);
@@ -208,7 +209,7 @@ impl Lane {
                 // One that works, if slowly, is no worse for another that could not be opened.
                 let is_silent =
                     self.flying.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);
-                if self.link.connection.is_none() || is_silent {
+                if self.link.connection.is_none() && self.node.is_away() || is_silent {
                     for shard in shared.shards_of(&self.node) {
                         shared.shards[shard].troubled(error.condition(), &error.to_string(), now_ns);
                     }
@@ -220,6 +221,7 @@ impl Lane {
     /// Gives the connection up; the next attempt is at once.
     pub(super) fn disconnect(&mut self, now_ns: u64) {
         if self.link.connection.take().is_some() {
+            self.node.set_connected(self.index, false);
             self.link.next_ns = now_ns;
             self.link.serial += 1;
         }

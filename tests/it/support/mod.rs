@@ -9,6 +9,7 @@ pub mod nginx;
 pub mod python;
 pub mod redis;
 pub mod tls;
+pub mod toxic;
 pub mod upstream;
 
 use std::fs;
