@@ -260,6 +260,7 @@ pub fn add(key: u128, units: u64) -> Op {
         rate: 0.0,
         pending: units,
         hint: 0.0,
+        spent: 0.0,
         delta: 0.0,
         keep: 0.0,
         release: false,
