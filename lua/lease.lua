@@ -2,7 +2,7 @@
 --
 -- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember.
 --   now_us  the store's clock, microseconds since 1970
---   r       limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, delta, keep,
+--   r       limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent, delta, keep,
 --           release (a boolean): what the node says. Rates are units a second
 -- returns a table: epoch, tokens, rate, lasts_us, deny_us, level.
 --
@@ -15,9 +15,10 @@
 
 local lease_floor, lease_ceil, lease_max, lease_min = math.floor, math.ceil, math.max, math.min
 
--- Refills for so many seconds, and stops where the nodes together could hold what is missing.
+-- Refills for so many seconds. What is left here and what the nodes hold unspent are never more than the burst
+-- together, so the fleet as a whole is one bucket.
 local function lease_fill(level, burst, out, rate, seconds)
-  local cap = lease_max(burst - out, level)
+  local cap = lease_max(burst - lease_max(out, 0), 0)
   return lease_min(cap, level + lease_max(0, rate) * seconds)
 end
 
@@ -26,7 +27,13 @@ local function lease_is_young(since_us, r)
   return since_us < r.epoch_us / 5 + 10000
 end
 
--- The record as it is now. `number` is the epoch's: its begin in milliseconds, modulo 32 bits.
+-- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+local function lease_number(begins_us)
+  local begins_ms = lease_floor(begins_us / 1000)
+  return begins_ms - lease_floor(begins_ms / 16777215) * 16777215 + 1
+end
+
+-- The record as it is now, in its epoch.
 local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
@@ -61,8 +68,7 @@ local function lease_open(saved, now_us, r)
     s.level = lease_fill(s.level, r.burst, aging, r.refill, (now_us - lease_max(ended_us, s.at_us)) / 1e6)
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
-  local begins_ms = lease_floor(begins_us / 1000)
-  s.number = begins_ms - lease_floor(begins_ms / 4294967295) * 4294967295 + 1
+  s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
   return s
 end
 
@@ -84,6 +90,7 @@ local function lease_rate(s, r, rate, demand, share, left_s)
   if s.wanted_before < 0.7 * all then free = free * 0.5 end
   local add = lease_max(0, lease_min(target - rate, free))
   s.promised = s.promised + add
+  s.out = s.out - add * (s.since_us / 1e6)
   return rate + add
 end
 
@@ -125,9 +132,24 @@ local function lease_renew(key, now_us, r)
   local is_first = r.epoch ~= s.number
   -- Debts and returns; no debt sinks the level below a whole burst owed.
   s.level = lease_min(r.burst, lease_max(s.level - r.delta, lease_min(s.level, -r.burst)))
+  -- What the nodes hold unspent, as far as it is known.
+  local since_s = s.since_us / 1e6
+  if not is_first then
+    s.out = s.out - r.spent + r.delta
+  else
+    if r.epoch == s.number_before then
+      s.out_before = lease_max(0, s.out_before - r.spent + r.delta - r.keep)
+    end
+    s.out = s.out + r.keep
+  end
+  local aging = 0
+  if lease_is_young(s.since_us, r) then aging = s.out_before end
+  local unspent = s.out + s.promised * since_s + aging
+  s.level = lease_max(lease_min(s.level, r.burst - lease_max(unspent, 0)), lease_min(s.level, 0))
   if r.release then
     if not is_first then
       s.promised = lease_max(0, s.promised - r.rate)
+      s.out = s.out + r.rate * since_s
       s.wanted = lease_max(0, s.wanted - r.reported)
     end
     lease_save(key, s, r)
@@ -137,7 +159,6 @@ local function lease_renew(key, now_us, r)
   if is_first then
     rate, reported = 0, 0
     s.nodes = lease_min(s.nodes + 1, 65535)
-    s.out = s.out + r.keep
   end
   s.wanted = lease_max(s.wanted + demand - reported, demand)
   local share = lease_max(lease_min(1, demand / lease_max(s.wanted_before, s.wanted)),

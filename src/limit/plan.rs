@@ -21,6 +21,8 @@ pub struct Plan {
 pub struct Sharing {
     /// Life of a lease, nanoseconds; 0: no leases, every admission is the centre's.
     pub epoch_ns: u64,
+    /// Units that all nodes together may spend beyond their leases while they wait for renewals.
+    pub spare: u32,
     /// What happens while the store is away.
     pub when_down: WhenDown,
 }
@@ -38,30 +40,60 @@ pub enum WhenDown {
 }
 
 impl Sharing {
-    /// The longest lease with which a window may be overshot by `overshoot` (a share of what it admits in one period,
-    /// a bucket's burst included) and no more. A unit is spent at most a lease's life and its age after it was
-    /// reserved, so what is admitted too much is at most `rate * (life + age)`; the age is a fifth of the life. Under
-    /// `EPOCH_MIN_NS` a lease is not worth its cost: none. `overshoot = 0` is none.
+    /// How a window is shared that may be overshot by `overshoot`: a share of what it admits in one period, a bucket's
+    /// burst included. 0 is exact.
     ///
-    /// A fixed window counts what it reserves, and a reserved unit is spent in its window or not at all: it is not
-    /// overshot, whatever the life. It is leased for an eighth of the window at most, so that what a node holds
-    /// unspent does not stay with it.
+    /// What a bucket has left at the centre and what the nodes hold of it unspent are one burst together, so leases
+    /// by themselves overshoot nothing, whatever their life. What does is the unit a node may spend while it waits
+    /// for its renewal, `spare` in all of them. A fixed window counts what is reserved, and a reserved unit is spent
+    /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
+    /// and an age later: what is reserved in that time may be too much.
+    ///
+    /// A lease is at most an eighth of a window, half of a bucket's period, so that no node keeps for long what it does not need; where that
+    /// is under `EPOCH_MIN_NS`, or the limit so small that a lease would hold nothing, the window is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
-        let period_ns = quota.period_ns().get() as f64;
-        let late_ns = match quota.algorithm() {
-            Algorithm::TokenBucket => {
-                overshoot * period_ns * (1.0 + quota.capacity() as f64 / quota.limit().get() as f64)
-            }
-            Algorithm::SlidingWindow => overshoot * period_ns,
-            Algorithm::FixedWindow if overshoot > 0.0 => period_ns / 8.0,
-            Algorithm::FixedWindow => 0.0,
+        let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
+        let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
+        let epoch_ns = match quota.algorithm() {
+            _ if overshoot <= 0.0 => return exact,
             // A log, a queue and what is in flight are one whole; no part of them can be lent.
-            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => 0.0,
+            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
+            Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
+            Algorithm::TokenBucket => period_ns / 2.0,
+            Algorithm::FixedWindow => period_ns / 8.0,
         };
         // Whole microseconds, as the centre counts.
-        let epoch_us = (late_ns / (1.0 + AGE_SHARE) / 1e3) as u64;
-        let epoch_ns = if epoch_us * 1_000 < EPOCH_MIN_NS { 0 } else { (epoch_us * 1_000).min(EPOCH_MAX_NS) };
-        Sharing { epoch_ns, when_down }
+        let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(EPOCH_MAX_NS);
+        if epoch_ns < EPOCH_MIN_NS || quota.capacity() < UNITS_MIN {
+            return exact;
+        }
+        let spare = match quota.algorithm() {
+            Algorithm::TokenBucket => overshoot * (limit + quota.capacity() as f64),
+            _ => 0.0,
+        };
+        Sharing { epoch_ns, spare: spare as u32, when_down }
+    }
+
+    /// The most a fleet of `nodes` may admit beyond the limit in one period, units: while the store answers, and while
+    /// it is away with `WhenDown::Local`.
+    pub fn worst_overshoot(&self, quota: &Quota, nodes: u32) -> (f64, f64) {
+        let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
+        let per_life = limit * self.epoch_ns as f64 / period_ns;
+        let drift = per_life * DRIFT;
+        let with = match quota.algorithm() {
+            _ if self.is_exact() => 0.0,
+            // A node may only overdraw a lease of two units or more, so not all can.
+            Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0).min(f64::from(nodes)) + drift,
+            Algorithm::FixedWindow => drift,
+            _ => per_life * (1.0 + AGE_SHARE) + drift,
+        };
+        // Every node twice its share, on top of what leases were given out.
+        let whole = match quota.algorithm() {
+            Algorithm::TokenBucket => limit + quota.capacity() as f64,
+            _ => limit,
+        };
+        let share = (2.0 / f64::from(nodes.max(1))).min(1.0) * f64::from(nodes.max(1));
+        (with, whole * (share - 1.0) + if self.is_exact() { 0.0 } else { limit })
     }
 
     /// Whether every admission is the centre's.
@@ -79,6 +111,10 @@ impl Sharing {
 
 /// A lease's age, as a share of its life.
 const AGE_SHARE: f64 = 0.2;
+/// How far two clocks drift apart.
+const DRIFT: f64 = 5e-4;
+/// A limit that never admits more at once is not worth leases.
+const UNITS_MIN: u64 = 10;
 /// The shortest life of a lease, nanoseconds.
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
 /// The longest, nanoseconds.

@@ -64,6 +64,7 @@ impl Store {
             renewal.rate,
             renewal.pending as f64,
             renewal.hint,
+            renewal.spent,
             renewal.delta,
             renewal.keep,
             f64::from(u8::from(renewal.release)),
@@ -91,8 +92,8 @@ impl Drop for Store {
 const CALL: &str = r#"
 local r = {}
 local kind, now_us
-kind, r.limit, r.period_ns, r.burst, r.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.delta,
-  r.keep, r.release, now_us = struct.unpack('<ddddddddddddddd', ARGV[1])
+kind, r.limit, r.period_ns, r.burst, r.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta,
+  r.keep, r.release, now_us = struct.unpack('<dddddddddddddddd', ARGV[1])
 r.algorithm, r.release = kind, r.release == 1
 local g = lease_renew(KEYS[1], now_us, r)
 return struct.pack('<dddddd', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
@@ -118,7 +119,7 @@ impl History {
         let epoch_ns = pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]);
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");
         let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
-        let sharing = Sharing { epoch_ns, when_down: WhenDown::Local };
+        let sharing = Sharing { epoch_ns, spare: 100, when_down: WhenDown::Local };
         let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
         History { seed, random, plan, now_us: 1_790_000_000_000_000, nodes: [(0, 0.0, 0.5); 5] }
     }
@@ -178,6 +179,7 @@ impl History {
             rate,
             pending: if whole(2) == 0 { 0 } else { whole(5) },
             hint: if whole(3) == 0 { (1 << whole(8)) as f64 } else { 0.0 },
+            spent: if whole(2) == 0 { 0.0 } else { fraction() * limit },
             delta,
             keep: if whole(2) == 0 { 0.0 } else { fraction() * 4.0 },
             release: whole(8) == 0,

@@ -129,3 +129,24 @@ fn second(now_ns: u64) -> usize {
 }
 
 const BEGIN_NS: u64 = 3_600_000_000_000;
+impl Judge {
+    pub fn detail(&self) {
+        for (index, key) in self.keys.iter().enumerate().take(6) {
+            let exact: u64 = key.seconds.iter().map(|s| u64::from(s.0)).sum();
+            let ours: u64 = key.seconds.iter().map(|s| u64::from(s.1)).sum();
+            let short: u64 = key.seconds.iter().map(|s| u64::from(s.0.saturating_sub(s.1))).sum();
+            let pairs = self.pairs.iter().filter(|((k, _), _)| *k as usize == index);
+            let (n, ops, reqs) = pairs.fold((0, 0, 0), |(n, o, r), (_, p)| (n + 1, o + p.1, r + p.0));
+            let lambda = reqs as f64 / n as f64 / self.seconds as f64;
+            println!(
+                "    key {index}: offered {} exact {exact} ours {ours} short {:.2}% ops/s/n {:.2} lambda {lambda:.1} ops/req {:.4} goal {:.4}",
+                key.offered,
+                100.0 * short as f64 / exact as f64,
+                ops as f64 / n as f64 / self.seconds as f64,
+                ops as f64 / reqs as f64,
+                1.4 / (1.0 + lambda * self.epoch_s)
+            );
+            println!("      {:?}", key.seconds);
+        }
+    }
+}

@@ -36,7 +36,11 @@ fn main() {
                 faults: vec![],
                 seed,
             };
-            show(kind, nodes, &fleet::run(&scene).figures());
+            let judge = fleet::run(&scene);
+            show(kind, nodes, &judge.figures());
+            if std::env::var("DETAIL").is_ok() {
+                judge.detail();
+            }
         }
     }
 }
@@ -60,7 +64,7 @@ fn show(kind: Kind, nodes: usize, f: &Figures) {
 fn plan(rate: u64) -> Arc<Plan> {
     let positive = |number| NonZeroU64::new(number).expect("none of them is zero");
     let quota = Quota::new(Algorithm::TokenBucket, positive(rate), positive(1_000_000_000), positive(rate));
-    let sharing = Sharing { epoch_ns: 500_000_000, when_down: WhenDown::Local };
+    let sharing = Sharing { epoch_ns: 500_000_000, spare: 100, when_down: WhenDown::Local };
     Arc::new(Plan { policy: "sim".into(), quota, sharing })
 }
 

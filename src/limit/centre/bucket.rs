@@ -56,18 +56,31 @@ struct Open {
     record: Record,
     /// The epoch's number as nodes are told it.
     number: f64,
+    number_before: f64,
     ends_us: f64,
 }
 
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
-    let Open { record: mut s, number, ends_us } = open(*saved, now_us, r);
+    let Open { record: mut s, number, number_before, ends_us } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     s.level = r.burst.min((s.level - r.delta).max(s.level.min(-r.burst)));
+    let since_s = s.since_us / 1e6;
+    if !is_first {
+        s.out = s.out - r.spent + r.delta;
+    } else {
+        if r.epoch == number_before {
+            s.out_before = 0f64.max(s.out_before - r.spent + r.delta - r.keep);
+        }
+        s.out += r.keep;
+    }
+    let unspent = s.out + s.promised * since_s + if is_young(s.since_us, r) { s.out_before } else { 0.0 };
+    s.level = s.level.min(r.burst - unspent.max(0.0)).max(s.level.min(0.0));
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
+            s.out += r.rate * since_s;
             s.wanted = 0f64.max(s.wanted - r.reported);
         }
         *saved = Some(s.packed());
@@ -77,7 +90,6 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     if is_first {
         (rate, reported) = (0.0, 0.0);
         s.nodes = (s.nodes + 1.0).min(65535.0);
-        s.out += r.keep;
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
     let share =
@@ -121,9 +133,14 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     }
     s.at_us = now_us;
     s.since_us = now_us - begins_us;
+    let number = number_of(begins_us);
+    let number_before = number_of(begins_us - r.epoch_us);
+    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
+}
+
+fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
-    let number = begins_ms - (begins_ms / 4294967295.0).floor() * 4294967295.0 + 1.0;
-    Open { record: s, number, ends_us: begins_us + r.epoch_us }
+    begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
 }
 
 fn is_young(since_us: f64, r: &Asked) -> bool {
@@ -131,7 +148,7 @@ fn is_young(since_us: f64, r: &Asked) -> bool {
 }
 
 fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {
-    let cap = (burst - out).max(level);
+    let cap = (burst - out.max(0.0)).max(0.0);
     cap.min(level + rate.max(0.0) * seconds)
 }
 
@@ -148,6 +165,7 @@ fn lease_rate(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, lef
     }
     let add = (target - rate).min(free).max(0.0);
     s.promised += add;
+    s.out -= add * (s.since_us / 1e6);
     rate + add
 }
 

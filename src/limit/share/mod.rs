@@ -90,11 +90,7 @@ impl Share {
             return Told::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
         }
         let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
-        if is_awaited
-            && cost == 1
-            && rate * seconds(plan.sharing.epoch_ns) >= 2.0
-            && !self.0.has(Flag::Overdrawn)
-        {
+        if is_awaited && cost == 1 && !self.0.has(Flag::Overdrawn) && self.may_overdraw(plan) {
             self.0.raise(Flag::Overdrawn);
             self.0.set_balance(self.0.balance() - UNIT);
             return Told::Admitted { renew: !is_in_flight };
@@ -184,6 +180,14 @@ impl Share {
             && !self.0.has(Flag::InFlight)
             && (is_over || now_ns >= self.0.deny_until_ns())
             && demand * seconds(plan.sharing.epoch_ns) >= LEASE_MIN
+    }
+
+    /// Whether its lease was large enough for the unit to be within what the plan spares: leases are the limit's rate
+    /// together, so at most `spare` of them are.
+    fn may_overdraw(&self, plan: &Plan) -> bool {
+        let life_s = seconds(plan.sharing.epoch_ns);
+        let lease_min = (rate_of(&plan.quota) * life_s / f64::from(plan.sharing.spare)).max(2.0);
+        self.0.rate() * life_s >= lease_min
     }
 
     /// Whether the centre had so much left that it gives what is asked for.

@@ -10,7 +10,7 @@ const NOW: u64 = 3_600 * SECOND;
 
 fn plan(limit: u64, period_ns: u64, burst: u64) -> Arc<Plan> {
     let quota = quota::tests::quota(Algorithm::TokenBucket, limit, period_ns, burst);
-    let sharing = Sharing { epoch_ns: 500 * MS, when_down: WhenDown::Local };
+    let sharing = Sharing { epoch_ns: 500 * MS, spare: 100, when_down: WhenDown::Local };
     Arc::new(Plan { policy: "test".into(), quota, sharing })
 }
 

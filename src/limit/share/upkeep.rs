@@ -18,7 +18,11 @@ impl Share {
     /// What to send: the demand since the last report, debts, and what it holds beyond its need. `pending` units are
     /// waited for.
     pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, pending: u64, now_ns: u64) -> Renewal {
-        let hint = self.hint(now_ns);
+        if now_ns > self.0.end_ns() + plan.sharing.epoch_ns {
+            // Long over: the centre may number another epoch so by now.
+            self.0.set_lease(self.0.rate(), 0);
+        }
+        let (hint, spent) = (self.hint(now_ns), self.spent());
         let reported = self.0.reported();
         let demand = self.sample_demand(now_ns);
         let (delta, keep) = match self.0.has(Flag::Alone) {
@@ -35,6 +39,7 @@ impl Share {
             rate: self.0.rate(),
             pending,
             hint,
+            spent,
             delta,
             keep,
             release: false,
@@ -52,7 +57,7 @@ impl Share {
         self.0.set_balance(held.saturating_add(given));
         self.0.set_deny_until_ns(if grant.deny_ns == 0 { 0 } else { sent_ns.saturating_add(grant.deny_ns) });
         self.0.set_level(grant.level);
-        self.0.set_last_grant(grant.tokens as u64);
+        self.0.set_last_grant(grant.tokens);
         self.0.lower(Flag::InFlight);
         self.0.lower(Flag::Overdrawn);
         self.0.raise(Flag::Known);
@@ -63,6 +68,8 @@ impl Share {
         if renewal.delta > 0.0 {
             self.0.set_balance(self.0.balance() - (renewal.delta * UNIT as f64) as i64);
         }
+        // What was spent may have been heard, and is not told twice.
+        self.0.set_last_grant(0.0);
         self.0.lower(Flag::InFlight);
     }
 
@@ -83,6 +90,7 @@ impl Share {
             return None;
         }
         let held = self.held(now_ns);
+        let spent = self.spent();
         let renewal = Renewal {
             key,
             plan: Arc::clone(plan),
@@ -92,6 +100,7 @@ impl Share {
             rate: self.0.rate(),
             pending: 0,
             hint: 0.0,
+            spent,
             delta: -(held as f64 / UNIT as f64),
             keep: 0.0,
             release: true,
@@ -106,11 +115,17 @@ impl Share {
     /// Twice the last grant where it was used up in no time: a slow start that doubles.
     fn hint(&self, now_ns: u64) -> f64 {
         let is_spent = self.0.epoch() != 0 && self.held(now_ns) < UNIT;
-        if is_spent && self.0.unreported_ns(now_ns) < HINT_NS {
-            (2 * self.0.last_grant()) as f64
-        } else {
-            0.0
+        if is_spent && self.0.unreported_ns(now_ns) < HINT_NS { 2.0 * self.0.last_grant() } else { 0.0 }
+    }
+
+    /// Spent of the last grant and of what accrues, units: never more than it was.
+    fn spent(&self) -> f64 {
+        if self.0.epoch() == 0 {
+            return 0.0;
         }
+        let life_s = seconds(self.0.reported_before_ns(self.0.end_ns()));
+        let given = self.0.last_grant() + self.0.rate() * life_s;
+        (given - self.0.balance() as f64 / UNIT as f64).max(0.0)
     }
 
     /// The demand, units a second: rises at once where the arrivals leave no doubt, falls slowly.

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | 0 | balance at the lease's end: signed, `2^-20` units |
 //! | 1 | lease's end, 48 bits of `2^10` ns; last arrival, 16 bits of `2^22` ns, wrapping |
-//! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 32 bits, 0: none |
+//! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 24 bits, 0: none; flags, 8 |
 //! | 3 | denied until, 48 bits of `2^10` ns (alone with a rate: since when); demand, 16 bits |
-//! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; log2 of the last grant, 8; flags, 8 |
+//! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; last grant, 16 |
 //! | 5 | units offered since the last report, 32 bits; level at the centre (alone: units owed), f32 |
 
 /// Six words; all zero is a key never seen.
@@ -56,12 +56,13 @@ impl Words {
 
     #[inline]
     pub(super) fn epoch(&self) -> u32 {
-        self.0[2] as u32
+        (self.0[2] >> 8) as u32 & EPOCH_MASK
     }
 
     /// The rate is kept as an f32.
     pub(super) fn set_lease(&mut self, rate: f64, epoch: u32) {
-        self.0[2] = (u64::from((rate as f32).to_bits()) << 32) | u64::from(epoch);
+        let lease = (u64::from((rate as f32).to_bits()) << 32) | (u64::from(epoch & EPOCH_MASK) << 8);
+        self.0[2] = lease | (self.0[2] & 0xff);
     }
 
     #[inline]
@@ -90,6 +91,11 @@ impl Words {
         u64::from(steps) << REPORT_BITS
     }
 
+    /// When the last report was, as nanoseconds before `end_ns`; at most a millisecond less.
+    pub(super) fn reported_before_ns(&self, end_ns: u64) -> u64 {
+        self.unreported_ns(end_ns).saturating_sub(1 << REPORT_BITS)
+    }
+
     pub(super) fn set_reported_at(&mut self, now_ns: u64) {
         self.0[4] = (u64::from((now_ns >> REPORT_BITS) as u32) << 32) | (self.0[4] & 0xffff_ffff);
     }
@@ -103,30 +109,26 @@ impl Words {
         self.0[4] = (self.0[4] & !0xffff_0000) | (u64::from(encode(demand)) << 16);
     }
 
-    /// The last grant, units, rounded down to a power of two; 0: nothing.
-    pub(super) fn last_grant(&self) -> u64 {
-        match (self.0[4] >> 8) as u8 {
-            0 => 0,
-            bits => 1 << (bits - 1).min(62),
-        }
+    /// The last grant, units, less up to 1/256 of it.
+    pub(super) fn last_grant(&self) -> f64 {
+        decode(self.0[4] as u16)
     }
 
-    pub(super) fn set_last_grant(&mut self, units: u64) {
-        let bits = u64::from(u64::BITS - units.leading_zeros());
-        self.0[4] = (self.0[4] & !0xff00) | (bits << 8);
+    pub(super) fn set_last_grant(&mut self, units: f64) {
+        self.0[4] = (self.0[4] & !0xffff) | u64::from(encode(units));
     }
 
     #[inline]
     pub(super) fn has(&self, flag: Flag) -> bool {
-        self.0[4] & flag as u64 != 0
+        self.0[2] & flag as u64 != 0
     }
 
     pub(super) fn raise(&mut self, flag: Flag) {
-        self.0[4] |= flag as u64;
+        self.0[2] |= flag as u64;
     }
 
     pub(super) fn lower(&mut self, flag: Flag) {
-        self.0[4] &= !(flag as u64);
+        self.0[2] &= !(flag as u64);
     }
 
     pub(super) fn offered(&self) -> u32 {
@@ -189,6 +191,7 @@ fn ticks(ns: u64) -> u64 {
 
 /// A tick is 1,024 ns: 48 bits of them are nine years.
 const TICK_BITS: u32 = 10;
+const EPOCH_MASK: u32 = (1 << 24) - 1;
 const SEEN_BITS: u32 = 22;
 const REPORT_BITS: u32 = 20;
 
@@ -214,7 +217,7 @@ mod tests {
                 5 => words.set_demand(number),
                 6 => words.set_reported_at(value),
                 7 => words.set_reported(number),
-                8 => words.set_last_grant(value),
+                8 => words.set_last_grant(number),
                 9 => words.set_offered(value as u32),
                 10 => words.set_level(number),
                 _ => words.raise(Flag::Overdrawn),
@@ -222,9 +225,9 @@ mod tests {
             set(&mut words);
             // Bits, because a field may hold a NaN of the random words.
             let fields = |words: &Words| [
-                words.balance() as u64, words.end_ns(), words.0[1] & 0xffff, words.0[2], words.deny_until_ns(),
-                words.0[3] & 0xffff, words.0[4] >> 32, words.0[4] >> 16 & 0xffff, words.0[4] >> 8 & 0xff,
-                u64::from(words.offered()), words.0[5] & 0xffff_ffff, words.0[4] & 0xff,
+                words.balance() as u64, words.end_ns(), words.0[1] & 0xffff, words.0[2] >> 8, words.deny_until_ns(),
+                words.0[3] & 0xffff, words.0[4] >> 32, words.0[4] >> 16 & 0xffff, words.0[4] & 0xffff,
+                u64::from(words.offered()), words.0[5] & 0xffff_ffff, words.0[2] & 0xff,
             ];
             for (index, (before, after)) in fields(&before).iter().zip(fields(&words)).enumerate() {
                 prop_assert!(index == field || *before == after, "field {} changed {}", field, index);
