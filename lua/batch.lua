@@ -4,8 +4,8 @@
 -- ARGV  [1] '<d'  the batch's number in its sender's sequence; 0: it keeps no record and is never sent twice
 --       [2] '<d'  how long the record stays, milliseconds
 --       [3…]      an operation each, little-endian: kind 'B', number of keys 'B', then
---                 1 renew   plan, phase_us 'd', epoch 'I4', demand reported rate pending hint delta keep 'd' each,
---                           release 'B'
+--                 1 renew   plan, epoch 'I4', demand reported rate pending hint spent delta keep 'd'
+--                           each, release 'B'
 --                 2 take    a part for each key
 --                 3 return  taken_us 'd', a part for each key
 --                 4 peek    one part
@@ -13,7 +13,7 @@
 --                 (1: shadow, 2: count denied)
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
---       'T' taken: admitted 'B', then for each part wait_us (-1: never) remaining reset_us 'd' each
+--       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
 --       'R' returned
 --       'P' what is left, as one part of 'T'
 --       'E' an error of this operation alone: length 'I2', text
@@ -46,9 +46,10 @@ end
 local function perform(kind, keys, arg, now_us)
   if kind == 1 then
     local r, at = plan_at(arg, 3)
-    r.refill = r.limit / r.period_ns * 1e9
-    r.phase_us, r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.delta, r.keep, r.release =
-      struct.unpack('<dI4dddddddB', arg, at)
+    local release
+    r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, release =
+      struct.unpack('<I4ddddddddB', arg, at)
+    r.release = release == 1
     local g = lease_renew(keys[1], now_us, r)
     return struct.pack('<c1I4ddddd', 'G', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
   elseif kind == 2 then

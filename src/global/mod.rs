@@ -91,7 +91,7 @@ impl Global {
     /// # Errors
     /// Where a server speaks TLS and there are no certificates to trust it by.
     pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
-        Global::start_with(config, &[])
+        Global::start_with(config, &script::OPERATIONS)
     }
 
     /// The same with `operations` in place of the script's own: text that defines what lua/batch.lua calls.

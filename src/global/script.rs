@@ -26,7 +26,19 @@ impl Script {
     }
 }
 
-/// Every file of the script but the operations, which stand between the two.
+/// What acts on keys, in the order of their definitions.
+pub(super) const OPERATIONS: [&str; 9] = [
+    include_str!("../../lua/arithmetic.lua"),
+    include_str!("../../lua/token_bucket.lua"),
+    include_str!("../../lua/leaky_bucket.lua"),
+    include_str!("../../lua/fixed_window.lua"),
+    include_str!("../../lua/sliding_window.lua"),
+    include_str!("../../lua/sliding_log.lua"),
+    include_str!("../../lua/concurrency.lua"),
+    include_str!("../../lua/take.lua"),
+    include_str!("../../lua/lease.lua"),
+];
+/// The clock; operations come after it and before the dispatcher.
 pub(super) const CLOCK: &str = include_str!("../../lua/clock.lua");
 /// The dispatcher.
 pub(super) const BATCH: &str = include_str!("../../lua/batch.lua");

@@ -60,12 +60,9 @@ pub(super) fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
 
 fn write_renewal(out: &mut Vec<u8>, renewal: &Renewal) {
     write_plan(out, &renewal.plan);
-    // Where the key's epochs begin: not all keys of a fleet are renewed at once.
-    let epoch_us = (renewal.plan.sharing.epoch_ns / 1_000).max(1);
-    number(out, (renewal.key % u128::from(epoch_us)) as f64);
     out.extend(renewal.epoch.to_le_bytes());
-    let Renewal { demand, reported, rate, pending, hint, delta, keep, .. } = *renewal;
-    for value in [demand, reported, rate, pending as f64, hint, delta, keep] {
+    let Renewal { demand, reported, rate, pending, hint, spent, delta, keep, .. } = *renewal;
+    for value in [demand, reported, rate, pending as f64, hint, spent, delta, keep] {
         number(out, value);
     }
     out.push(u8::from(renewal.release));
@@ -148,15 +145,25 @@ impl Reader<'_> {
         let wait_us = self.number()?;
         let answer = match wait_us {
             0.0 => Answer::Admitted,
-            wait_us if wait_us < 0.0 => Answer::Never,
+            -1.0 => Answer::Never,
+            // Admitted, to go on after so long.
+            wait_us if wait_us < 0.0 => {
+                let delay_ns = ((-1.0 - wait_us) * 1e3).ceil() as u64;
+                return Some(Outcome::delayed(delay_ns, self.whole()?, self.time_ns()?));
+            }
             wait_us => Answer::Later { retry_after_ns: (wait_us * 1e3).ceil() as u64 },
         };
-        Some(Outcome::new(answer, self.whole()?, (self.number()? * 1e3).ceil() as u64))
+        Some(Outcome::new(answer, self.whole()?, self.time_ns()?))
     }
 
     /// A number that is at least 0, rounded down.
     fn whole(&mut self) -> Option<u64> {
         self.number().map(|value| value.max(0.0) as u64)
+    }
+
+    /// Nanoseconds, rounded up to be never early.
+    fn time_ns(&mut self) -> Option<u64> {
+        self.number().map(|value_us| (value_us * 1e3).ceil() as u64)
     }
 
     fn number(&mut self) -> Option<f64> {

@@ -56,6 +56,8 @@ impl Sharing {
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
         let epoch_ns = match quota.algorithm() {
             _ if overshoot <= 0.0 => return exact,
+            // A log, a queue and what is in flight are one whole; no part of them can be lent.
+            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
             Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
             Algorithm::TokenBucket => period_ns / 2.0,
             Algorithm::FixedWindow => period_ns / 8.0,

@@ -1,9 +1,10 @@
 //! The global tier against a real Redis: what it asks is done once, and answered.
 
 use sluicegate::global::Condition;
-use sluicegate::limit::central::{Op, Unanswered};
+use sluicegate::global::config::Topology;
+use sluicegate::limit::central::{Op, Reply, Unanswered};
 
-use crate::support::redis::{Node, Redis, add, part};
+use crate::support::redis::{Node, Redis, add, config, part};
 
 #[test]
 fn every_operation_is_answered_in_its_kind() {
@@ -58,4 +59,23 @@ fn scripts_that_were_flushed_are_loaded_again() {
         assert_eq!(node.add(1, 1), Ok(round));
         assert_eq!(node.take(2, 1), Ok(round));
     }
+}
+
+#[test]
+fn the_shipped_script_takes_leases_and_gives_back() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    // 100 a second, burst 100.
+    let took = |units: u64| match node.ask(Op::Take([part(1, units)].into_iter().collect())).answer().0 {
+        Ok(Reply::Taken(taken)) => taken,
+        other => panic!("it is taken or not, but not {other:?}"),
+    };
+    let first = took(60);
+    assert!(first.admitted && first.outcomes[0].remaining >= 40);
+    assert!(!took(60).admitted, "60 and 60 are more than 100");
+    let returned = Op::Return { parts: [part(1, 60)].into_iter().collect(), taken_us: first.at_us };
+    assert_eq!(node.ask(returned).answer().0, Ok(Reply::Returned));
+    assert!(took(60).admitted, "what was given back can be had again");
+    let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
+    assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate::clock;
 use sluicegate::global::config::{Login, Server, Topology};
-use sluicegate::global::{Config, Global, Status};
+use sluicegate::global::{Config, ConnectError, Global, Status};
 use sluicegate::limit::central::{Op, Part, Renewal, Reply, Unanswered};
 use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
@@ -166,10 +166,19 @@ impl Node {
 
     /// One with a whole configuration.
     pub fn configured(config: Config) -> Node {
+        Node::with(|| Global::start_with(&config, &[COUNTERS]))
+    }
+
+    /// One with the operations that gateways have.
+    pub fn shipped(config: Config) -> Node {
+        Node::with(|| Global::start(&config))
+    }
+
+    fn with(start: impl FnOnce() -> Result<Arc<Global>, ConnectError>) -> Node {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads can be had");
         let global = runtime.block_on(async {
-            let global = Global::start_with(&config, &[COUNTERS]).expect("the configuration is right");
+            let global = start().expect("the configuration is right");
             global.ready(PATIENCE).await;
             global
         });
