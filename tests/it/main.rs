@@ -2,6 +2,7 @@
 //!
 //! One binary for all of it; what a single module promises is tested beside that module.
 
+mod fleet;
 mod floors;
 mod support;
 
