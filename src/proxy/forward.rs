@@ -13,7 +13,7 @@ use super::exchange::Exchange;
 use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
-use crate::policy::{Route, Values};
+use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::lease::SendError;
@@ -63,15 +63,19 @@ impl Outbound<'_, '_> {
         self.route.request_headers.apply(headers, &self.values);
     }
 
-    /// The path and query to send.
+    /// The path and query to send. A rewritten path has its one form too: what a value ends in and what the rewrite
+    /// goes on with may together be a dot segment, or encoded twice. `None` where it has none.
     fn target(&self, uri: &Uri) -> Option<PathAndQuery> {
         let came = uri.path_and_query().cloned();
         match self.route.rewritten_path(&self.values) {
             std::borrow::Cow::Borrowed(_) => came,
-            std::borrow::Cow::Owned(path) => match uri.query() {
-                Some(query) => PathAndQuery::from_maybe_shared(format!("{path}?{query}")).ok(),
-                None => PathAndQuery::from_maybe_shared(path).ok(),
-            },
+            std::borrow::Cow::Owned(path) => {
+                let path = path::canonical(&path).ok()?;
+                match uri.query() {
+                    Some(query) => PathAndQuery::from_maybe_shared(format!("{path}?{query}")).ok(),
+                    None => PathAndQuery::from_maybe_shared(path.into_owned()).ok(),
+                }
+            }
         }
     }
 }

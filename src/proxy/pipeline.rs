@@ -17,6 +17,7 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
+use super::unread::Received;
 use super::{decide, exchange, headers, held, judge};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
@@ -40,6 +41,7 @@ async fn caught(serving: impl Future<Output = Response<ResponseBody>>) -> Respon
 
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
+    let incoming = Received::new(incoming, head.version, &conn.worker);
     let mut exchange = Exchange::begin(Rc::clone(&conn), &head);
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
