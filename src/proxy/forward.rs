@@ -234,7 +234,8 @@ impl Trip<'_> {
         }
         if upload.is_some_and(|upload| upload.broken.get()) {
             self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
-            return Err(Refusal::ClientGone);
+            let fault = self.exchange.conn.gauge.body_fault();
+            return Err(fault.map_or(Refusal::ClientGone, Refusal::Framing));
         }
         let is_answer = error.is_parse();
         self.count().exchanged(
