@@ -12,6 +12,7 @@ mod connections;
 mod drain;
 mod forwarding;
 mod grpc;
+mod hostile_h1;
 mod http1;
 mod http2;
 mod input;
