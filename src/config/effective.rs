@@ -109,6 +109,7 @@ impl Page {
                 })),
             );
         }
+        self.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }

@@ -18,6 +18,8 @@ pub struct Listener {
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
     pub certs: Vec<tls::Pair>,
+    /// A request has to be for the host that the TLS hello named.
+    pub sni_strict: bool,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
     /// Connections at once.

@@ -32,6 +32,10 @@ pub enum Reason {
     NoRoute,
     /// Routes fit, but for other methods.
     MethodNotAllowed,
+    /// The request names another host than the TLS connection is for.
+    Misdirected,
+    /// It expects what is not done here.
+    ExpectationFailed,
     /// Over a limit.
     Limited,
     /// A policy wants a dimension the request does not have.
@@ -66,6 +70,8 @@ impl Reason {
             Reason::BodyStall => "body-stall",
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
+            Reason::Misdirected => "misdirected",
+            Reason::ExpectationFailed => "expectation-failed",
             Reason::Limited => "limited",
             Reason::MissingKey => "missing-key",
             Reason::UpstreamUnresolved => "upstream-unresolved",
@@ -80,7 +86,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 20] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -89,6 +95,8 @@ impl Reason {
         Reason::BodyStall,
         Reason::NoRoute,
         Reason::MethodNotAllowed,
+        Reason::Misdirected,
+        Reason::ExpectationFailed,
         Reason::Limited,
         Reason::MissingKey,
         Reason::UpstreamUnresolved,

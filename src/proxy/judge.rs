@@ -7,12 +7,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
 use super::config::Sizes;
-use super::headers;
+use super::headers::{self, Present};
 use super::reply::Refusal;
+use crate::policy::host::is_authority;
 use crate::policy::path;
 
 /// Refuses what hyper lets through and a gateway must not pass on.
-pub fn head(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
+pub fn head(head: &request::Parts, present: Present, max: &Sizes) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         // A tunnel is no gateway's, and TRACE would show a client what the gateway adds (RFC 9110 section 9.3.8).
         return Err(Refusal::MethodNotServed);
@@ -25,10 +26,25 @@ pub fn head(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
         return Err(Refusal::HeadersTooLarge);
     }
     one_authority(head)?;
+    if headers::names_protected(&head.headers, present) {
+        return Err(Refusal::Malformed("Connection names a field that is not the connection's"));
+    }
+    if present.expect && !headers::expects_continue_only(&head.headers) {
+        return Err(Refusal::ExpectationFailed);
+    }
     if !head.uri.path().starts_with('/') {
         return Err(Refusal::Malformed("the request target is not a path"));
     }
     Ok(())
+}
+
+/// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what was agreed
+/// on in the handshake, a client's certificate above all, holds for that name only. A connection that names none, and a
+/// request that names none, are for the default host.
+pub fn sni(sni: &str, host: &str) -> Result<(), Refusal> {
+    let name = sni.strip_suffix('.').unwrap_or(sni);
+    let is_for_it = name.is_empty() || host.is_empty() || name.eq_ignore_ascii_case(host);
+    if is_for_it { Ok(()) } else { Err(Refusal::Misdirected) }
 }
 
 /// Brings the target's path into its one form, before anybody reads it: what is routed and counted is what is
@@ -72,27 +88,31 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     match (head.uri.authority(), host) {
         (None, None) if head.version == Version::HTTP_10 => Ok(()),
         (None, None) => Err(Refusal::Malformed("no Host")),
-        (Some(authority), _) if authority.as_str().contains('@') => {
-            Err(Refusal::Malformed("user information in the request target"))
+        (Some(authority), _) if !is_authority(authority.as_str()) => {
+            Err(Refusal::Malformed("the request target names no host"))
         }
         (Some(authority), Some(host))
             if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
         {
             Err(Refusal::Malformed("Host and request target name different authorities"))
         }
-        (None, Some(host)) if !is_authority(host.as_bytes()) => Err(Refusal::Malformed("Host is not a host")),
+        (None, Some(host)) if !host.to_str().is_ok_and(is_authority) => {
+            Err(Refusal::Malformed("Host is not a host"))
+        }
         _ => Ok(()),
     }
 }
 
-/// Bytes a host and a port are made of (RFC 3986 section 3.2.2), without user information.
-fn is_authority(host: &[u8]) -> bool {
-    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
-}
-
-/// The host to route by: lower case, without port and trailing dot. Most come that way and are not copied.
+/// The host to route by: lower case, without port and trailing dot, an address in its one form. Most come that way and
+/// are not copied.
 pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
-    let host = headers::bare_host(authority.to_str().unwrap_or_default());
+    let text = authority.to_str().unwrap_or_default();
+    let host = headers::bare_host(text);
+    if text.starts_with('[')
+        && let Ok(address) = host.parse::<std::net::Ipv6Addr>()
+    {
+        return Cow::Owned(address.to_string());
+    }
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {
@@ -126,7 +146,8 @@ mod tests {
     }
 
     fn refused(target: &str, version: Version, lines: &[(&str, &str)]) -> Option<u16> {
-        let refusal = head(&parts(target, version, lines), &Sizes::default()).err()?;
+        let parts = parts(target, version, lines);
+        let refusal = head(&parts, Present::of(&parts.headers), &Sizes::default()).err()?;
         Some(refusal.status().as_u16())
     }
 
@@ -145,11 +166,70 @@ mod tests {
     }
 
     #[test]
+    fn connection_names_only_what_is_the_connection_s() {
+        let named = |names: &str| refused("/", Version::HTTP_11, &[("host", "a"), ("connection", names)]);
+        for names in ["close", "keep-alive", "Upgrade", "keep-alive, X-Own", "TE, close", ""] {
+            assert_eq!(named(names), None, "{names:?}");
+        }
+        for names in [
+            "Host",
+            "close, AUTHORIZATION",
+            "x-forwarded-for",
+            "X-Forwarded-Anything",
+            "Forwarded",
+            "traceparent",
+            "content-length",
+            "Transfer-Encoding",
+            "cookie",
+            "a,,x-real-ip",
+        ] {
+            assert_eq!(named(names), Some(400), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn only_100_continue_can_be_expected() {
+        let expects = |value: &str| refused("/", Version::HTTP_11, &[("host", "a"), ("expect", value)]);
+        assert_eq!((expects("100-continue"), expects("100-Continue")), (None, None));
+        for value in ["100-continue, x", "200-ok", "", "100-continue;q=1"] {
+            assert_eq!(expects(value), Some(417), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_for_the_name_in_its_hello() {
+        for (name, host, is_for_it) in [
+            ("a.example", "a.example", true),
+            ("A.Example.", "a.example", true),
+            ("a.example", "b.example", false),
+            ("a.example", "x.a.example", false),
+            ("", "b.example", true),
+            ("a.example", "", true),
+        ] {
+            assert_eq!(sni(name, host).is_ok(), is_for_it, "{name} {host}");
+        }
+    }
+
+    #[test]
     fn sizes_have_their_own_answers() {
         let long = "/".to_owned() + &"a".repeat(9_000);
         assert_eq!(refused(&long, Version::HTTP_11, &[("host", "a")]), Some(414));
         let many: Vec<(&str, &str)> = vec![("x", "1"); 101];
         assert_eq!(refused("https://a/", Version::HTTP_2, &many), Some(431));
+    }
+
+    #[test]
+    fn spellings_of_one_host_become_one() {
+        for (spelled, form) in [
+            ("a.example", "a.example"),
+            ("A.Example.:80", "a.example"),
+            ("[::1]:80", "::1"),
+            ("[0:0::0:1]", "::1"),
+            ("[2001:DB8::1]", "2001:db8::1"),
+            ("10.0.0.1:1", "10.0.0.1"),
+        ] {
+            assert_eq!(host(&HeaderValue::from_static(spelled)), form, "{spelled}");
+        }
     }
 
     #[test]

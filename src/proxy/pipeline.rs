@@ -43,7 +43,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
-    let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
+    let present = Present::of(&head.headers);
+    let judged = judge::head(&head, present, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
     if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
     }
@@ -51,6 +52,9 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
     let request_id = exchange.request_id.clone();
+    if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
+        return reply::refuse(exchange, &refusal);
+    }
 
     if conn.config.redirect_https {
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
@@ -95,14 +99,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound = Outbound {
-        client,
-        present: Present::of(&head.headers),
-        route,
-        values,
-        tls: !conn.tls.is_empty(),
-        version: head.version,
-    };
+    let outbound =
+        Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version: head.version };
     let mut response = match &route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
         Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),

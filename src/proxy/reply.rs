@@ -22,6 +22,10 @@ pub enum Refusal {
     Framing(Fault),
     /// The method is none a gateway forwards (CONNECT, TRACE).
     MethodNotServed,
+    /// The request names another host than the TLS connection is for.
+    Misdirected,
+    /// It expects something else than to be told to continue.
+    ExpectationFailed,
     /// The target is too long.
     UriTooLong,
     /// Too many or too long fields.
@@ -98,6 +102,8 @@ impl Refusal {
                 | Fault::ChunkSize
                 | Fault::ChunkEnd,
             ) => StatusCode::BAD_REQUEST,
+            Refusal::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Refusal::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
             Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
             Refusal::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -118,6 +124,8 @@ impl Refusal {
         match self {
             Refusal::Malformed(_) | Refusal::Framing(_) => Reason::Malformed,
             Refusal::MethodNotServed | Refusal::MethodNotAllowed(_) => Reason::MethodNotAllowed,
+            Refusal::Misdirected => Reason::Misdirected,
+            Refusal::ExpectationFailed => Reason::ExpectationFailed,
             Refusal::UriTooLong => Reason::UriTooLong,
             Refusal::HeadersTooLarge => Reason::HeadersTooLarge,
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
@@ -141,6 +149,8 @@ impl Refusal {
             Refusal::Malformed(what) => (*what).to_owned(),
             Refusal::Framing(fault) => fault.to_string(),
             Refusal::MethodNotServed => "this gateway does not serve the method".to_owned(),
+            Refusal::Misdirected => "this connection was made to another host".to_owned(),
+            Refusal::ExpectationFailed => "the expectation is not one this gateway meets".to_owned(),
             Refusal::UriTooLong => "the request target is too long".to_owned(),
             Refusal::HeadersTooLarge => "the header fields are too many or too long".to_owned(),
             Refusal::BodyTooLarge => "the request body is larger than this route takes".to_owned(),
