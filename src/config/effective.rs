@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::admin::{self, Bind};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
+use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, PathEscapes, Policy, Respond, Route};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
@@ -295,6 +295,11 @@ impl Page {
             self.key("max-body", size(bytes));
         }
         self.key("upgrade", route.upgrade);
+        let path_escapes = match route.path_escapes {
+            PathEscapes::Refuse => "refuse",
+            PathEscapes::Keep => "keep",
+        };
+        self.key("path-escapes", text(path_escapes));
     }
 
     fn running(&mut self, config: &Config) {

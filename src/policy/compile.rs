@@ -280,6 +280,7 @@ fn compile_route(
         response_headers: changes(&route.response_headers, Direction::Response),
         body_bytes_max: route.body_bytes_max,
         upgrade: route.upgrade,
+        path_escapes: route.path_escapes,
         hosts,
         pattern,
         methods: Methods::new(&route.methods),

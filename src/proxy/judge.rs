@@ -10,7 +10,7 @@ use super::config::Sizes;
 use super::headers::{self, Present};
 use super::reply::Refusal;
 use crate::policy::host::is_authority;
-use crate::policy::path;
+use crate::policy::path::{self, Canonical};
 
 /// Refuses what hyper lets through and a gateway must not pass on.
 pub fn head(head: &request::Parts, present: Present, max: &Sizes) -> Result<(), Refusal> {
@@ -49,12 +49,12 @@ pub fn sni(sni: &str, host: &str) -> Result<(), Refusal> {
 
 /// Brings the target's path into its one form, before anybody reads it: what is routed and counted is what is
 /// forwarded. The query stays as it is. Costs no copy where there is nothing to change.
-pub fn normalise(uri: &mut Uri) -> Result<(), Refusal> {
-    let path = match path::canonical(uri.path()) {
-        Ok(Cow::Borrowed(_)) => return Ok(()),
-        Ok(Cow::Owned(path)) => path,
-        Err(error) => return Err(Refusal::Malformed(error.text())),
-    };
+///
+/// What servers read in more than one way is returned: the request is to be refused for it, unless its route keeps it.
+pub fn normalise(uri: &mut Uri) -> Result<Option<path::Error>, Refusal> {
+    let Canonical { path, doubt } =
+        path::canonical(uri.path()).map_err(|error| Refusal::Malformed(error.text()))?;
+    let Cow::Owned(path) = path else { return Ok(doubt) };
     let target = match uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path,
@@ -63,7 +63,7 @@ pub fn normalise(uri: &mut Uri) -> Result<(), Refusal> {
     // Encoding makes a path longer, and there is a length that no target can have.
     parts.path_and_query = Some(PathAndQuery::from_maybe_shared(target).map_err(|_| Refusal::UriTooLong)?);
     *uri = Uri::from_parts(parts).map_err(|_| Refusal::Malformed("the request target is not a path"))?;
-    Ok(())
+    Ok(doubt)
 }
 
 fn length(uri: &Uri) -> usize {
@@ -236,12 +236,16 @@ mod tests {
     fn a_target_has_one_path_and_keeps_its_query() {
         let normalised = |target: &'static str| {
             let mut uri = Uri::from_static(target);
-            normalise(&mut uri).map(|()| uri.to_string()).map_err(|refusal| refusal.status().as_u16())
+            normalise(&mut uri)
+                .map(|doubt| (uri.to_string(), doubt))
+                .map_err(|refusal| refusal.status().as_u16())
         };
-        assert_eq!(normalised("/a/../%62?x=%2e%2e//").as_deref(), Ok("/b?x=%2e%2e//"));
-        assert_eq!(normalised("https://h:8443//a/.").as_deref(), Ok("https://h:8443/a/"));
-        assert_eq!(normalised("http://h").as_deref(), Ok("http://h/"));
-        assert_eq!(normalised("/a%2fb"), Err(400));
+        let plain = |form: &str| Ok((form.to_owned(), None));
+        assert_eq!(normalised("/a/../%62?x=%2e%2e//"), plain("/b?x=%2e%2e//"));
+        assert_eq!(normalised("https://h:8443//a/."), plain("https://h:8443/a/"));
+        assert_eq!(normalised("http://h"), plain("http://h/"));
+        assert_eq!(normalised("/a%2fb"), Ok(("/a%2Fb".to_owned(), Some(path::Error::Slash))));
+        assert_eq!(normalised("/a%00b"), Err(400));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::headers::Present;
 use super::reply::{self, Refusal};
 use super::{decide, headers, judge};
 use crate::identity::Identity;
+use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, NotFound};
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
@@ -45,9 +46,10 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let present = Present::of(&head.headers);
     let judged = judge::head(&head, present, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
-    if let Err(refusal) = judged {
-        return reply::refuse(exchange, &refusal);
-    }
+    let doubt = match judged {
+        Ok(doubt) => doubt,
+        Err(refusal) => return reply::refuse(exchange, &refusal),
+    };
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
@@ -70,10 +72,14 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         client_ip: client.ip,
         identity: &identity,
     };
-    let found = match snapshot.table.find(&facts) {
-        Ok(found) => found,
-        Err(NotFound::Route) => return reply::refuse(exchange, &Refusal::NoRoute),
-        Err(NotFound::Method { allow }) => return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow)),
+    let found = match (snapshot.table.find(&facts), doubt) {
+        (Ok(found), None) => found,
+        (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => found,
+        (_, Some(doubt)) => return reply::refuse(exchange, &Refusal::Malformed(doubt.text())),
+        (Err(NotFound::Route), None) => return reply::refuse(exchange, &Refusal::NoRoute),
+        (Err(NotFound::Method { allow }), None) => {
+            return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow));
+        }
     };
     let route = found.route;
     exchange.route = Some(route.index);
