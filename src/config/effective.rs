@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::admin::{self, Bind};
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, PathEscapes, Policy, Respond, Route};
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
@@ -110,6 +110,11 @@ impl Page {
             );
         }
         self.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
+        let underscores = match listener.underscores {
+            Underscores::Refuse => "refuse",
+            Underscores::Keep => "keep",
+        };
+        self.key("underscores", text(underscores));
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }

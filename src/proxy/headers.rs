@@ -91,6 +91,8 @@ pub struct Present {
     te: bool,
     length: bool,
     coding: bool,
+    /// A name with `_`.
+    pub underscore: bool,
 }
 
 impl Present {
@@ -98,6 +100,7 @@ impl Present {
     pub fn of(headers: &HeaderMap) -> Present {
         let mut present = Present::default();
         for name in headers.keys() {
+            present.underscore |= memchr::memchr(b'_', name.as_str().as_bytes()).is_some();
             match name.as_str() {
                 "connection" => present.connection = true,
                 "te" => (present.te, present.hop_by_hop) = (true, true),

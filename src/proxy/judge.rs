@@ -6,14 +6,19 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
-use super::config::Sizes;
+use super::config::{Sizes, Underscores};
 use super::headers::{self, Present};
 use super::reply::Refusal;
 use crate::policy::host::is_authority;
 use crate::policy::path::{self, Canonical};
 
 /// Refuses what hyper lets through and a gateway must not pass on.
-pub fn head(head: &request::Parts, present: Present, max: &Sizes) -> Result<(), Refusal> {
+pub fn head(
+    head: &request::Parts,
+    present: Present,
+    max: &Sizes,
+    underscores: Underscores,
+) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         // A tunnel is no gateway's, and TRACE would show a client what the gateway adds (RFC 9110 section 9.3.8).
         return Err(Refusal::MethodNotServed);
@@ -28,6 +33,10 @@ pub fn head(head: &request::Parts, present: Present, max: &Sizes) -> Result<(), 
     one_authority(head)?;
     if headers::names_protected(&head.headers, present) {
         return Err(Refusal::Malformed("Connection names a field that is not the connection's"));
+    }
+    if present.underscore && underscores == Underscores::Refuse {
+        // Servers in the manner of CGI read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
+        return Err(Refusal::Malformed("the name of a field has an underscore"));
     }
     if present.expect && !headers::expects_continue_only(&head.headers) {
         return Err(Refusal::ExpectationFailed);
@@ -147,7 +156,8 @@ mod tests {
 
     fn refused(target: &str, version: Version, lines: &[(&str, &str)]) -> Option<u16> {
         let parts = parts(target, version, lines);
-        let refusal = head(&parts, Present::of(&parts.headers), &Sizes::default()).err()?;
+        let refusal =
+            head(&parts, Present::of(&parts.headers), &Sizes::default(), Underscores::Refuse).err()?;
         Some(refusal.status().as_u16())
     }
 
@@ -185,6 +195,13 @@ mod tests {
         ] {
             assert_eq!(named(names), Some(400), "{names:?}");
         }
+    }
+
+    #[test]
+    fn a_name_with_an_underscore_is_refused_unless_kept() {
+        let parts = parts("/", Version::HTTP_11, &[("host", "a"), ("x_real_ip", "1.1.1.1")]);
+        let judged = |underscores| head(&parts, Present::of(&parts.headers), &Sizes::default(), underscores);
+        assert!(judged(Underscores::Refuse).is_err() && judged(Underscores::Keep).is_ok());
     }
 
     #[test]

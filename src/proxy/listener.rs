@@ -228,6 +228,7 @@ mod tests {
             http2: true,
             certs: Vec::new(),
             sni_strict: true,
+            underscores: config::Underscores::Refuse,
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,

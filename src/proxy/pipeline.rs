@@ -45,7 +45,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let present = Present::of(&head.headers);
-    let judged = judge::head(&head, present, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
+    let judged = judge::head(&head, present, &conn.config.max, conn.config.underscores)
+        .and_then(|()| judge::normalise(&mut head.uri));
     let doubt = match judged {
         Ok(doubt) => doubt,
         Err(refusal) => return reply::refuse(exchange, &refusal),

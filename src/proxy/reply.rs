@@ -158,7 +158,7 @@ impl Refusal {
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
             Refusal::MissingKey(dimension) => {
-                format!("the request lacks {dimension}, which its limit counts by")
+                format!("the request has no {dimension}, or several, and its limit counts by it")
             }
             Refusal::UpstreamUnresolved => "the upstream's name does not resolve".to_owned(),
             Refusal::UpstreamConnect => "the upstream cannot be reached".to_owned(),

@@ -13,6 +13,7 @@ mod drain;
 mod forwarding;
 mod grpc;
 mod hostile_h1;
+mod hostile_paths;
 mod http1;
 mod http2;
 mod input;
