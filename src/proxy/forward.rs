@@ -197,6 +197,10 @@ impl Trip<'_> {
                     );
                     return Err(Refusal::UpstreamTimeout);
                 }
+                Err(SendError::TooLong) => {
+                    self.count().exchanged(self.cells(), metrics::Exchange::BadAnswer);
+                    return Err(Refusal::UpstreamBadResponse);
+                }
                 Err(SendError::Broken { error, unsent }) => {
                     request = self.broken(&error, unsent, again, may_retry)?;
                     avoid = Some(server);

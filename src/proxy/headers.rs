@@ -162,6 +162,17 @@ pub fn expects_continue_only(headers: &HeaderMap) -> bool {
     lines.all(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
+/// Takes out of trailers what a recipient that merges them would take for the message's own: framing, routing, who is
+/// calling (RFC 9110 section 6.5.1), and what the gateway speaks for itself.
+pub fn clean_trailers(trailers: &mut HeaderMap) {
+    let is_field =
+        |name: &HeaderName| is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION;
+    let fields: Vec<HeaderName> = trailers.keys().filter(|name| is_field(name)).cloned().collect();
+    for name in fields {
+        trailers.remove(name);
+    }
+}
+
 fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
     // What nearly every message says names no field; an empty list costs nothing.
     if [&b"keep-alive"[..], b"close"].contains(&connection.as_bytes()) {
@@ -459,6 +470,25 @@ mod tests {
             header,
             ipv6_prefix: 64,
         }
+    }
+
+    #[test]
+    fn trailers_are_no_fields() {
+        let mut trailers = map(&[
+            ("host", "a"),
+            ("content-length", "1"),
+            ("transfer-encoding", "chunked"),
+            ("authorization", "x"),
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-any", "y"),
+            ("connection", "close"),
+            ("te", "trailers"),
+            ("cookie", "a=b"),
+            ("grpc-status", "0"),
+            ("x-checksum", "9"),
+        ]);
+        clean_trailers(&mut trailers);
+        assert_eq!(trailers, map(&[("grpc-status", "0"), ("x-checksum", "9")]));
     }
 
     fn ip(text: &str) -> IpAddr {

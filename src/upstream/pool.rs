@@ -59,6 +59,10 @@ pub struct Http1<B: Body + 'static> {
     sender: http1::SendRequest<B>,
     /// hyper's side of it; `None` once it has ended in an error or a close.
     driver: Option<http1::Connection<BoxedStream, B>>,
+    /// What the server has sent, bytes.
+    received: Rc<Cell<u64>>,
+    /// Of that, what it had sent when the last request went.
+    received_before: u64,
     /// It has ended, and its stream can be taken out: the protocol was switched, or the server closed.
     ended: bool,
     /// Kept with the connection, so that a deadline costs no timer each time.
@@ -134,6 +138,8 @@ pub enum SendError<B> {
     },
     /// The deadline passed.
     Timeout,
+    /// So many bytes came and no head of an answer was whole among them, interim ones aside.
+    TooLong,
 }
 
 /// A connection lent to one exchange. Dropped before [`Lease::finish`], it takes an HTTP/1.1 connection down with
@@ -246,13 +252,15 @@ where
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
-        let (sender, driver) =
+        let (sender, driver, received) =
             connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         lease.connect_ns = since(began);
         let now = clock::instant();
         Ok(Box::new(Http1 {
             sender,
             driver: Some(driver),
+            received,
+            received_before: 0,
             ended: false,
             deadline: Deadline::new(now + self.upstream.config.timeouts.response),
             retires: now + self.age(),
@@ -447,7 +455,10 @@ where
         // around this one as much larger.
         let connection = self.connection.as_mut().expect("a lease holds its connection until it is finished");
         let answer: Pin<Box<Answer<B>>> = match connection {
-            Connection::Http1(connection) => Box::pin(connection.sender.try_send_request(request)),
+            Connection::Http1(connection) => {
+                connection.received_before = connection.received.get();
+                Box::pin(connection.sender.try_send_request(request))
+            }
             Connection::Http2(connection, _) => Box::pin(connection.sender.clone().try_send_request(request)),
         };
         connection.deadline().set(until);
@@ -554,6 +565,11 @@ where
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
         }
+        if let Connection::Http1(connection) = connection
+            && connection.received.get() - connection.received_before > HEAD_BYTES_MAX
+        {
+            return Poll::Ready(Err(SendError::TooLong));
+        }
         connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
     }
 }
@@ -638,5 +654,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// What a server may send before the head of its answer is whole: one head is bounded by the buffer, and this bounds
+/// interim ones before it.
+const HEAD_BYTES_MAX: u64 = 2 * connect::BUFFER_BYTES as u64;
 /// How long a server that could not be reached is asked last.
 const REST: Duration = Duration::from_secs(1);
