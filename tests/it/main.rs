@@ -21,6 +21,7 @@ mod input;
 mod limits;
 mod reload;
 mod routes;
+mod smuggling;
 mod tls;
 mod trouble;
 mod upgrade;
