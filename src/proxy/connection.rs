@@ -402,6 +402,8 @@ struct Watch<'a> {
     sleep: Pin<Box<Sleep>>,
     moved: u64,
     moved_at: Instant,
+    /// Since when, and at what count of moved bytes, the client has owed us bytes.
+    owed: (Instant, u64),
 }
 
 impl<'a> Watch<'a> {
@@ -409,7 +411,15 @@ impl<'a> Watch<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
         let moved_at = clock::instant();
-        Watch { timeouts, rest, period, sleep: Box::pin(sleep(period)), moved: 0, moved_at }
+        Watch {
+            timeouts,
+            rest,
+            period,
+            sleep: Box::pin(sleep(period)),
+            moved: 0,
+            moved_at,
+            owed: (moved_at, 0),
+        }
     }
 
     /// Leaves everything be for `time`.
@@ -436,6 +446,9 @@ impl<'a> Watch<'a> {
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
         }
+        if self.drips(gauge, now) {
+            return Some(Expiry::Stall);
+        }
         match gauge.phase() {
             Phase::Busy => None,
             // What the client has not read yet is still ours to bring out: the stall above bounds that.
@@ -449,6 +462,20 @@ impl<'a> Watch<'a> {
             }
             Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
         }
+    }
+}
+
+impl Watch<'_> {
+    /// Whether a client moves so little that only the deadline is kept from passing. Over HTTP/1 alone: a stream of
+    /// HTTP/2 may well be open for hours and carry a message now and then.
+    fn drips(&mut self, gauge: &Gauge, now: Instant) -> bool {
+        let (since, moved) = self.owed;
+        let is_due = now.saturating_duration_since(since) >= self.timeouts.body_stall;
+        if gauge.is_owed() && self.rest.is_some() && !is_due {
+            return false;
+        }
+        self.owed = (now, gauge.moved());
+        gauge.is_owed() && self.rest.is_some() && gauge.moved().wrapping_sub(moved) < OWED_BYTES_MIN
     }
 }
 
@@ -479,6 +506,8 @@ impl Conn {
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
+/// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
+const OWED_BYTES_MIN: u64 = 1024;
 /// How long a client has to take our last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);

@@ -14,6 +14,7 @@ mod forwarding;
 mod grpc;
 mod hostile_h1;
 mod hostile_paths;
+mod hostile_slow;
 mod hostile_upstream;
 mod http1;
 mod http2;
