@@ -8,8 +8,8 @@ use crate::admin::{self, Bind};
 use crate::global;
 use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
+use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, PathEscapes, Policy, Respond, Route};
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
@@ -114,6 +114,12 @@ impl Page {
                 })),
             );
         }
+        self.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
+        let underscores = match listener.underscores {
+            Underscores::Refuse => "refuse",
+            Underscores::Keep => "keep",
+        };
+        self.key("underscores", text(underscores));
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }
@@ -306,6 +312,11 @@ impl Page {
             self.key("max-body", size(bytes));
         }
         self.key("upgrade", route.upgrade);
+        let path_escapes = match route.path_escapes {
+            PathEscapes::Refuse => "refuse",
+            PathEscapes::Keep => "keep",
+        };
+        self.key("path-escapes", text(path_escapes));
     }
 
     fn running(&mut self, config: &Config) {

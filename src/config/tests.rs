@@ -148,6 +148,7 @@ headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, 
 response-headers = { set = { x-cost = "$${tenant}" } }
 max-body = "1GiB"
 upgrade = false
+path-escapes = "keep"
 
 [[route]]
 path = "/url"

@@ -289,6 +289,7 @@ fn compile_route(
         body_bytes_max: route.body_bytes_max,
         upgrade: route.upgrade,
         holds: false,
+        path_escapes: route.path_escapes,
         hosts,
         pattern,
         methods: Methods::new(&route.methods),

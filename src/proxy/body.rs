@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::exchange::{Exchange, Reason};
+use super::headers;
 use super::io::Gauge;
 use super::unread::Received;
 use crate::{clock, upstream};
@@ -92,7 +93,7 @@ impl Body for RequestBody {
         upload.touched.set(true);
         let polled = ready!(Pin::new(incoming).poll_frame(cx));
         let frame = match polled {
-            Some(Ok(frame)) => frame,
+            Some(Ok(frame)) => cleaned(frame),
             Some(Err(error)) => {
                 upload.broken.set(true);
                 return Poll::Ready(Some(Err(error.into())));
@@ -163,6 +164,8 @@ pub struct Download {
     /// When the head came, until the task has slept since: the time of what is here already.
     now: Option<Instant>,
     moved: bool,
+    /// Frames that came without a pause since the clock was last looked at.
+    unbroken: u8,
     failed: Option<Error>,
 }
 
@@ -177,7 +180,16 @@ impl Download {
         now: Instant,
     ) -> Download {
         lease.deadline().set(earlier(now + stall, ends));
-        Download { incoming, lease: Some(lease), stall, ends, now: Some(now), moved: false, failed: None }
+        Download {
+            incoming,
+            lease: Some(lease),
+            stall,
+            ends,
+            now: Some(now),
+            moved: false,
+            unbroken: 0,
+            failed: None,
+        }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
@@ -200,12 +212,16 @@ impl Download {
         }
         if let Poll::Ready(frame) = polled {
             self.moved = true;
+            if self.is_overdue() {
+                return Poll::Ready(Some(Err(Error::Timeout)));
+            }
             if frame.is_none() || self.incoming.is_end_stream() {
                 self.finish();
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(Error::from)));
+            return Poll::Ready(frame.map(|frame| frame.map(cleaned).map_err(Error::from)));
         }
         self.now = None;
+        self.unbroken = 0;
         let Some(lease) = &mut self.lease else { return Poll::Pending };
         while lease.deadline().poll(cx).is_ready() {
             let now = clock::instant();
@@ -217,12 +233,29 @@ impl Download {
         Poll::Pending
     }
 
+    /// Whether an answer that never pauses has gone on for too long: no deadline fires while there is more at hand.
+    fn is_overdue(&mut self) -> bool {
+        self.unbroken = (self.unbroken + 1) % FRAMES_UNBROKEN_MAX;
+        self.unbroken == 0 && self.ends.is_some_and(|ends| clock::instant() >= ends)
+    }
+
     /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
     fn finish(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.finish(self.now.unwrap_or_else(clock::instant));
         }
     }
+}
+
+/// So many frames may come without a pause between two looks at the clock.
+const FRAMES_UNBROKEN_MAX: u8 = 64;
+
+/// A frame whose trailers, if it has any, are only that.
+fn cleaned(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        headers::clean_trailers(trailers);
+    }
+    frame
 }
 
 fn earlier(at: Instant, ends: Option<Instant>) -> Instant {

@@ -18,6 +18,10 @@ pub struct Listener {
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
     pub certs: Vec<tls::Pair>,
+    /// A request has to be for the host that the TLS hello named.
+    pub sni_strict: bool,
+    /// What becomes of fields whose name has `_`.
+    pub underscores: Underscores,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
     /// Connections at once.
@@ -28,6 +32,16 @@ pub struct Listener {
     pub timeouts: Timeouts,
     /// Sizes.
     pub max: Sizes,
+}
+
+/// What becomes of a request that has fields with `_` in their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Underscores {
+    /// It is refused: to many a server they are the fields with `-`.
+    #[default]
+    Refuse,
+    /// They pass.
+    Keep,
 }
 
 /// Deadlines of a connection.

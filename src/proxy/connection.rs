@@ -23,9 +23,11 @@ use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
 use super::config::Timeouts;
 use super::exchange::Reason;
+use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
+use super::reply::Refusal;
 use super::worker::Worker;
 use super::{config, exchange, headers, pipeline, reply, tunnel};
 use crate::upstream::connect::LocalExecutor;
@@ -241,6 +243,7 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    let io = Gate::new(io, Rc::clone(&conn.gauge));
     if let Some(now) = began {
         conn.gauge.begin_head(now);
     }
@@ -260,6 +263,9 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
                 return Poll::Ready(End::Done(result));
             }
         }
+        if let Some(fault) = conn.gauge.due_fault() {
+            return Poll::Ready(End::Refused(fault));
+        }
         watch.poll(&conn.gauge, cx).map(End::Expired)
     })
     .await;
@@ -267,8 +273,8 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         End::Done(Ok(())) => {
             let tunnel = conn.tunnel.take()?;
             let parts = served.into_parts();
-            let stream = parts.io.into_inner().stream;
-            tunnel.run(conn, stream, parts.read_buf).await;
+            let (stream, read) = parts.io.into_inner().into_parts(parts.read_buf);
+            tunnel.run(conn, stream, read).await;
             None
         }
         End::Done(Err(error)) => {
@@ -277,21 +283,22 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         }
         End::Expired(Expiry::Rest) if !draining => {
             let parts = served.into_parts();
-            // No bytes can still be a whole buffer kept.
-            let ahead = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
-            Some((parts.io.into_inner().stream, ahead))
+            Some(parts.io.into_inner().into_parts(parts.read_buf))
         }
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
             let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
             // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
-            let mut stream = served.into_parts().io.into_inner().stream;
-            let answer = async {
-                stream.write_all(&reply::header_timeout(&request_id)).await?;
-                stream.shutdown().await
-            };
-            let _ = timeout(FAREWELL, answer).await;
+            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
+            farewell(stream, &reply::header_timeout(&request_id)).await;
+            None
+        }
+        End::Refused(fault) => {
+            let refusal = Refusal::Framing(fault);
+            let request_id = conn.refuse_unread(refusal.reason(), refusal.status().as_u16());
+            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
+            farewell(stream, &reply::unread(&refusal, &request_id)).await;
             None
         }
         End::Expired(Expiry::Stall) => {
@@ -350,13 +357,26 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
             conn.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
-        End::Done(Ok(())) | End::Expired(_) => {}
+        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
     }
+}
+
+/// Sends the last answer of a connection and closes it. What still comes is read and forgotten for as long: the
+/// kernel answers bytes that nobody has read by a reset, which may reach the client before the answer does.
+async fn farewell(mut stream: Stream, answer: &[u8]) {
+    let last_words = async {
+        stream.write_all(answer).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    let _ = timeout(FAREWELL, last_words).await;
 }
 
 /// How hyper's part of a connection ended.
 enum End {
     Done(hyper::Result<()>),
+    /// A head that is none is the next to answer.
+    Refused(Fault),
     Expired(Expiry),
 }
 
@@ -382,6 +402,8 @@ struct Watch<'a> {
     sleep: Pin<Box<Sleep>>,
     moved: u64,
     moved_at: Instant,
+    /// Since when, and at what count of moved bytes, the client has owed us bytes.
+    owed: (Instant, u64),
 }
 
 impl<'a> Watch<'a> {
@@ -389,7 +411,15 @@ impl<'a> Watch<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
         let moved_at = clock::instant();
-        Watch { timeouts, rest, period, sleep: Box::pin(sleep(period)), moved: 0, moved_at }
+        Watch {
+            timeouts,
+            rest,
+            period,
+            sleep: Box::pin(sleep(period)),
+            moved: 0,
+            moved_at,
+            owed: (moved_at, 0),
+        }
     }
 
     /// Leaves everything be for `time`.
@@ -416,6 +446,9 @@ impl<'a> Watch<'a> {
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
         }
+        if self.drips(gauge, now) {
+            return Some(Expiry::Stall);
+        }
         match gauge.phase() {
             Phase::Busy => None,
             // What the client has not read yet is still ours to bring out: the stall above bounds that.
@@ -429,6 +462,20 @@ impl<'a> Watch<'a> {
             }
             Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
         }
+    }
+}
+
+impl Watch<'_> {
+    /// Whether a client moves so little that only the deadline is kept from passing. Over HTTP/1 alone: a stream of
+    /// HTTP/2 may well be open for hours and carry a message now and then.
+    fn drips(&mut self, gauge: &Gauge, now: Instant) -> bool {
+        let (since, moved) = self.owed;
+        let is_due = now.saturating_duration_since(since) >= self.timeouts.body_stall;
+        if gauge.is_owed() && self.rest.is_some() && !is_due {
+            return false;
+        }
+        self.owed = (now, gauge.moved());
+        gauge.is_owed() && self.rest.is_some() && gauge.moved().wrapping_sub(moved) < OWED_BYTES_MIN
     }
 }
 
@@ -459,6 +506,8 @@ impl Conn {
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
+/// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
+const OWED_BYTES_MIN: u64 = 1024;
 /// How long a client has to take our last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);

@@ -34,6 +34,10 @@ pub enum Reason {
     NoRoute,
     /// Routes fit, but for other methods.
     MethodNotAllowed,
+    /// The request names another host than the TLS connection is for.
+    Misdirected,
+    /// It expects what is not done here.
+    ExpectationFailed,
     /// Over a limit.
     Limited,
     /// A policy that admits nothing while the store is away.
@@ -70,6 +74,8 @@ impl Reason {
             Reason::BodyStall => "body-stall",
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
+            Reason::Misdirected => "misdirected",
+            Reason::ExpectationFailed => "expectation-failed",
             Reason::Limited => "limited",
             Reason::StoreDown => "store-down",
             Reason::MissingKey => "missing-key",
@@ -85,7 +91,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 21] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -94,6 +100,8 @@ impl Reason {
         Reason::BodyStall,
         Reason::NoRoute,
         Reason::MethodNotAllowed,
+        Reason::Misdirected,
+        Reason::ExpectationFailed,
         Reason::Limited,
         Reason::StoreDown,
         Reason::MissingKey,

@@ -3,11 +3,11 @@
 //! hyper sees a stream; the [`Gauge`] beside it knows whether the client owes us something: a head, a body, or the
 //! reading of what we sent. It counts and never acts: deadlines are the connection's.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::framing::Fault;
 use crate::clock;
 
 /// A client's socket, in the clear or under TLS.
@@ -107,6 +108,10 @@ pub struct Gauge {
     read_blocked: Cell<bool>,
     write_blocked: Cell<bool>,
     last_status: Cell<u16>,
+    ended: Cell<u64>,
+    held: RefCell<Option<Waker>>,
+    head_fault: Cell<Option<Fault>>,
+    body_fault: Cell<Option<Fault>>,
 }
 
 /// What a connection is doing.
@@ -132,6 +137,10 @@ impl Gauge {
             read_blocked: Cell::new(false),
             write_blocked: Cell::new(false),
             last_status: Cell::new(0),
+            ended: Cell::new(0),
+            held: RefCell::new(None),
+            head_fault: Cell::new(None),
+            body_fault: Cell::new(None),
         }
     }
 
@@ -154,6 +163,45 @@ impl Gauge {
     pub fn end_exchange(&self, now: Instant) {
         self.exchanges.set(self.exchanges.get().saturating_sub(1));
         self.since.set(now);
+        self.ended.set(self.ended.get() + 1);
+        if let Some(held) = self.held.take() {
+            held.wake();
+        }
+    }
+
+    /// Requests that are over so far.
+    pub fn exchanges_ended(&self) -> u64 {
+        self.ended.get()
+    }
+
+    /// Wakes once when the next request is over.
+    pub fn wake_at_end(&self, waker: &Waker) {
+        self.held.replace(Some(waker.clone()));
+    }
+
+    /// What has come is no head we read on; the requests before it are still answered.
+    pub fn refuse_head(&self, fault: Fault) {
+        self.head_fault.set(Some(fault));
+    }
+
+    /// Why nothing more is read.
+    pub fn head_fault(&self) -> Option<Fault> {
+        self.head_fault.get()
+    }
+
+    /// A request's body cannot be read on.
+    pub fn refuse_body(&self, fault: Fault) {
+        self.body_fault.set(Some(fault));
+    }
+
+    /// Why a request's body was not read on.
+    pub fn body_fault(&self) -> Option<Fault> {
+        self.body_fault.get()
+    }
+
+    /// A head that is refused, once everything before it is answered and sent.
+    pub fn due_fault(&self) -> Option<Fault> {
+        self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
     }
 
     /// Whether requests are being served.

@@ -227,6 +227,8 @@ pub(super) mod tests {
             http1: true,
             http2: true,
             certs: Vec::new(),
+            sni_strict: true,
+            underscores: config::Underscores::Refuse,
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,

@@ -6,6 +6,7 @@ pub mod connection;
 pub mod decide;
 pub mod exchange;
 pub mod forward;
+pub mod framing;
 pub mod headers;
 pub mod held;
 pub mod io;

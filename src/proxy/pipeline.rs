@@ -20,6 +20,7 @@ use super::reply::{self, Refusal};
 use super::unread::Received;
 use super::{decide, exchange, headers, held, judge};
 use crate::identity::Identity;
+use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, NotFound};
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
@@ -49,14 +50,20 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
-    let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
-    if let Err(refusal) = judged {
-        return reply::refuse(exchange, &refusal);
-    }
+    let present = Present::of(&head.headers);
+    let judged = judge::head(&head, present, &conn.config.max, conn.config.underscores)
+        .and_then(|()| judge::normalise(&mut head.uri));
+    let doubt = match judged {
+        Ok(doubt) => doubt,
+        Err(refusal) => return reply::refuse(exchange, &refusal),
+    };
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
     let request_id = exchange.request_id.clone();
+    if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
+        return reply::refuse(exchange, &refusal);
+    }
 
     if conn.config.redirect_https {
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
@@ -72,10 +79,14 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         client_ip: client.ip,
         identity: &identity,
     };
-    let found = match snapshot.table.find(&facts) {
-        Ok(found) => found,
-        Err(NotFound::Route) => return reply::refuse(exchange, &Refusal::NoRoute),
-        Err(NotFound::Method { allow }) => return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow)),
+    let found = match (snapshot.table.find(&facts), doubt) {
+        (Ok(found), None) => found,
+        (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => found,
+        (_, Some(doubt)) => return reply::refuse(exchange, &Refusal::Malformed(doubt.text())),
+        (Err(NotFound::Route), None) => return reply::refuse(exchange, &Refusal::NoRoute),
+        (Err(NotFound::Method { allow }), None) => {
+            return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow));
+        }
     };
     let route = found.route;
     exchange.route = Some(route.index);
@@ -111,14 +122,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound = Outbound {
-        client,
-        present: Present::of(&head.headers),
-        route,
-        values,
-        tls: !conn.tls.is_empty(),
-        version: head.version,
-    };
+    let outbound =
+        Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version: head.version };
     let mut response = match &route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
         Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),

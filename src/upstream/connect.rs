@@ -1,5 +1,7 @@
 //! One new connection to a server: TCP, TLS where wanted, the HTTP handshake.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,9 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
+use super::counted::Counted;
 use super::{Upstream, config};
 
 /// Why there is no connection.
@@ -36,8 +40,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 /// A stream whose kind no longer matters.
 pub type BoxedStream = TokioIo<Box<dyn Stream>>;
 
-/// The two ends of an HTTP/1.1 connection: what requests are handed to, and what has to be driven.
-pub type Http1<B> = (http1::SendRequest<B>, http1::Connection<BoxedStream, B>);
+/// The two ends of an HTTP/1.1 connection: what requests are handed to, and what has to be driven. Beside them, how many
+/// bytes the server has sent.
+pub type Http1<B> = (http1::SendRequest<B>, http1::Connection<BoxedStream, B>, Rc<Cell<u64>>);
 
 /// Opens an HTTP/1.1 connection to server `index`.
 pub async fn http1<B>(upstream: &Upstream, index: usize) -> Result<Http1<B>, ConnectError>
@@ -47,10 +52,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let received = Rc::new(Cell::new(0));
+        let stream = stream(upstream, index, &received).await?;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
-        Ok(builder.handshake(stream).await?)
+        let (sender, connection) = builder.handshake(stream).await?;
+        Ok((sender, connection, received))
     })
     .await
 }
@@ -63,7 +70,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let stream = stream(upstream, index, &Rc::default()).await?;
         let mut builder = http2::Builder::new(LocalExecutor);
         builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES * 4);
         let (sender, connection) = builder.handshake(stream).await?;
@@ -86,7 +93,12 @@ async fn within<T>(
 }
 
 /// The first address that answers.
-async fn stream(upstream: &Upstream, index: usize) -> Result<BoxedStream, ConnectError> {
+async fn stream(
+    upstream: &Upstream,
+    index: usize,
+    received: &Rc<Cell<u64>>,
+) -> Result<BoxedStream, ConnectError> {
+    let received = Rc::clone(received);
     let addresses = upstream.servers[index].addresses.load_full();
     let mut last = ConnectError::Unresolved;
     for address in addresses.iter() {
@@ -95,8 +107,11 @@ async fn stream(upstream: &Upstream, index: usize) -> Result<BoxedStream, Connec
                 tcp.set_nodelay(true)?;
                 let server = &upstream.config.servers[index];
                 return match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => secure(Arc::clone(tls), server, tcp).await,
-                    _ => Ok(TokioIo::new(Box::new(tcp))),
+                    (Some(tls), true) => {
+                        let stream = secure(Arc::clone(tls), server, tcp).await?;
+                        Ok(TokioIo::new(Box::new(Counted { stream, received })))
+                    }
+                    _ => Ok(TokioIo::new(Box::new(Counted { stream: tcp, received }))),
                 };
             }
             Err(error) => last = error.into(),
@@ -109,10 +124,9 @@ async fn secure(
     tls: Arc<rustls::ClientConfig>,
     server: &config::Server,
     tcp: TcpStream,
-) -> Result<BoxedStream, ConnectError> {
+) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(server.host.clone()).map_err(std::io::Error::other)?;
-    let stream = tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await?;
-    Ok(TokioIo::new(Box::new(stream)))
+    Ok(tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await?)
 }
 
 /// Runs hyper's own tasks on the worker that owns the connection.
@@ -128,7 +142,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 }
 
 /// The longest head of an answer, and what is read ahead of its body.
-const BUFFER_BYTES: usize = 128 * 1024;
+pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 /// Fields in the head of an answer.
 const HEADERS_MAX: usize = 200;
 const WINDOW_BYTES: u32 = 1024 * 1024;
