@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Version};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -28,6 +28,7 @@ use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::worker::Worker;
 use super::{config, exchange, headers, pipeline, reply, tunnel};
+use crate::frames::{Excess, Meter, Metered, Peer as Role, Refused};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
@@ -284,7 +285,8 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
-            let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+            let request_id =
+                conn.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
             // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
             let mut stream = served.into_parts().io.into_inner().stream;
             let answer = async {
@@ -314,16 +316,25 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         // Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    let meter = Rc::new(RefCell::new(Meter::new(Role::Client, max.streams, clock::instant())));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
-    let service = service_fn(|request| Box::pin(pipeline::handle(Rc::clone(conn), request)));
+    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
+    let service = service_fn(|request| {
+        meter.borrow_mut().accepted();
+        // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+        Box::pin(pipeline::handle(Rc::clone(conn), request))
+    });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut watch = Watch::new(&conn.config.timeouts, None);
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
         loop {
-            if let Poll::Ready(result) = served.as_mut().poll(cx) {
+            let polled = served.as_mut().poll(cx);
+            while let Some(refused) = meter.borrow_mut().take_refused() {
+                conn.tell_refused(refused);
+            }
+            if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }
             if !draining && drain.as_mut().poll(cx).is_ready() {
@@ -345,7 +356,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
     })
     .await;
     match end {
-        End::Done(Err(error)) => tracing::debug!(peer = %conn.peer.ip, %error, "HTTP/2 connection"),
+        End::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
         End::Expired(Expiry::Stall) => {
             conn.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
@@ -441,22 +452,57 @@ impl Conn {
     fn broken(&self, error: &hyper::Error) {
         let status = self.gauge.last_status();
         if error.is_parse() && status != 0 {
-            self.refuse_unread(reply::reason_of_parse_status(status), status);
+            self.refuse_unread(Version::HTTP_11, reply::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
     }
 
+    /// The same over HTTP/2: a peer that broke the protocol or a budget is refused, one that left is not.
+    fn broken_http2(&self, error: &hyper::Error, meter: &Meter) {
+        let reason = match (meter.excess(), meter.goaway_sent()) {
+            (Some(Excess::RapidReset), _) => Reason::RapidReset,
+            (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
+            (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
+            (None, _) => {
+                tracing::debug!(peer = %self.peer.ip, %error, "HTTP/2 connection");
+                return;
+            }
+        };
+        let excess = meter.excess().map_or("", Excess::name);
+        tracing::debug!(peer = %self.peer.ip, %error, excess, "HTTP/2 connection closed");
+        self.refuse_unread(Version::HTTP_2, reason, reply::BAD_REQUEST_STATUS);
+    }
+
+    /// Tells of a request over HTTP/2 that hyper refused without us.
+    fn tell_refused(&self, refused: Refused) {
+        match refused {
+            Refused::Reset(REFUSED_STREAM) => {
+                self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, reply::UNAVAILABLE_STATUS)
+            }
+            Refused::Reset(_) => {
+                self.refuse_unread(Version::HTTP_2, Reason::Malformed, reply::BAD_REQUEST_STATUS)
+            }
+            Refused::TooLarge => {
+                self.refuse_unread(Version::HTTP_2, Reason::HeadersTooLarge, reply::HEADERS_TOO_LARGE_STATUS)
+            }
+        };
+    }
+
     /// Counts and logs what never became a request, under the id it gives back.
-    fn refuse_unread(&self, reason: Reason, status: u16) -> HeaderValue {
+    fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
         let request_id = headers::request_id(&HeaderMap::new(), false, || self.worker.random());
-        exchange::tell_unread(self, &request_id, reason, status);
+        exchange::tell_unread(self, version, &request_id, reason, status);
         request_id
     }
 }
 
 /// The client connection preface (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Error codes of HTTP/2 (RFC 9113 section 7).
+const NO_ERROR: u32 = 0;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 /// How long a client has to take our last words.

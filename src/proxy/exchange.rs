@@ -52,6 +52,12 @@ pub enum Reason {
     ClientGone,
     /// A fault of ours.
     Panic,
+    /// Requests were taken back over and over before they were answered: the connection was closed.
+    RapidReset,
+    /// More HTTP/2 requests at once than may be.
+    TooManyStreams,
+    /// HTTP/2 frames came beyond a budget: the connection was closed.
+    FrameFlood,
 }
 
 impl Reason {
@@ -76,11 +82,14 @@ impl Reason {
             Reason::UpstreamBadResponse => "upstream-bad-response",
             Reason::ClientGone => "client-gone",
             Reason::Panic => "panic",
+            Reason::RapidReset => "rapid-reset",
+            Reason::TooManyStreams => "too-many-streams",
+            Reason::FrameFlood => "frame-flood",
         }
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 21] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -99,6 +108,9 @@ impl Reason {
         Reason::UpstreamBadResponse,
         Reason::ClientGone,
         Reason::Panic,
+        Reason::RapidReset,
+        Reason::TooManyStreams,
+        Reason::FrameFlood,
     ];
 }
 
@@ -357,7 +369,7 @@ impl Drop for Exchange {
 }
 
 /// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.
-pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status: u16) {
+pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reason: Reason, status: u16) {
     let worker = &conn.worker;
     let view = worker.view();
     worker.refused(reason);
@@ -373,7 +385,7 @@ pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status
         request_id: request_id.as_bytes(),
         listener: &conn.config.name,
         client: Some(conn.peer.ip),
-        protocol: protocol(Version::HTTP_11),
+        protocol: protocol(version),
         tls: conn.tls,
         sni: conn.sni.as_bytes(),
         status,

@@ -307,6 +307,13 @@ pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
 /// Its status.
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
 
+/// What is logged of a request or a connection over HTTP/2 that the protocol refused by a reset.
+pub const BAD_REQUEST_STATUS: u16 = 400;
+/// What hyper answers to a head over HTTP/2 that is too long for it.
+pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
+/// What is logged of a request over HTTP/2 that was refused for want of room.
+pub const UNAVAILABLE_STATUS: u16 = 503;
+
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
