@@ -12,6 +12,7 @@ use super::splitter::{
     CONTINUATION, DATA, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM, SETTINGS, Splitter,
     WINDOW_UPDATE,
 };
+use super::trailers;
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub enum Excess {
     Other,
     /// Requests on the wire that nobody has taken.
     Unread,
+    /// Trailers with a pseudo-header: one is too many.
+    PseudoTrailers,
 }
 
 impl Excess {
@@ -58,6 +61,7 @@ impl Excess {
             Excess::Headers => "HEADERS",
             Excess::Other => "other frames",
             Excess::Unread => "requests at once",
+            Excess::PseudoTrailers => "pseudo-headers in trailers",
         }
     }
 
@@ -69,7 +73,7 @@ impl Excess {
             // A client may leave all its requests at once, and opens each stream's window where it likes.
             Excess::Reset => u64::from(streams).max(100),
             Excess::WindowUpdate => 100 + 2 * u64::from(streams),
-            Excess::RapidReset | Excess::Unread => u64::MAX,
+            Excess::RapidReset | Excess::Unread | Excess::PseudoTrailers => u64::MAX,
         }
     }
 }
@@ -102,6 +106,8 @@ pub struct Meter {
     answered: u64,
     taken_back: u64,
     refused: Vec<Refused>,
+    /// Trailers of which a part has come.
+    trailers: Option<(Head, Vec<u8>)>,
     data_sent: u64,
     goaway_sent: Option<u32>,
     excess: Option<Excess>,
@@ -145,6 +151,7 @@ impl Meter {
             answered: 0,
             taken_back: 0,
             refused: Vec::new(),
+            trailers: None,
             data_sent: 0,
             goaway_sent: None,
             excess: None,
@@ -159,19 +166,38 @@ impl Meter {
         if let Some(excess) = self.excess {
             return Err(excess);
         }
-        while let Some(head) = self.reads.next(&mut bytes) {
-            if let Err(excess) = self.received(head, &now) {
-                self.excess = Some(excess);
-                return Err(excess);
+        let counted = self.count_all(&mut bytes, &now);
+        self.excess = counted.err();
+        counted
+    }
+
+    fn count_all(&mut self, bytes: &mut &[u8], now: &impl Fn() -> Instant) -> Result<(), Excess> {
+        loop {
+            if self.trailers.is_some() {
+                self.read_trailers(bytes)?;
             }
+            let Some(head) = self.reads.next(bytes) else { return Ok(()) };
+            self.received(head, now)?;
         }
-        Ok(())
+    }
+
+    /// Gathers the payload of trailers, and looks at them once they are whole.
+    fn read_trailers(&mut self, bytes: &mut &[u8]) -> Result<(), Excess> {
+        let payload = self.reads.payload(bytes);
+        let Some((head, gathered)) = &mut self.trailers else { return Ok(()) };
+        gathered.extend_from_slice(payload);
+        if gathered.len() < head.length as usize {
+            return Ok(());
+        }
+        let is_malformed = trailers::have_pseudo(*head, gathered);
+        self.trailers = None;
+        if is_malformed { Err(Excess::PseudoTrailers) } else { Ok(()) }
     }
 
     fn received(&mut self, head: Head, now: &impl Fn() -> Instant) -> Result<(), Excess> {
         match (head.kind, self.peer) {
             (DATA | CONTINUATION, _) => Ok(()),
-            (HEADERS, Peer::Client) => self.opened(head.stream),
+            (HEADERS, Peer::Client) => self.opened(head),
             (HEADERS, Peer::Server) => self.count(Excess::Headers, now),
             (RST_STREAM, peer) => {
                 if peer == Peer::Client {
@@ -212,9 +238,13 @@ impl Meter {
         Ok(())
     }
 
-    fn opened(&mut self, stream: u32) -> Result<(), Excess> {
-        // Trailers, or what the protocol refuses by itself.
+    fn opened(&mut self, head: Head) -> Result<(), Excess> {
+        let stream = head.stream;
         if stream <= self.last || stream.is_multiple_of(2) {
+            // Trailers, or what the protocol refuses by itself, as it does larger frames.
+            if head.length <= FRAME_BYTES_MAX {
+                self.trailers = Some((head, Vec::new()));
+            }
             return Ok(());
         }
         self.last = stream;
@@ -266,15 +296,22 @@ impl Meter {
             self.unanswered.swap_remove(place);
             self.answered += 1;
         } else if head.flags & END_STREAM != 0 && self.forget_unread(head.stream) {
-            self.refused.push(Refused::TooLarge);
+            self.refuse(Refused::TooLarge);
         }
     }
 
     fn reset_by_us(&mut self, head: Head) {
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
-        } else if self.forget_unread(head.stream) && self.refused.len() < UNREAD_MAX {
-            self.refused.push(Refused::Reset(head.code));
+        } else if self.forget_unread(head.stream) {
+            self.refuse(Refused::Reset(head.code));
+        }
+    }
+
+    fn refuse(&mut self, refused: Refused) {
+        // Whoever reads these does so at every turn.
+        if self.refused.len() < UNREAD_MAX {
+            self.refused.push(refused);
         }
     }
 
@@ -326,6 +363,8 @@ const LIFETIME: u64 = 10_000;
 /// What each frame of an answer (a request, to an upstream) lets the peer send more of each kind. Envoy's figure for
 /// WINDOW_UPDATE.
 const EARNED_BY_FRAME: u64 = 10;
+/// The largest frame we take (RFC 9113 section 4.2), bytes.
+const FRAME_BYTES_MAX: u32 = 16_384;
 /// Requests on the wire that nobody has taken, where twice of what may be open is less.
 const UNREAD_MAX: usize = 1024;
 
@@ -474,6 +513,17 @@ mod tests {
             .step_by(2)
             .take_while(|stream| meter.read(&frame(HEADERS, 5, *stream, b"x"), || now).is_ok());
         assert_eq!(opened.count(), UNREAD_MAX);
+    }
+
+    #[test]
+    fn trailers_with_a_pseudo_header_end_it_however_they_are_cut() {
+        let bytes = frame(HEADERS, 5, 1, b"\x00\x01a\x01b\x42\x03200");
+        for size in 1..bytes.len() {
+            let (mut meter, now) = meter();
+            request(&mut meter, 1, now);
+            let read: Vec<_> = bytes.chunks(size).map(|piece| meter.read(piece, || now)).collect();
+            assert_eq!(read.last(), Some(&Err(Excess::PseudoTrailers)), "{size}");
+        }
     }
 
     #[test]

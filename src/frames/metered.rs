@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::meter::Meter;
+use super::meter::{Excess, Meter};
 
 /// A stream of HTTP/2 frames that a [`Meter`] counts. It belongs to one thread.
 #[derive(Debug)]
@@ -29,9 +29,14 @@ impl<S> Metered<S> {
 impl<S: AsyncWrite + Unpin> Metered<S> {
     /// Says why, if that can be said at once, and ends the stream.
     fn close(&mut self, cx: &mut Context<'_>) -> io::Error {
+        let code = match self.meter.borrow().excess() {
+            Some(Excess::PseudoTrailers) => PROTOCOL_ERROR,
+            _ => ENHANCE_YOUR_CALM,
+        };
+        let goaway = [&GOAWAY[..], &[code]].concat();
         // Within a frame of ours there is no place for another, and a peer that does not read is not waited for.
         if self.meter.borrow().may_interpose()
-            && let Poll::Ready(Ok(_)) = Pin::new(&mut self.stream).poll_write(cx, ENHANCE_YOUR_CALM)
+            && let Poll::Ready(Ok(_)) = Pin::new(&mut self.stream).poll_write(cx, &goaway)
         {
             let _ = Pin::new(&mut self.stream).poll_flush(cx);
         }
@@ -90,5 +95,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// GOAWAY for the reason ENHANCE_YOUR_CALM (RFC 9113 sections 6.8 and 7), naming no stream: none was looked at.
-const ENHANCE_YOUR_CALM: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0b";
+/// GOAWAY but for the last byte of its code (RFC 9113 section 6.8). Which streams were looked at is not known here:
+/// all may have been.
+const GOAWAY: &[u8; 16] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0";
+/// RFC 9113 section 7.
+const PROTOCOL_ERROR: u8 = 1;
+const ENHANCE_YOUR_CALM: u8 = 11;

@@ -94,6 +94,14 @@ impl Splitter {
         }
     }
 
+    /// Takes what `bytes` hold of the payload behind the last head, instead of passing over it.
+    pub fn payload<'a>(&mut self, bytes: &mut &'a [u8]) -> &'a [u8] {
+        let (payload, rest) = bytes.split_at(self.skip.min(bytes.len()));
+        self.skip -= payload.len();
+        *bytes = rest;
+        payload
+    }
+
     /// Whether the last frame is whole and no other has begun.
     pub fn is_between_frames(&self) -> bool {
         self.have == 0 && self.skip == 0
@@ -147,6 +155,10 @@ pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 /// The flag of a frame that ends its stream.
 pub const END_STREAM: u8 = 1;
+/// The flag of a frame with padding: its length comes first.
+pub const PADDED: u8 = 8;
+/// The flag of HEADERS that begin with a priority.
+pub const HAS_PRIORITY: u8 = 0x20;
 
 const HEAD_BYTES: usize = 9;
 const RST_BYTES: usize = HEAD_BYTES + 4;

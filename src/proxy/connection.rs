@@ -462,6 +462,7 @@ impl Conn {
     fn broken_http2(&self, error: &hyper::Error, meter: &Meter) {
         let reason = match (meter.excess(), meter.goaway_sent()) {
             (Some(Excess::RapidReset), _) => Reason::RapidReset,
+            (Some(Excess::PseudoTrailers), _) => Reason::Malformed,
             (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
             (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
             (None, _) => {

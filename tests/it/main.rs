@@ -12,6 +12,8 @@ mod connections;
 mod drain;
 mod forwarding;
 mod grpc;
+mod h2_conformance;
+mod hostile_h2;
 mod http1;
 mod http2;
 mod input;
