@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::splitter::{
-    CONTINUATION, DATA, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM, SETTINGS, Splitter,
-    WINDOW_UPDATE,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM, SETTINGS,
+    Splitter, WINDOW_UPDATE,
 };
 use super::trailers;
 
@@ -106,6 +106,12 @@ pub struct Meter {
     answered: u64,
     taken_back: u64,
     refused: Vec<Refused>,
+    /// HEADERS that have come.
+    heads: u64,
+    /// The last frame belongs to a head, or nothing has come yet.
+    is_head: bool,
+    /// Its fields go on in the next.
+    is_continued: bool,
     /// Trailers of which a part has come.
     trailers: Option<(Head, Vec<u8>)>,
     data_sent: u64,
@@ -151,6 +157,9 @@ impl Meter {
             answered: 0,
             taken_back: 0,
             refused: Vec::new(),
+            heads: 0,
+            is_head: true,
+            is_continued: false,
             trailers: None,
             data_sent: 0,
             goaway_sent: None,
@@ -195,6 +204,11 @@ impl Meter {
     }
 
     fn received(&mut self, head: Head, now: &impl Fn() -> Instant) -> Result<(), Excess> {
+        self.is_head = matches!(head.kind, HEADERS | CONTINUATION);
+        if self.is_head {
+            self.heads += u64::from(head.kind == HEADERS);
+            self.is_continued = head.flags & END_HEADERS == 0;
+        }
         match (head.kind, self.peer) {
             (DATA | CONTINUATION, _) => Ok(()),
             (HEADERS, Peer::Client) => self.opened(head),
@@ -347,6 +361,11 @@ impl Meter {
     /// What there was too much of.
     pub fn excess(&self) -> Option<Excess> {
         self.excess
+    }
+
+    /// Heads of messages begun so far, and whether the last is still to be continued: nothing else may come before.
+    pub fn head(&self) -> (u64, bool) {
+        (self.heads, self.is_continued || (self.is_head && !self.reads.is_between_frames()))
     }
 
     /// Whether a frame may be put in between what goes out.
@@ -513,6 +532,25 @@ mod tests {
             .step_by(2)
             .take_while(|stream| meter.read(&frame(HEADERS, 5, *stream, b"x"), || now).is_ok());
         assert_eq!(opened.count(), UNREAD_MAX);
+    }
+
+    #[test]
+    fn a_head_is_under_way_until_its_last_byte() {
+        let now = Instant::now();
+        let mut meter = Meter::new(Peer::Client, 100, now);
+        assert_eq!(meter.head(), (0, true), "the preface");
+        let mut pieces = |bytes: &[u8]| {
+            assert_eq!(meter.read(bytes, || now), Ok(()));
+            meter.head()
+        };
+        assert_eq!(pieces(&[0; 24]), (0, false));
+        let whole = frame(HEADERS, 5, 1, b"xyz");
+        assert_eq!(pieces(&whole[..10]), (1, true));
+        assert_eq!(pieces(&whole[10..]), (1, false));
+        assert_eq!(pieces(&frame(HEADERS, 1, 3, b"xyz")), (2, true));
+        assert_eq!(pieces(&frame(CONTINUATION, 0, 3, b"xyz")), (2, true));
+        assert_eq!(pieces(&frame(CONTINUATION, 4, 3, b"xyz")), (2, false));
+        assert_eq!(pieces(&frame(DATA, 0, 1, b"xyz")[..10]), (2, false), "a body has its own deadline");
     }
 
     #[test]

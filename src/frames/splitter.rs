@@ -155,6 +155,8 @@ pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 /// The flag of a frame that ends its stream.
 pub const END_STREAM: u8 = 1;
+/// The flag of a frame after which no more fields follow.
+pub const END_HEADERS: u8 = 4;
 /// The flag of a frame with padding: its length comes first.
 pub const PADDED: u8 = 8;
 /// The flag of HEADERS that begin with a priority.

@@ -140,7 +140,11 @@ async fn handshake(
     tls: Arc<rustls::ServerConfig>,
     tcp: TcpStream,
 ) -> Option<(Stream, Protocol)> {
-    let accept = tokio_rustls::TlsAcceptor::from(tls).accept(tcp);
+    let accept = async {
+        // What a handshake costs before the client has proved anything is bounded: more of them wait for their turn.
+        let _turn = worker.handshakes.acquire().await;
+        tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await
+    };
     match timeout(config.timeouts.handshake, accept).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
@@ -247,7 +251,7 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
     }
     let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
-    let mut watch = Watch::new(&conn.config.timeouts, Some(PARK_AFTER));
+    let mut watch = Watch::new(&conn.config.timeouts, Some(PARK_AFTER), None);
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
@@ -325,7 +329,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         Box::pin(pipeline::handle(Rc::clone(conn), request))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = Watch::new(&conn.config.timeouts, None);
+    let mut watch = Watch::new(&conn.config.timeouts, None, Some(Rc::clone(&meter)));
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
@@ -361,6 +365,10 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
             conn.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
+        End::Expired(Expiry::Head) => {
+            conn.deadline_passed(metrics::Deadline::Header);
+            conn.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+        }
         End::Done(Ok(())) | End::Expired(_) => {}
     }
 }
@@ -393,14 +401,33 @@ struct Watch<'a> {
     sleep: Pin<Box<Sleep>>,
     moved: u64,
     moved_at: Instant,
+    /// Of what the client owes us the reading: how much it had taken, and when.
+    taken: u64,
+    taken_at: Instant,
+    /// The frames of HTTP/2, the number of the head that is under way, and since when.
+    meter: Option<Rc<RefCell<Meter>>>,
+    head: u64,
+    head_at: Instant,
 }
 
 impl<'a> Watch<'a> {
-    fn new(timeouts: &'a Timeouts, rest: Option<Duration>) -> Watch<'a> {
+    fn new(timeouts: &'a Timeouts, rest: Option<Duration>, meter: Option<Rc<RefCell<Meter>>>) -> Watch<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
-        let moved_at = clock::instant();
-        Watch { timeouts, rest, period, sleep: Box::pin(sleep(period)), moved: 0, moved_at }
+        let now = clock::instant();
+        Watch {
+            timeouts,
+            rest,
+            period,
+            sleep: Box::pin(sleep(period)),
+            moved: 0,
+            moved_at: now,
+            taken: 0,
+            taken_at: now,
+            meter,
+            head: 0,
+            head_at: now,
+        }
     }
 
     /// Leaves everything be for `time`.
@@ -427,6 +454,12 @@ impl<'a> Watch<'a> {
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
         }
+        if self.is_drained_too_slowly(gauge, now) {
+            return Some(Expiry::Stall);
+        }
+        if self.is_head_late(now) {
+            return Some(Expiry::Head);
+        }
         match gauge.phase() {
             Phase::Busy => None,
             // What the client has not read yet is still ours to bring out: the stall above bounds that.
@@ -440,6 +473,27 @@ impl<'a> Watch<'a> {
             }
             Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
         }
+    }
+
+    /// Whether a client that has our bytes waiting takes fewer than [`DRAIN_BYTES_MIN`] within the deadline: a window
+    /// that opens byte by byte holds as much of us as one that stays shut.
+    fn is_drained_too_slowly(&mut self, gauge: &Gauge, now: Instant) -> bool {
+        // Over HTTP/2 answers to PING go out whatever the windows are.
+        let taken = self.meter.as_ref().map_or_else(|| gauge.written(), |meter| meter.borrow().data_sent());
+        if !gauge.is_reading_owed() || taken.wrapping_sub(self.taken) >= DRAIN_BYTES_MIN {
+            (self.taken, self.taken_at) = (taken, now);
+        }
+        now.saturating_duration_since(self.taken_at) >= self.timeouts.body_stall
+    }
+
+    /// Whether a head over HTTP/2 has begun and does not end. Over HTTP/1.1 the gauge tells.
+    fn is_head_late(&mut self, now: Instant) -> bool {
+        let Some(meter) = &self.meter else { return false };
+        let (number, is_under_way) = meter.borrow().head();
+        if !is_under_way || number != self.head {
+            (self.head, self.head_at) = (number, now);
+        }
+        now.saturating_duration_since(self.head_at) >= self.timeouts.header
     }
 }
 
@@ -516,5 +570,7 @@ const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// What a stream may hold of an answer the client does not take.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// What a client takes at least of what waits for it, within the deadline of a stalled body.
+const DRAIN_BYTES_MIN: u64 = 16 * 1024;
 /// Streams we may have to reset for errors of the client before the connection goes.
 const LOCAL_RESETS_MAX: usize = 100;

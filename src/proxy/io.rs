@@ -101,6 +101,8 @@ impl AsyncWrite for Stream {
 pub struct Gauge {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
+    held: Cell<u32>,
+    written: Cell<u64>,
     heading: Cell<bool>,
     since: Cell<Instant>,
     moved: Cell<u64>,
@@ -126,6 +128,8 @@ impl Gauge {
         Gauge {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
+            held: Cell::new(0),
+            written: Cell::new(0),
             heading: Cell::new(false),
             since: Cell::new(now),
             moved: Cell::new(0),
@@ -171,6 +175,26 @@ impl Gauge {
         self.bodies.set(self.bodies.get().saturating_sub(1));
     }
 
+    /// A piece of an answer's body is on its way to the client, and no more is taken before it.
+    pub fn begin_held(&self) {
+        self.held.set(self.held.get() + 1);
+    }
+
+    /// More of that body is taken, or nobody wants the rest.
+    pub fn end_held(&self) {
+        self.held.set(self.held.get().saturating_sub(1));
+    }
+
+    /// Whether what we send waits for the client: its socket, or over HTTP/2 one of its windows, is full.
+    pub fn is_reading_owed(&self) -> bool {
+        self.write_blocked.get() || self.held.get() > 0
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written.get()
+    }
+
     /// Whether the client owes us bytes of a body, or the reading of what we sent.
     pub fn is_owed(&self) -> bool {
         self.write_blocked.get() || (self.bodies.get() > 0 && self.read_blocked.get())
@@ -206,6 +230,7 @@ impl Gauge {
 
     fn on_write(&self, bytes: &[u8], count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
+        self.written.set(self.written.get().wrapping_add(count as u64));
         // hyper answers a head it cannot parse without asking us; the log wants to know how.
         if self.exchanges.get() == 0
             && let Some(digits) = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3))

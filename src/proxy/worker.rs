@@ -18,7 +18,7 @@ use std::{panic, thread};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
@@ -71,6 +71,8 @@ pub struct Worker {
     pub metrics: metrics::Worker,
     /// Its part of the access log.
     pub log: record::Buffer,
+    /// TLS handshakes that may be under way at once.
+    pub handshakes: Semaphore,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
@@ -173,6 +175,7 @@ impl Worker {
             shared,
             metrics: cells,
             log,
+            handshakes: Semaphore::new(HANDSHAKES_MAX),
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,
@@ -296,6 +299,8 @@ thread_local! {
 
 /// How often [`Worker::upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
+/// TLS handshakes of one worker at once; each holds some 20 KiB.
+const HANDSHAKES_MAX: usize = 2048;
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
 

@@ -159,7 +159,7 @@ fn rapid_resets_end_the_connection() {
         if number == 0 { get(stream) } else { [reset(stream - 2), get(stream)].concat() }
     });
     assert!(is_ended(end), "paced: {end:?}");
-    assert!(gateway.access_log().iter().any(|line| line["reason"] == "rapid-reset"));
+    is_told(&gateway, "rapid-reset");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod input;
 mod limits;
 mod reload;
 mod routes;
+mod slow_h2;
 mod tls;
 mod trouble;
 mod upgrade;

@@ -150,6 +150,12 @@ impl<S: Read + Write> Connection<S> {
         read.ok()
     }
 
+    /// Whether the peer closes before a read has waited too long; nothing is answered meanwhile.
+    pub fn is_closed(&mut self) -> bool {
+        while self.any_frame().is_some() {}
+        !self.timed_out
+    }
+
     /// How it ends: reads until a reset, GOAWAY with an error, or the close.
     pub fn end(&mut self) -> End {
         while let Some(frame) = self.frame() {
