@@ -10,6 +10,8 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use super::body::Upload;
 use super::connection::Conn;
 use super::io::Phase;
+use super::judge;
+use super::reply::Refusal;
 use super::snapshot::View;
 use crate::{clock, metrics, record};
 
@@ -153,6 +155,8 @@ pub struct Exchange {
     status: u16,
     reason: Option<Reason>,
     complete: bool,
+    /// What its head weighs on its connection, until it is answered.
+    weight: usize,
 }
 
 /// What the limiter said of a request.
@@ -220,18 +224,38 @@ impl Exchange {
             status: CLIENT_GONE_STATUS,
             reason: Some(Reason::ClientGone),
             complete: false,
+            weight: 0,
             conn,
         })
     }
 
+    /// Counts its head against what the heads of one connection may hold together: over HTTP/2 there can be many,
+    /// and a client can name a field in one byte. Refused where there is no room.
+    pub fn weigh(&mut self, head: &http::request::Parts) -> Result<(), Refusal> {
+        if head.version != Version::HTTP_2 {
+            return Ok(());
+        }
+        self.weight = judge::weight(&head.headers);
+        if self.conn.gauge.hold_head(self.weight) > HEADS_BYTES_MAX {
+            return Err(Refusal::HeadersTooLarge);
+        }
+        Ok(())
+    }
+
+    fn lighten(&mut self) {
+        self.conn.gauge.release_head(std::mem::take(&mut self.weight));
+    }
+
     /// The answer's status, once it is known; all is well from here on.
     pub fn answer(&mut self, status: StatusCode) {
+        self.lighten();
         self.status = status.as_u16();
         self.reason = None;
     }
 
     /// The gateway refuses the request.
     pub fn refuse(&mut self, reason: Reason, status: u16) {
+        self.lighten();
         self.conn.worker.refused(reason);
         self.status = status;
         self.reason = Some(reason);
@@ -349,6 +373,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let now = clock::instant();
         let duration_ns = now.saturating_duration_since(self.started).as_nanos() as u64;
+        self.lighten();
         self.conn.gauge.end_exchange(now);
         let reason = self.final_reason();
         let status = if reason == Some(Reason::Panic) { PANIC_STATUS } else { self.status };
@@ -403,6 +428,8 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
+/// What the heads of one HTTP/2 connection may hold while they wait for answers, bytes.
+const HEADS_BYTES_MAX: usize = 512 * 1024;
 /// A client that went away is logged as nginx does: no such status was sent.
 const CLIENT_GONE_STATUS: u16 = 499;
 const PANIC_STATUS: u16 = 500;

@@ -102,6 +102,7 @@ pub struct Gauge {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
     held: Cell<u32>,
+    heads: Cell<usize>,
     written: Cell<u64>,
     heading: Cell<bool>,
     since: Cell<Instant>,
@@ -129,6 +130,7 @@ impl Gauge {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
             held: Cell::new(0),
+            heads: Cell::new(0),
             written: Cell::new(0),
             heading: Cell::new(false),
             since: Cell::new(now),
@@ -173,6 +175,17 @@ impl Gauge {
     /// A request's body is whole, or nobody wants the rest.
     pub fn end_body(&self) {
         self.bodies.set(self.bodies.get().saturating_sub(1));
+    }
+
+    /// A request's head holds so many bytes; how many all of them do.
+    pub fn hold_head(&self, bytes: usize) -> usize {
+        self.heads.set(self.heads.get() + bytes);
+        self.heads.get()
+    }
+
+    /// It holds them no longer.
+    pub fn release_head(&self, bytes: usize) {
+        self.heads.set(self.heads.get().saturating_sub(bytes));
     }
 
     /// A piece of an answer's body is on its way to the client, and no more is taken before it.

@@ -44,6 +44,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
+    let judged = judged.and_then(|()| exchange.weigh(&head));
     if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
     }
