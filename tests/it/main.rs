@@ -14,6 +14,7 @@ mod forwarding;
 mod grpc;
 mod h2_conformance;
 mod hostile_h2;
+mod hostile_upstream_h2;
 mod http1;
 mod http2;
 mod input;
