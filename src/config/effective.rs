@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::admin::{self, Bind};
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
@@ -303,6 +303,15 @@ impl Page {
                 // A bare key after a table would belong to it: it goes to the top.
                 self.0.insert_str(0, "admin = false\n");
             }
+        }
+        self.heading("[overload]");
+        match config.overload.memory {
+            Memory::Machine => self.key("memory", text("auto")),
+            Memory::Bytes(bytes) => self.key("memory", size(bytes)),
+            Memory::Unbounded => self.key("memory", false),
+        }
+        for (key, ppm) in running::OVERLOAD_MARKS.into_iter().zip(config.overload.marks_ppm) {
+            self.key(key, text(&show_share(ppm)));
         }
         self.heading("[shutdown]");
         self.key("ready-delay", time(config.shutdown.ready_delay));

@@ -50,6 +50,8 @@ pub struct Conn {
     pub gauge: Rc<Gauge>,
     /// Set when a deadline takes the connection down under its requests.
     pub stalled: Cell<bool>,
+    /// Set when no more requests are wanted over HTTP/2.
+    pub leaving: Cell<bool>,
     /// The other side of a switched protocol, once its answer is on the way.
     pub tunnel: RefCell<Option<tunnel::Tunnel>>,
 }
@@ -82,6 +84,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         sni: server_name(&stream).into(),
         gauge: Rc::new(Gauge::new(clock::instant())),
         stalled: Cell::new(false),
+        leaving: Cell::new(false),
         tunnel: RefCell::new(None),
         config,
     });
@@ -341,7 +344,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }
-            if !draining && drain.as_mut().poll(cx).is_ready() {
+            if !draining && (conn.leaving.get() || drain.as_mut().poll(cx).is_ready()) {
                 draining = true;
                 served.as_mut().graceful_shutdown();
                 continue;

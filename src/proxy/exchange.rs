@@ -56,6 +56,8 @@ pub enum Reason {
     Panic,
     /// Requests were taken back over and over before they were answered: the connection was closed.
     RapidReset,
+    /// Memory runs out.
+    Overload,
     /// More HTTP/2 requests at once than may be.
     TooManyStreams,
     /// HTTP/2 frames came beyond a budget: the connection was closed.
@@ -85,13 +87,14 @@ impl Reason {
             Reason::ClientGone => "client-gone",
             Reason::Panic => "panic",
             Reason::RapidReset => "rapid-reset",
+            Reason::Overload => "overload",
             Reason::TooManyStreams => "too-many-streams",
             Reason::FrameFlood => "frame-flood",
         }
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 21] = [
+    pub const ALL: [Reason; 22] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -111,6 +114,7 @@ impl Reason {
         Reason::ClientGone,
         Reason::Panic,
         Reason::RapidReset,
+        Reason::Overload,
         Reason::TooManyStreams,
         Reason::FrameFlood,
     ];

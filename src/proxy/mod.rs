@@ -10,6 +10,7 @@ pub mod headers;
 pub mod io;
 pub mod judge;
 pub mod listener;
+pub mod overload;
 pub mod pipeline;
 pub mod reply;
 pub mod snapshot;

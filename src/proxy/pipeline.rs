@@ -17,7 +17,7 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
-use super::{decide, headers, judge};
+use super::{decide, headers, judge, overload};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
 
@@ -26,12 +26,15 @@ pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
+    let (connection, version) = (Rc::clone(&conn), request.version());
     let mut serving = pin!(serve(conn, request));
     let answer = poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
             .unwrap_or_else(|_| Poll::Ready(reply::panicked()))
     });
-    Ok(answer.await)
+    let mut answer = answer.await;
+    overload::shed(&connection, version, &mut answer);
+    Ok(answer)
 }
 
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
@@ -44,7 +47,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
-    let judged = judged.and_then(|()| exchange.weigh(&head));
+    let judged = judged.and_then(|()| exchange.weigh(&head)).and_then(|()| overload::admit(&conn));
     if let Err(refusal) = judged {
         return reply::refuse(exchange, &refusal);
     }

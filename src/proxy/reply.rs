@@ -49,6 +49,8 @@ pub enum Refusal {
     UpstreamBadResponse,
     /// The client broke off within its body.
     ClientGone,
+    /// Memory runs out.
+    Overloaded,
     /// A fault of ours.
     Panic,
 }
@@ -89,7 +91,9 @@ impl Refusal {
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -116,6 +120,7 @@ impl Refusal {
             Refusal::UpstreamReset => Reason::UpstreamReset,
             Refusal::UpstreamBadResponse => Reason::UpstreamBadResponse,
             Refusal::ClientGone => Reason::ClientGone,
+            Refusal::Overloaded => Reason::Overload,
             Refusal::Panic => Reason::Panic,
         }
     }
@@ -142,6 +147,7 @@ impl Refusal {
             Refusal::UpstreamReset => "the upstream closed the connection before it answered".to_owned(),
             Refusal::UpstreamBadResponse => "the upstream's answer is not valid HTTP".to_owned(),
             Refusal::ClientGone => "the request body ended early".to_owned(),
+            Refusal::Overloaded => "the gateway is short of memory".to_owned(),
             Refusal::Panic => "an internal error".to_owned(),
         }
     }
@@ -192,7 +198,7 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
         }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
         Refusal::Malformed(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
-        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
             drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
         }
         _ => {}

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
+use super::overload::Overload;
 use super::snapshot::{Snapshot, View};
 use crate::limiter::Limiter;
 use crate::random::Random;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// The limiter.
     pub limiter: Arc<Limiter>,
+    /// What is given up for want of memory.
+    pub overload: Arc<Overload>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
@@ -335,6 +338,7 @@ pub(super) mod tests {
         let shared = Shared {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
+            overload: Arc::new(Overload::new(Default::default())),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),

@@ -19,6 +19,7 @@ mod http1;
 mod http2;
 mod input;
 mod limits;
+mod overload;
 mod reload;
 mod routes;
 mod slow_h2;
