@@ -11,6 +11,7 @@ import sys
 import time
 
 CONNECTIONS_HELD = 50  # what the kinds that wait keep open at once
+SLOW_HELD = 10_000
 STREAMS = 100
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 2, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
@@ -74,6 +75,20 @@ def header_bomb(port: int) -> None:
             held.pop(0).close()
 
 
+def slow_heads(port: int) -> None:
+    """Thousands of connections with half a head each, opened again as they are closed."""
+    half = frame(HEADERS, END_STREAM, 1, GET)
+    held = []
+    for _ in range(SLOW_HELD):
+        peer = begin(port)
+        peer.sendall(half)
+        held.append(peer)
+    while held:
+        held.pop(0).recv(1)
+        held.append(begin(port))
+        held[-1].sendall(half)
+
+
 def shut_windows(port: int) -> None:
     """Requests whose answers nobody takes."""
     held = []
@@ -95,6 +110,7 @@ KINDS = {
     "continuation": continuation,
     "header-bomb": header_bomb,
     "shut-windows": shut_windows,
+    "slow-heads": slow_heads,
 }
 
 

@@ -348,6 +348,11 @@ impl Meter {
         self.refused.pop()
     }
 
+    /// Requests that were taken back before they were answered.
+    pub fn taken_back(&self) -> u64 {
+        self.taken_back
+    }
+
     /// Bytes of bodies that have gone out.
     pub fn data_sent(&self) -> u64 {
         self.data_sent
@@ -389,6 +394,8 @@ const UNREAD_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -571,5 +578,36 @@ mod tests {
         meter.wrote(&[0; 24]);
         meter.wrote(&frame(HEADERS, 5, 1, b"x"));
         assert_eq!(passing(&mut meter, &frame(HEADERS, 4, 1, b"103"), now, 1_000), 110);
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_counts_the_same(
+            frames in prop::collection::vec((0u8..12, any::<u8>(), 0u32..40, 0usize..30), 0..400),
+            cuts in prop::collection::vec(1usize..60, 1..40),
+        ) {
+            let frames = frames.iter().map(|(kind, flags, stream, length)| {
+                frame(*kind, *flags, *stream, &vec![*flags; *length])
+            });
+            let bytes: Vec<u8> = frames.flatten().collect();
+            let counts = |meter: &Meter| {
+                let ever: Vec<_> = meter.counts.iter().map(|count| count.ever).collect();
+                (meter.excess, ever, meter.unread.len(), meter.taken_back, meter.head())
+            };
+            let (mut whole, now) = meter();
+            let ended = whole.read(&bytes, || now);
+            let (mut cut, _) = meter();
+            let mut rest = &bytes[..];
+            let mut size = cuts.iter().cycle();
+            while !rest.is_empty() && cut.excess().is_none() {
+                let (piece, left) = rest.split_at(size.next().map_or(1, |size| *size).min(rest.len()));
+                let _ = cut.read(piece, || now);
+                rest = left;
+            }
+            prop_assert_eq!(cut.excess(), ended.err());
+            if ended.is_ok() {
+                prop_assert_eq!(counts(&cut), counts(&whole));
+            }
+        }
     }
 }

@@ -322,6 +322,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .max_send_buf_size(SEND_BUFFER_BYTES)
         // Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
+        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX as usize)
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     let meter = Rc::new(RefCell::new(Meter::new(Role::Client, max.streams, clock::instant())));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
@@ -519,6 +520,8 @@ impl Conn {
     fn broken_http2(&self, error: &hyper::Error, meter: &Meter) {
         let reason = match (meter.excess(), meter.goaway_sent()) {
             (Some(Excess::RapidReset), _) => Reason::RapidReset,
+            // hyper's own bound, for requests it has not handed over yet.
+            (None, Some(ENHANCE_YOUR_CALM)) if meter.taken_back() >= UNREAD_RESETS_MAX => Reason::RapidReset,
             (Some(Excess::PseudoTrailers), _) => Reason::Malformed,
             (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
             (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
@@ -561,6 +564,8 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const NO_ERROR: u32 = 0;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
+/// Requests a client may take back before they are read (hyper's default).
+const UNREAD_RESETS_MAX: u64 = 20;
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 /// How long a client has to take our last words.

@@ -7,7 +7,7 @@ use crate::support::h2::{
     CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, HEADERS, PING, SETTINGS, WINDOW_UPDATE,
     encoded, fields,
 };
-use crate::support::{Client, Directory, Gateway, Upstream, eventually, tls};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, heavy, tls};
 
 /// A gateway with a listener `plain` and one `tls`, both with these deadlines, in front of this address.
 fn before(upstream: SocketAddr, timeouts: &str) -> Gateway {
@@ -209,4 +209,38 @@ fn answers_nobody_takes_pin_a_bounded_share() {
         greedy
     });
     assert!(pinned < 8 * 1024, "{pinned} KiB a connection");
+}
+
+#[test]
+fn slow_clients_cost_little_and_good_ones_are_served_meanwhile() {
+    let _alone = heavy();
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "header = \"1m\", handshake = \"1m\", idle = \"1m\"");
+    let memory = gateway.memory_peak_kib();
+    let socket = |name: &str| {
+        TcpStream::connect_timeout(&gateway.listener(name), PATIENCE).expect("somebody listens there")
+    };
+    let mut held = Vec::new();
+    for number in 0..600 {
+        // Half a head, half a frame, half a TLS hello.
+        held.push(match number % 3 {
+            0 => Connection::over(socket("plain")),
+            1 => Connection::silent(socket("plain")),
+            _ => Connection::silent(socket("tls")),
+        });
+        let begun = match number % 3 {
+            0 => head(1, END_STREAM, "/", &[]),
+            1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04".to_vec(),
+            _ => b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
+        };
+        held[number].try_write(&begun);
+        if number % 100 == 0 {
+            assert_eq!(gateway.get("/good").status, 200);
+        }
+    }
+    let open = || gateway.metric("sluicegate_connections_open", &[]);
+    eventually("all of them are held", || (open() >= 600.0).then_some(()));
+    assert_eq!(gateway.get("/good").status, 200);
+    let grown = (gateway.memory_peak_kib() - memory) / 600;
+    assert!(grown < 30, "{grown} KiB a connection are 300 MB for ten thousand");
 }

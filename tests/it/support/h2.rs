@@ -87,6 +87,11 @@ impl<S: Read + Write> Connection<S> {
         connection
     }
 
+    /// Begins with nothing said.
+    pub fn silent(stream: S) -> Connection<S> {
+        Connection { stream, timed_out: false }
+    }
+
     /// The other side of a connection: takes the client's preface and sends settings.
     pub fn serve(stream: S) -> Connection<S> {
         let mut connection = Connection { stream, timed_out: false };
