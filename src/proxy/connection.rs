@@ -24,11 +24,12 @@ use tokio::time::{Sleep, sleep, timeout, timeout_at};
 use super::config::Timeouts;
 use super::exchange::Reason;
 use super::headers::Peer;
+use super::http2::{FrameWatch, UNREAD_RESETS_MAX};
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::worker::Worker;
 use super::{config, exchange, headers, pipeline, reply, tunnel};
-use crate::frames::{Excess, Meter, Metered, Peer as Role, Refused};
+use crate::frames::{Meter, Metered, Peer as Role};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
@@ -322,7 +323,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .max_send_buf_size(SEND_BUFFER_BYTES)
         // Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
-        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX as usize)
+        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     let meter = Rc::new(RefCell::new(Meter::new(Role::Client, max.streams, clock::instant())));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
@@ -333,7 +334,7 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         Box::pin(pipeline::handle(Rc::clone(conn), request))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = Watch::new(&conn.config.timeouts, None, Some(Rc::clone(&meter)));
+    let mut watch = Watch::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
@@ -385,7 +386,7 @@ enum End {
 
 /// Which deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expiry {
+pub(super) enum Expiry {
     /// It has been without a request long enough to be parked.
     Rest,
     /// It has been without a request too long.
@@ -405,33 +406,16 @@ struct Watch<'a> {
     sleep: Pin<Box<Sleep>>,
     moved: u64,
     moved_at: Instant,
-    /// Of what the client owes us the reading: how much it had taken, and when.
-    taken: u64,
-    taken_at: Instant,
-    /// The frames of HTTP/2, the number of the head that is under way, and since when.
-    meter: Option<Rc<RefCell<Meter>>>,
-    head: u64,
-    head_at: Instant,
+    /// The deadlines that only HTTP/2 has.
+    frames: Option<FrameWatch>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(timeouts: &'a Timeouts, rest: Option<Duration>, meter: Option<Rc<RefCell<Meter>>>) -> Watch<'a> {
+    fn new(timeouts: &'a Timeouts, rest: Option<Duration>, frames: Option<FrameWatch>) -> Watch<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
-        let now = clock::instant();
-        Watch {
-            timeouts,
-            rest,
-            period,
-            sleep: Box::pin(sleep(period)),
-            moved: 0,
-            moved_at: now,
-            taken: 0,
-            taken_at: now,
-            meter,
-            head: 0,
-            head_at: now,
-        }
+        let moved_at = clock::instant();
+        Watch { timeouts, rest, period, sleep: Box::pin(sleep(period)), moved: 0, moved_at, frames }
     }
 
     /// Leaves everything be for `time`.
@@ -458,11 +442,8 @@ impl<'a> Watch<'a> {
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
         }
-        if self.is_drained_too_slowly(gauge, now) {
-            return Some(Expiry::Stall);
-        }
-        if self.is_head_late(now) {
-            return Some(Expiry::Head);
+        if let Some(expiry) = self.frames.as_mut().and_then(|frames| frames.look(gauge, self.timeouts, now)) {
+            return Some(expiry);
         }
         match gauge.phase() {
             Phase::Busy => None,
@@ -477,27 +458,6 @@ impl<'a> Watch<'a> {
             }
             Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
         }
-    }
-
-    /// Whether a client that has our bytes waiting takes fewer than [`DRAIN_BYTES_MIN`] within the deadline: a window
-    /// that opens byte by byte holds as much of us as one that stays shut.
-    fn is_drained_too_slowly(&mut self, gauge: &Gauge, now: Instant) -> bool {
-        // Over HTTP/2 answers to PING go out whatever the windows are.
-        let taken = self.meter.as_ref().map_or_else(|| gauge.written(), |meter| meter.borrow().data_sent());
-        if !gauge.is_reading_owed() || taken.wrapping_sub(self.taken) >= DRAIN_BYTES_MIN {
-            (self.taken, self.taken_at) = (taken, now);
-        }
-        now.saturating_duration_since(self.taken_at) >= self.timeouts.body_stall
-    }
-
-    /// Whether a head over HTTP/2 has begun and does not end. Over HTTP/1.1 the gauge tells.
-    fn is_head_late(&mut self, now: Instant) -> bool {
-        let Some(meter) = &self.meter else { return false };
-        let (number, is_under_way) = meter.borrow().head();
-        if !is_under_way || number != self.head {
-            (self.head, self.head_at) = (number, now);
-        }
-        now.saturating_duration_since(self.head_at) >= self.timeouts.header
     }
 }
 
@@ -516,42 +476,8 @@ impl Conn {
         }
     }
 
-    /// The same over HTTP/2: a peer that broke the protocol or a budget is refused, one that left is not.
-    fn broken_http2(&self, error: &hyper::Error, meter: &Meter) {
-        let reason = match (meter.excess(), meter.goaway_sent()) {
-            (Some(Excess::RapidReset), _) => Reason::RapidReset,
-            // hyper's own bound, for requests it has not handed over yet.
-            (None, Some(ENHANCE_YOUR_CALM)) if meter.taken_back() >= UNREAD_RESETS_MAX => Reason::RapidReset,
-            (Some(Excess::PseudoTrailers), _) => Reason::Malformed,
-            (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
-            (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
-            (None, _) => {
-                tracing::debug!(peer = %self.peer.ip, %error, "HTTP/2 connection");
-                return;
-            }
-        };
-        let excess = meter.excess().map_or("", Excess::name);
-        tracing::debug!(peer = %self.peer.ip, %error, excess, "HTTP/2 connection closed");
-        self.refuse_unread(Version::HTTP_2, reason, reply::BAD_REQUEST_STATUS);
-    }
-
-    /// Tells of a request over HTTP/2 that hyper refused without us.
-    fn tell_refused(&self, refused: Refused) {
-        match refused {
-            Refused::Reset(REFUSED_STREAM) => {
-                self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, reply::UNAVAILABLE_STATUS)
-            }
-            Refused::Reset(_) => {
-                self.refuse_unread(Version::HTTP_2, Reason::Malformed, reply::BAD_REQUEST_STATUS)
-            }
-            Refused::TooLarge => {
-                self.refuse_unread(Version::HTTP_2, Reason::HeadersTooLarge, reply::HEADERS_TOO_LARGE_STATUS)
-            }
-        };
-    }
-
     /// Counts and logs what never became a request, under the id it gives back.
-    fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
+    pub(super) fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
         let request_id = headers::request_id(&HeaderMap::new(), false, || self.worker.random());
         exchange::tell_unread(self, version, &request_id, reason, status);
         request_id
@@ -560,12 +486,6 @@ impl Conn {
 
 /// The client connection preface (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Error codes of HTTP/2 (RFC 9113 section 7).
-const NO_ERROR: u32 = 0;
-const REFUSED_STREAM: u32 = 7;
-const ENHANCE_YOUR_CALM: u32 = 11;
-/// Requests a client may take back before they are read (hyper's default).
-const UNREAD_RESETS_MAX: u64 = 20;
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 /// How long a client has to take our last words.
@@ -578,7 +498,5 @@ const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// What a stream may hold of an answer the client does not take.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// What a client takes at least of what waits for it, within the deadline of a stalled body.
-const DRAIN_BYTES_MIN: u64 = 16 * 1024;
 /// Streams we may have to reset for errors of the client before the connection goes.
 const LOCAL_RESETS_MAX: usize = 100;

@@ -103,7 +103,6 @@ pub struct Gauge {
     bodies: Cell<u32>,
     held: Cell<u32>,
     heads: Cell<usize>,
-    written: Cell<u64>,
     heading: Cell<bool>,
     since: Cell<Instant>,
     moved: Cell<u64>,
@@ -131,7 +130,6 @@ impl Gauge {
             bodies: Cell::new(0),
             held: Cell::new(0),
             heads: Cell::new(0),
-            written: Cell::new(0),
             heading: Cell::new(false),
             since: Cell::new(now),
             moved: Cell::new(0),
@@ -203,11 +201,6 @@ impl Gauge {
         self.write_blocked.get() || self.held.get() > 0
     }
 
-    /// Bytes written so far.
-    pub fn written(&self) -> u64 {
-        self.written.get()
-    }
-
     /// Whether the client owes us bytes of a body, or the reading of what we sent.
     pub fn is_owed(&self) -> bool {
         self.write_blocked.get() || (self.bodies.get() > 0 && self.read_blocked.get())
@@ -243,7 +236,6 @@ impl Gauge {
 
     fn on_write(&self, bytes: &[u8], count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
-        self.written.set(self.written.get().wrapping_add(count as u64));
         // hyper answers a head it cannot parse without asking us; the log wants to know how.
         if self.exchanges.get() == 0
             && let Some(digits) = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3))
