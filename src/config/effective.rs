@@ -9,7 +9,7 @@ use crate::global;
 use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, PathEscapes, Policy, Respond, Route};
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Underscores};
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
@@ -329,6 +329,15 @@ impl Page {
         }
         if let Some(redis) = &config.redis {
             self.redis(redis);
+        }
+        self.heading("[overload]");
+        match config.overload.memory {
+            Memory::Machine => self.key("memory", text("auto")),
+            Memory::Bytes(bytes) => self.key("memory", size(bytes)),
+            Memory::Unbounded => self.key("memory", false),
+        }
+        for (key, ppm) in running::OVERLOAD_MARKS.into_iter().zip(config.overload.marks_ppm) {
+            self.key(key, text(&show_share(ppm)));
         }
         self.heading("[shutdown]");
         self.key("ready-delay", time(config.shutdown.ready_delay));

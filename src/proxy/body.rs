@@ -144,6 +144,8 @@ impl Drop for Streaming {
 pub struct ResponseBody {
     source: Source,
     exchange: Option<Box<Exchange>>,
+    /// What was given out, or the head, is on its way to the client: the next move is the client's.
+    is_held: bool,
 }
 
 #[derive(Debug)]
@@ -265,17 +267,37 @@ fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
 impl ResponseBody {
     /// No body.
     pub fn empty(exchange: Option<Box<Exchange>>) -> ResponseBody {
-        ResponseBody { source: Source::Empty, exchange }
+        ResponseBody::new(Source::Empty, exchange)
+    }
+
+    fn new(source: Source, exchange: Option<Box<Exchange>>) -> ResponseBody {
+        let mut body = ResponseBody { source, exchange, is_held: false };
+        body.hold(!body.is_end_stream());
+        body
+    }
+
+    /// Tells the connection's gauge whose turn it is.
+    fn hold(&mut self, is_held: bool) {
+        if is_held == self.is_held {
+            return;
+        }
+        let Some(exchange) = &self.exchange else { return };
+        if is_held {
+            exchange.conn.gauge.begin_held()
+        } else {
+            exchange.conn.gauge.end_held()
+        }
+        self.is_held = is_held;
     }
 
     /// These bytes.
     pub fn bytes(bytes: Bytes, exchange: Option<Box<Exchange>>) -> ResponseBody {
-        ResponseBody { source: Source::Bytes(bytes), exchange }
+        ResponseBody::new(Source::Bytes(bytes), exchange)
     }
 
     /// What the client sends, sent back.
     pub fn echo(body: RequestBody, exchange: Box<Exchange>) -> ResponseBody {
-        ResponseBody { source: Source::Echo(body), exchange: Some(exchange) }
+        ResponseBody::new(Source::Echo(body), Some(exchange))
     }
 
     /// What the upstream sends.
@@ -283,9 +305,9 @@ impl ResponseBody {
         let mut download = download;
         if download.incoming.is_end_stream() {
             download.finish();
-            return ResponseBody { source: Source::Empty, exchange: Some(exchange) };
+            return ResponseBody::empty(Some(exchange));
         }
-        ResponseBody { source: Source::Upstream(Box::new(download)), exchange: Some(exchange) }
+        ResponseBody::new(Source::Upstream(Box::new(download)), Some(exchange))
     }
 
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
@@ -319,13 +341,16 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match &mut self.source {
-            Source::Empty => None,
-            Source::Bytes(bytes) if bytes.is_empty() => None,
-            Source::Bytes(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
-            Source::Echo(body) => ready!(Pin::new(body).poll_frame(cx)),
-            Source::Upstream(download) => ready!(download.poll_frame(cx)),
+        let polled = match &mut self.source {
+            Source::Empty => Poll::Ready(None),
+            Source::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Echo(body) => Pin::new(body).poll_frame(cx),
+            Source::Upstream(download) => download.poll_frame(cx),
         };
+        let more_may_follow = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.is_end_stream();
+        self.hold(more_may_follow);
+        let frame = ready!(polled);
         self.note(&frame);
         Poll::Ready(frame)
     }
@@ -358,5 +383,6 @@ impl Drop for ResponseBody {
         {
             exchange.complete();
         }
+        self.hold(false);
     }
 }

@@ -72,6 +72,26 @@ pub struct Sizes {
     pub streams: u32,
 }
 
+/// When the gateway gives up work to save its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overload {
+    /// How much it may use.
+    pub memory: Memory,
+    /// Shares of it, parts per million, rising: keep-alive, requests, connections are given up from there on.
+    pub marks_ppm: [u32; 3],
+}
+
+/// How much memory the process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// What the machine has, or the control group allows.
+    Machine,
+    /// So many bytes.
+    Bytes(u64),
+    /// All it gets: nothing is given up.
+    Unbounded,
+}
+
 /// Whose word about a client's address is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIp {
@@ -127,6 +147,12 @@ impl Default for Sizes {
             body_bytes: 10 * 1024 * 1024,
             streams: 100,
         }
+    }
+}
+
+impl Default for Overload {
+    fn default() -> Self {
+        Overload { memory: Memory::Machine, marks_ppm: [920_000, 950_000, 980_000] }
     }
 }
 

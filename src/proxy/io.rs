@@ -102,6 +102,8 @@ impl AsyncWrite for Stream {
 pub struct Gauge {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
+    held: Cell<u32>,
+    heads: Cell<usize>,
     heading: Cell<bool>,
     since: Cell<Instant>,
     moved: Cell<u64>,
@@ -109,7 +111,7 @@ pub struct Gauge {
     write_blocked: Cell<bool>,
     last_status: Cell<u16>,
     ended: Cell<u64>,
-    held: RefCell<Option<Waker>>,
+    at_end: RefCell<Option<Waker>>,
     head_fault: Cell<Option<Fault>>,
     body_fault: Cell<Option<Fault>>,
 }
@@ -131,6 +133,8 @@ impl Gauge {
         Gauge {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
+            held: Cell::new(0),
+            heads: Cell::new(0),
             heading: Cell::new(false),
             since: Cell::new(now),
             moved: Cell::new(0),
@@ -138,7 +142,7 @@ impl Gauge {
             write_blocked: Cell::new(false),
             last_status: Cell::new(0),
             ended: Cell::new(0),
-            held: RefCell::new(None),
+            at_end: RefCell::new(None),
             head_fault: Cell::new(None),
             body_fault: Cell::new(None),
         }
@@ -164,8 +168,8 @@ impl Gauge {
         self.exchanges.set(self.exchanges.get().saturating_sub(1));
         self.since.set(now);
         self.ended.set(self.ended.get() + 1);
-        if let Some(held) = self.held.take() {
-            held.wake();
+        if let Some(waker) = self.at_end.take() {
+            waker.wake();
         }
     }
 
@@ -176,7 +180,7 @@ impl Gauge {
 
     /// Wakes once when the next request is over.
     pub fn wake_at_end(&self, waker: &Waker) {
-        self.held.replace(Some(waker.clone()));
+        self.at_end.replace(Some(waker.clone()));
     }
 
     /// What has come is no head we read on; the requests before it are still answered.
@@ -217,6 +221,32 @@ impl Gauge {
     /// A request's body is whole, or nobody wants the rest.
     pub fn end_body(&self) {
         self.bodies.set(self.bodies.get().saturating_sub(1));
+    }
+
+    /// A request's head holds so many bytes; how many all of them do.
+    pub fn hold_head(&self, bytes: usize) -> usize {
+        self.heads.set(self.heads.get() + bytes);
+        self.heads.get()
+    }
+
+    /// It holds them no longer.
+    pub fn release_head(&self, bytes: usize) {
+        self.heads.set(self.heads.get().saturating_sub(bytes));
+    }
+
+    /// A piece of an answer's body is on its way to the client, and no more is taken before it.
+    pub fn begin_held(&self) {
+        self.held.set(self.held.get() + 1);
+    }
+
+    /// More of that body is taken, or nobody wants the rest.
+    pub fn end_held(&self) {
+        self.held.set(self.held.get().saturating_sub(1));
+    }
+
+    /// Whether what we send waits for the client: its socket, or over HTTP/2 one of its windows, is full.
+    pub fn is_reading_owed(&self) -> bool {
+        self.write_blocked.get() || self.held.get() > 0
     }
 
     /// Whether the client owes us bytes of a body, or the reading of what we sent.

@@ -87,6 +87,11 @@ fn over(headers: &HeaderMap, max: &Sizes) -> bool {
     headers.len() > max.headers || bytes > max.header_bytes
 }
 
+/// About what the fields of a head hold of memory, bytes: a field of two bytes costs as much of it as a long one.
+pub fn weight(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_MEMORY).sum()
+}
+
 /// A request names exactly one authority (RFC 9112 section 3.2); only HTTP/1.0 may name none.
 fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     let mut hosts = head.headers.get_all(HOST).iter();
@@ -142,6 +147,8 @@ pub fn https_location(host: &str, uri: &Uri) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("https://{host}{target}")).ok()
 }
 
+/// What a field takes in a map beside its bytes.
+const FIELD_MEMORY: usize = 100;
 /// What a field costs beside its bytes (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 

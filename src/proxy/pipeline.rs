@@ -18,7 +18,7 @@ use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
 use super::unread::Received;
-use super::{decide, exchange, headers, held, judge};
+use super::{decide, exchange, headers, held, judge, overload};
 use crate::identity::Identity;
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, NotFound};
@@ -28,7 +28,10 @@ pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    Ok(caught(serve(conn, request)).await)
+    let (connection, version) = (Rc::clone(&conn), request.version());
+    let mut answer = caught(serve(conn, request)).await;
+    overload::shed(&connection, version, &mut answer);
+    Ok(answer)
 }
 
 async fn caught(serving: impl Future<Output = Response<ResponseBody>>) -> Response<ResponseBody> {
@@ -53,7 +56,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let present = Present::of(&head.headers);
     let judged = judge::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| judge::normalise(&mut head.uri));
-    let doubt = match judged {
+    let judged = judged.and_then(|doubt| exchange.weigh(&head).map(|()| doubt));
+    let doubt = match judged.and_then(|doubt| overload::admit(&conn).map(|()| doubt)) {
         Ok(doubt) => doubt,
         Err(refusal) => return reply::refuse(exchange, &refusal),
     };
@@ -169,6 +173,7 @@ mod tests {
             sni: "".into(),
             gauge: Rc::new(Gauge::new(crate::clock::instant())),
             stalled: Cell::new(false),
+            leaving: Cell::new(false),
             tunnel: RefCell::new(None),
         })
     }

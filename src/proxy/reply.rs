@@ -58,6 +58,8 @@ pub enum Refusal {
     UpstreamBadResponse,
     /// The client broke off within its body.
     ClientGone,
+    /// Memory runs out.
+    Overloaded,
     /// A fault of ours.
     Panic,
 }
@@ -116,9 +118,10 @@ impl Refusal {
             // Too much at once says something of the service, too much in a time of the caller.
             Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::StoreDown(_) | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::StoreDown(_)
+            | Refusal::UpstreamUnresolved
+            | Refusal::UpstreamPoolFull
+            | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -148,6 +151,7 @@ impl Refusal {
             Refusal::UpstreamReset => Reason::UpstreamReset,
             Refusal::UpstreamBadResponse => Reason::UpstreamBadResponse,
             Refusal::ClientGone => Reason::ClientGone,
+            Refusal::Overloaded => Reason::Overload,
             Refusal::Panic => Reason::Panic,
         }
     }
@@ -178,6 +182,7 @@ impl Refusal {
             Refusal::UpstreamReset => "the upstream closed the connection before it answered".to_owned(),
             Refusal::UpstreamBadResponse => "the upstream's answer is not valid HTTP".to_owned(),
             Refusal::ClientGone => "the request body ended early".to_owned(),
+            Refusal::Overloaded => "the gateway is short of memory".to_owned(),
             Refusal::Panic => "an internal error".to_owned(),
         }
     }
@@ -234,7 +239,7 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
         }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
         Refusal::Malformed(_) | Refusal::Framing(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
-        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
             drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
         }
         _ => {}
@@ -367,6 +372,13 @@ pub fn unread(refusal: &Refusal, id: &HeaderValue) -> Vec<u8> {
 
 /// The status of [`header_timeout`].
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
+
+/// What is logged of a request or a connection over HTTP/2 that the protocol refused by a reset.
+pub const BAD_REQUEST_STATUS: u16 = 400;
+/// What hyper answers to a head over HTTP/2 that is too long for it.
+pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
+/// What is logged of a request over HTTP/2 that was refused for want of room.
+pub const UNAVAILABLE_STATUS: u16 = 503;
 
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";

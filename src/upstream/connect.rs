@@ -1,6 +1,6 @@
 //! One new connection to a server: TCP, TLS where wanted, the HTTP handshake.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,8 @@ use tokio_rustls::client::TlsStream;
 
 use super::counted::Counted;
 use super::{Upstream, config};
+use crate::clock;
+use crate::frames::{Meter, Metered, Peer};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -71,12 +73,21 @@ where
 {
     within(upstream, async {
         let stream = stream(upstream, index, &Rc::default()).await?;
+        let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
+        let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
+        let stream = TokioIo::new(Metered::new(stream.into_inner(), Rc::clone(&meter), clock::instant));
         let mut builder = http2::Builder::new(LocalExecutor);
-        builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES * 4);
+        builder
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES * 4)
+            .max_header_list_size(HEAD_BYTES);
         let (sender, connection) = builder.handshake(stream).await?;
+        let name = upstream.servers[index].authority.clone();
         tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "upstream connection ended");
+            let Err(error) = connection.await else { return };
+            match meter.borrow().excess() {
+                Some(excess) => tracing::warn!(server = name, "upstream sends too much of {}", excess.name()),
+                None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
         Ok(sender)
@@ -145,4 +156,6 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 /// Fields in the head of an answer.
 const HEADERS_MAX: usize = 200;
+/// The longest head of an answer over HTTP/2, as RFC 9113 section 6.5.2 counts it.
+const HEAD_BYTES: u32 = 32 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;
