@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
+use super::store;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::policy::Table;
+use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
@@ -22,12 +24,13 @@ pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 /// Builds a snapshot beside the one in force, and the upstreams it uses; `table` is under its salt already.
 pub(super) fn snapshot(
     config: &Config,
-    table: Table,
+    mut table: Table,
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
     before: &Upstreams,
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
+    store::share(&mut table, config, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();
@@ -89,6 +92,8 @@ pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
             used: stats.used,
             evictions: stats.evictions,
             overflow_decisions: stats.overflow_decisions,
+            logs: stats.logs,
+            log_bytes: stats.log_bytes,
         }
     });
 }
@@ -97,6 +102,12 @@ pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
 pub(super) fn show_pools(metrics: &Metrics, current: &Arc<ArcSwap<Snapshot>>) {
     let current = Arc::clone(current);
     metrics.set_pools(move || current.load().upstreams.iter().map(|upstream| pool_usage(upstream)).collect());
+}
+
+/// Lets /metrics show the memory in use.
+pub(super) fn show_memory(metrics: &Metrics, overload: &Arc<Overload>) {
+    let overload = Arc::clone(overload);
+    metrics.set_memory(move || overload.usage());
 }
 
 fn pool_usage(upstream: &Upstream) -> metrics::PoolUsage {

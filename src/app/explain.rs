@@ -10,7 +10,7 @@ use crate::config;
 use crate::identity::Identity;
 use crate::limit::{Answer, Charge};
 use crate::limiter::Limiter;
-use crate::policy::definition::Dimension;
+use crate::policy::definition::{Dimension, PathEscapes};
 use crate::policy::key::Value;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
@@ -53,6 +53,8 @@ struct Limit {
     /// After this request. `None`: not known here.
     remaining: Option<u64>,
     answer: Option<Answer>,
+    /// How long it would wait for its turn, nanoseconds.
+    delay_ns: u64,
     shadow: bool,
 }
 
@@ -61,8 +63,8 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
     let identity = Identity::default();
-    let path = match path::canonical(asked.url.path()) {
-        Ok(path) => path,
+    let (path, doubt) = match path::canonical(asked.url.path()) {
+        Ok(canonical) => (canonical.path, canonical.doubt),
         Err(error) => return Explained::refused(error.to_string()),
     };
     let facts = Facts {
@@ -80,7 +82,13 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
         .map(|considered| (considered.route.name.to_string(), said(&considered.verdict)))
         .collect();
     let mut explained = Explained { considered, ..Explained::default() };
-    let Ok(found) = table.find(&facts) else { return explained };
+    let found = table.find(&facts);
+    if let Some(doubt) = doubt
+        && !found.as_ref().is_ok_and(|found| found.route.path_escapes == PathEscapes::Keep)
+    {
+        return Explained::refused(doubt.to_string());
+    }
+    let Ok(found) = found else { return explained };
     explained.route = Some(found.route.name.to_string());
     explained.goes_to = Some(goes_to(&found, &facts));
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
@@ -144,6 +152,7 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
                 cost: charge.cost,
                 remaining: outcome(index).map(|outcome| outcome.remaining),
                 answer: outcome(index).map(|outcome| outcome.answer()),
+                delay_ns: outcome(index).map_or(0, |outcome| outcome.delay_ns()),
                 shadow: charge.shadow,
             }
         })
@@ -197,6 +206,11 @@ impl Limit {
     fn said(&self) -> String {
         match self.answer {
             None => "what is left is known only to a running gateway".to_owned(),
+            Some(Answer::Admitted) if self.delay_ns > 0 => format!(
+                "admitted after waiting {:.1} s, {} left after it",
+                self.delay_ns as f64 / 1e9,
+                self.remaining.unwrap_or(0)
+            ),
             Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
             Some(Answer::Later { retry_after_ns }) => {
                 format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)

@@ -8,6 +8,7 @@ pub mod explain;
 mod first_try;
 mod listeners;
 mod reload;
+mod store;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,15 +20,17 @@ use arc_swap::ArcSwap;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::admin::{self, Phase, Readiness};
 use crate::config::Loaded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::exchange::Reason;
+use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
-use crate::{clock, local, record};
+use crate::{clock, record};
 
 /// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
 ///
@@ -40,6 +43,7 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the control runtime does not start")?;
+    let _entered = runtime.enter();
     runtime.block_on(Gateway::start(path, loaded)?.serve())
 }
 
@@ -51,6 +55,7 @@ struct Gateway {
     log: record::Log,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
+    store: Option<store::Store>,
 }
 
 impl Gateway {
@@ -59,16 +64,18 @@ impl Gateway {
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
         let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
-        let limiter = Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
-        let salt = build::salt();
+        let (limiter, store) = store::limiter(&config)?;
+        let salt = store::salt(&config);
         let none = build::Upstreams::default();
         let (snapshot, upstreams) =
             build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
+        let overload = Arc::new(Overload::new(config.overload.clone()));
         let shared = Arc::new(Shared {
             current: Arc::clone(&current),
+            overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
@@ -84,6 +91,10 @@ impl Gateway {
         metrics.started(0, clock::unix().as_secs());
         build::show_table(&metrics, &limiter);
         build::show_pools(&metrics, &current);
+        if let Some(store) = &store {
+            store.show(&metrics);
+        }
+        build::show_memory(&metrics, &overload);
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
         let admin = config.admin.clone();
         let readiness = Readiness::default();
@@ -96,10 +107,12 @@ impl Gateway {
             limiter,
             metrics,
             upstreams,
+            overload,
             orders: shared.orders.clone(),
         };
         let reloader = reload::Reloader::new(parts, salt)?;
-        Ok(Gateway { reloader, workers, shared, log, readiness, admin: admin.map(|admin| (admin, state)) })
+        let admin = admin.map(|admin| (admin, state));
+        Ok(Gateway { reloader, workers, shared, log, readiness, admin, store })
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
@@ -107,12 +120,17 @@ impl Gateway {
         self.reloader.open_listeners().await?;
         let admin = self.open_admin()?;
         self.reloader.resolve_upstreams().await;
+        if let Some(store) = &self.store {
+            store.ready().await;
+        }
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
         if let Some(url) = self.reloader.url_to_try() {
             eprintln!("sluicegate: try  curl -i {url}");
         }
         let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
+        let mut memory = tokio::time::interval(MEMORY_EVERY);
+        memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 _ = signals.hup.recv() => {
@@ -122,6 +140,7 @@ impl Gateway {
                 _ = signals.quit.recv() => break,
                 _ = signals.int.recv() => break,
                 _ = watch.tick() => self.reloader.watch_certificates(),
+                _ = memory.tick() => self.shared.overload.look(),
             }
         }
         let second = tokio::spawn(async move {
@@ -164,6 +183,9 @@ impl Gateway {
             tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
         if !joined.await.unwrap_or(false) {
             tracing::error!("a worker ended in a panic");
+        }
+        if let Some(store) = self.store {
+            store.close().await;
         }
         let dropped = self.log.close(LOG_WAIT);
         if dropped > 0 {
@@ -237,4 +259,5 @@ fn cores() -> usize {
 /// Orders a worker may have waiting.
 const ORDERS: usize = 1024;
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+const MEMORY_EVERY: Duration = Duration::from_millis(250);
 const LOG_WAIT: Duration = Duration::from_secs(2);

@@ -12,6 +12,7 @@ mod mask;
 mod method;
 mod policy;
 mod reader;
+mod redis;
 mod report;
 mod route;
 mod running;
@@ -28,7 +29,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use crate::policy::definition;
-use crate::proxy::config::{ClientIp, LimitHeaders, Listener};
+use crate::proxy::config::{ClientIp, LimitHeaders, Listener, Overload};
 use crate::{admin, record};
 
 use expand::Variables;
@@ -49,6 +50,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Whose word about a client's address is taken.
     pub client_ip: ClientIp,
+    /// When work is given up to save memory.
+    pub overload: Overload,
     /// Upstreams, those that routes wrote as URLs included.
     pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
@@ -61,6 +64,8 @@ pub struct Config {
     pub routes: Vec<definition::Route>,
     /// The admin listener; `None`: off.
     pub admin: Option<admin::Config>,
+    /// The store that gateways share; `None`: each limits by itself.
+    pub redis: Option<crate::global::Config>,
     /// How it stops.
     pub shutdown: Shutdown,
     /// The process's own log: a level, or directives as `tracing` reads them.
@@ -158,12 +163,14 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         workers: running::read_workers(&documents),
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
+        overload: running::read_overload(&documents),
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
+        redis: redis::read(&documents),
         shutdown: running::read_shutdown(&documents),
         log_level,
         access_log,
@@ -181,7 +188,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "tier", "redis", "store", "peers", "trace"]);
+        document.finish(&["auth", "tier", "store", "peers", "trace"]);
     }
     (config, places)
 }

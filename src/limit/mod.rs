@@ -1,5 +1,6 @@
 //! The limiting arithmetic: pure functions of (state, quota, cost, now). No I/O, no clock, no tokio.
 
+pub mod breaker;
 pub mod central;
 mod centre;
 pub mod charge;
@@ -15,6 +16,7 @@ mod sliding_window;
 pub mod state;
 mod token_bucket;
 
+pub use breaker::Breaker;
 pub use centre::Centre;
 pub use charge::Charge;
 pub use outcome::{Answer, Outcome};

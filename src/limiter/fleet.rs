@@ -125,7 +125,7 @@ impl Limiter {
         };
         match told {
             Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
-            None if fleet.link.is_up(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
+            None if fleet.link.is_quick(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
@@ -202,8 +202,8 @@ impl Limiter {
         (stand_of(&taken.outcome, Undo::Alone(taken.place)), taken.outcome)
     }
 
-    /// Gives back what was taken.
-    pub(super) fn give_back(&self, charge: &Charge, undo: Undo, taken_ns: u64) {
+    /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
+    pub fn give_back(&self, charge: &Charge, undo: Undo, taken_ns: u64) {
         match (undo, &self.fleet) {
             (Undo::Nothing, _) => {}
             (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),

@@ -1,5 +1,6 @@
 //! The way to the centre, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
 
+use crate::global::Global;
 use crate::limit::central::{Op, Reply, Unanswered};
 
 /// Carries questions to the centre.
@@ -11,6 +12,12 @@ pub trait Link: Send + Sync {
     /// out.
     fn is_up(&self, key: u128) -> bool;
 
+    /// Whether a request should wait for this key: its shard answers in time. One that does not may still be worth
+    /// asking for what can wait.
+    fn is_quick(&self, key: u128) -> bool {
+        self.is_up(key)
+    }
+
     /// Whether one `Op::Take` may hold both keys.
     fn same_shard(&self, one: u128, other: u128) -> bool;
 
@@ -20,3 +27,25 @@ pub trait Link: Send + Sync {
 
 /// Told the answer, and the monotonic time at which it came, nanoseconds.
 pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
+
+impl Link for Global {
+    fn send(&self, op: Op, done: Done) {
+        Global::send(self, op, done);
+    }
+
+    fn is_up(&self, key: u128) -> bool {
+        Global::is_up(self, key)
+    }
+
+    fn is_quick(&self, key: u128) -> bool {
+        Global::is_quick(self, key)
+    }
+
+    fn same_shard(&self, one: u128, other: u128) -> bool {
+        Global::same_shard(self, one, other)
+    }
+
+    fn nodes(&self) -> u32 {
+        1
+    }
+}

@@ -11,7 +11,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Reading;
-use super::{Deadline, Decision, Exchange, Metrics, Refused, Tier, UPSTREAMS_MAX, Upstream, lock};
+use super::{
+    Deadline, Decision, Exchange, Metrics, Refused, StoreUsage, Tier, UPSTREAMS_MAX, Upstream, lock,
+};
 
 /// A text format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,9 @@ impl Collector for Scrape {
         listeners(&self.0, &mut families)?;
         workers(&self.0, &mut families)?;
         certificates(&self.0, &mut families)?;
-        table(&self.0, &mut families)
+        memory(&self.0, &mut families)?;
+        table(&self.0, &mut families)?;
+        store(&self.0, &mut families)
     }
 }
 
@@ -325,6 +329,46 @@ fn certificates(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )
 }
 
+fn store(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let Some(shards) = lock(&metrics.store).as_ref().map(|read| read()) else { return Ok(()) };
+    let each = |level: fn(&StoreUsage) -> u64| {
+        shards.iter().map(move |shard| ([("shard", shard.shard.as_str())], level(shard))).collect::<Vec<_>>()
+    };
+    let up = each(|shard| u64::from(shard.is_up));
+    families.gauges("store_up", "Whether a shard of the shared store is asked", None, up)?;
+    type Level = fn(&StoreUsage) -> u64;
+    let counters: [(&str, &str, Level); 8] = [
+        ("store_calls", "Script calls to the shared store", |shard| shard.calls),
+        ("store_operations", "Operations in those calls", |shard| shard.operations),
+        ("store_late_calls", "Calls not answered within the deadline", |shard| shard.late),
+        ("store_lost_operations", "Operations without an answer", |shard| shard.lost),
+        ("store_refused_operations", "Operations answered with an error", |shard| shard.refused),
+        ("store_resent_calls", "Calls sent again after their answer was lost", |shard| shard.resent),
+        ("store_connects", "Connections made to the shared store", |shard| shard.connects),
+        ("store_breaker_opened", "Times a shard was given up for a while", |shard| shard.opened),
+    ];
+    for (name, help, level) in counters {
+        families.counters(name, help, None, each(level))?;
+    }
+    Ok(())
+}
+
+fn memory(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let Some(usage) = lock(&metrics.memory).as_ref().map(|read| read()) else {
+        return Ok(());
+    };
+    let gauges = [
+        ("memory_resident_bytes", "Resident memory of the process", usage.resident_bytes),
+        ("memory_limit_bytes", "Memory it may use before it gives up work; 0: not set", usage.limit_bytes),
+        (
+            "overload_step",
+            "What is given up for want of memory: 1 keep-alive, 2 requests, 3 connections",
+            usage.overload_step,
+        ),
+    ];
+    gauges.into_iter().try_for_each(|(name, help, value)| families.gauges(name, help, None, [([], value)]))
+}
+
 fn table(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     let Some(usage) = lock(&metrics.table).as_ref().map(|read| read()) else {
         return Ok(());
@@ -342,6 +386,13 @@ fn table(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         "Decisions made on the shared overflow bucket",
         None,
         [([], usage.overflow_decisions)],
+    )?;
+    families.gauges("table_logs", "Limiter keys that have a sliding log", None, [([], usage.logs)])?;
+    families.gauges(
+        "table_logs_size",
+        "Memory that sliding logs take",
+        Some(&Unit::Bytes),
+        [([], usage.log_bytes)],
     )
 }
 
@@ -516,7 +567,14 @@ mod tests {
         metrics.started(1, 1_000);
         metrics.reload_succeeded(2, 2_000);
         metrics.reload_failed();
-        metrics.set_table(|| TableUsage { slots: 10, used: 7, evictions: 1, overflow_decisions: 2 });
+        metrics.set_table(|| TableUsage {
+            slots: 10,
+            used: 7,
+            evictions: 1,
+            overflow_decisions: 2,
+            logs: 3,
+            log_bytes: 4,
+        });
         let certificate = CertificateExpiry {
             listener: "edge".into(),
             subject: "CN=a".into(),

@@ -35,6 +35,8 @@ pub struct Metrics {
     certificates: Mutex<Vec<CertificateExpiry>>,
     table: Mutex<Option<TableReader>>,
     pools: Mutex<Option<PoolsReader>>,
+    store: Mutex<Option<StoreReader>>,
+    memory: Mutex<Option<MemoryReader>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
     reloads_succeeded: Counter,
@@ -85,6 +87,10 @@ pub struct TableUsage {
     pub evictions: u64,
     /// Decisions made on the shared overflow bucket since the start.
     pub overflow_decisions: u64,
+    /// Keys that have a sliding log.
+    pub logs: u64,
+    /// What those take, bytes.
+    pub log_bytes: u64,
 }
 
 /// The connections to one upstream, over all its servers and all workers.
@@ -99,6 +105,45 @@ pub struct PoolUsage {
     /// Requests that wait for one.
     pub waiting: u64,
 }
+
+/// One shard of the store that gateways share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreUsage {
+    /// Its name.
+    pub shard: String,
+    /// Whether it is asked.
+    pub is_up: bool,
+    /// Script calls since the start.
+    pub calls: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Calls not answered in time.
+    pub late: u64,
+    /// Operations without an answer.
+    pub lost: u64,
+    /// Operations answered with an error.
+    pub refused: u64,
+    /// Calls sent again.
+    pub resent: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Times its breaker opened.
+    pub opened: u64,
+}
+
+type StoreReader = Box<dyn Fn() -> Vec<StoreUsage> + Send>;
+/// Memory, and what is given up to save it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Resident memory of the process.
+    pub resident_bytes: u64,
+    /// What it may use; 0: nothing is set.
+    pub limit_bytes: u64,
+    /// 0: nothing is given up; 1: keep-alive; 2: requests; 3: connections.
+    pub overload_step: u64,
+}
+
+type MemoryReader = Box<dyn Fn() -> MemoryUsage + Send>;
 
 type PoolsReader = Box<dyn Fn() -> Vec<PoolUsage> + Send>;
 
@@ -123,6 +168,8 @@ impl Metrics {
             certificates: Mutex::default(),
             table: Mutex::default(),
             pools: Mutex::default(),
+            store: Mutex::default(),
+            memory: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
             reloads_failed: Counter::default(),
@@ -187,9 +234,19 @@ impl Metrics {
         *lock(&self.table) = Some(Box::new(read));
     }
 
+    /// Says where a scrape reads the use of memory.
+    pub fn set_memory(&self, read: impl Fn() -> MemoryUsage + Send + 'static) {
+        *lock(&self.memory) = Some(Box::new(read));
+    }
+
     /// Says where a scrape reads the state of connections upstream: one [`PoolUsage`] an upstream.
     pub fn set_pools(&self, read: impl Fn() -> Vec<PoolUsage> + Send + 'static) {
         *lock(&self.pools) = Some(Box::new(read));
+    }
+
+    /// Says where a scrape reads the state of the shared store: one [`StoreUsage`] a shard.
+    pub fn set_store(&self, read: impl Fn() -> Vec<StoreUsage> + Send + 'static) {
+        *lock(&self.store) = Some(Box::new(read));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::limit::Quota;
+use crate::limit::{Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,18 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` (WebSocket) may pass.
     pub upgrade: bool,
+    /// What becomes of a path that servers read in more than one way.
+    pub path_escapes: PathEscapes,
+}
+
+/// What becomes of an encoded slash or backslash, of what is encoded twice and of `;` in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathEscapes {
+    /// The request is refused.
+    #[default]
+    Refuse,
+    /// They stay as they are; the upstream has to read them as the gateway does: as no slash at all.
+    Keep,
 }
 
 /// One header a route asks for.
@@ -100,6 +112,10 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
+    /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
+    pub overshoot_ppm: u32,
+    /// What happens while the store that a fleet shares is away.
+    pub when_down: WhenDown,
 }
 
 /// One part of a policy's key.
@@ -121,6 +137,15 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
+}
+
+impl Policy {
+    /// How a fleet shares one of its windows. Units of refused requests are the centre's to count, so a policy that
+    /// counts them has no leases.
+    pub fn sharing(&self, window: &Quota) -> Sharing {
+        let overshoot = if self.count_denied { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
+        Sharing::new(window, overshoot, self.when_down)
+    }
 }
 
 impl std::fmt::Display for Dimension {

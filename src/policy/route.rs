@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::changes::HeaderChanges;
-use super::definition::Respond;
+use super::definition::{PathEscapes, Respond};
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
@@ -31,6 +31,10 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
+    /// Whether a policy of it holds something of an admitted request: permits, or a place in a queue.
+    pub holds: bool,
+    /// What becomes of a path that servers read in more than one way.
+    pub path_escapes: PathEscapes,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

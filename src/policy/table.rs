@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::counting::{MissingDimension, Policy};
+use super::counting::{MissingDimension, Policy, Window};
 use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
@@ -102,6 +102,15 @@ impl Table {
     /// The policies, by index.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Gives every window the number of its plan, for a fleet that shares them.
+    pub fn share(&mut self, mut number: impl FnMut(&Policy, &Window) -> u32) {
+        for policy in &mut self.policies {
+            let mut windows = std::mem::take(&mut policy.windows);
+            windows.iter_mut().for_each(|window| window.plan = number(policy, window));
+            policy.windows = windows;
+        }
     }
 
     /// The route that answers a request. Does not allocate where there is one.

@@ -18,13 +18,15 @@ use std::{panic, thread};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
+use super::overload::Overload;
 use super::snapshot::{Snapshot, View};
+use super::unread::Unread;
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -49,6 +51,8 @@ pub struct Shared {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// The limiter.
     pub limiter: Arc<Limiter>,
+    /// What is given up for want of memory.
+    pub overload: Arc<Overload>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
@@ -71,9 +75,13 @@ pub struct Worker {
     pub metrics: metrics::Worker,
     /// Its part of the access log.
     pub log: record::Buffer,
+    /// TLS handshakes that may be under way at once.
+    pub handshakes: Semaphore,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
+    /// Bodies of requests that were answered before they were whole.
+    pub unread: Unread,
     /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
     unix_offset_ns: Cell<i64>,
     draining: Cell<bool>,
@@ -173,9 +181,11 @@ impl Worker {
             shared,
             metrics: cells,
             log,
+            handshakes: Semaphore::new(HANDSHAKES_MAX),
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,
+            unread: Unread::default(),
             unix_offset_ns: Cell::new(unix_offset_ns()),
             draining: Cell::new(false),
             drain: Notify::new(),
@@ -246,6 +256,7 @@ impl Worker {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         let now = clock::instant();
+        self.unread.sweep(now);
         for pool in &self.view().pools {
             pool.sweep(now, self.shared.loads.len());
         }
@@ -296,6 +307,8 @@ thread_local! {
 
 /// How often [`Worker::upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
+/// TLS handshakes of one worker at once; each holds some 20 KiB.
+const HANDSHAKES_MAX: usize = 2048;
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
 
@@ -330,6 +343,7 @@ pub(super) mod tests {
         let shared = Shared {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
+            overload: Arc::new(Overload::new(Default::default())),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),

@@ -2,23 +2,38 @@
 //!
 //! One binary for all of it; what a single module promises is tested beside that module.
 
+mod fleet;
 mod floors;
 mod support;
 
 mod admin;
+mod algorithms;
 mod bodies;
 mod cli;
 mod connections;
 mod drain;
 mod forwarding;
+mod global;
+mod global_faults;
 mod grpc;
+mod h2_conformance;
+mod hostile_h1;
+mod hostile_h2;
+mod hostile_paths;
+mod hostile_slow;
+mod hostile_upstream;
+mod hostile_upstream_h2;
 mod http1;
 mod http2;
 mod input;
 mod lease_script;
 mod limits;
+mod lua_exact;
+mod overload;
 mod reload;
 mod routes;
+mod slow_h2;
+mod smuggling;
 mod tls;
 mod trouble;
 mod upgrade;

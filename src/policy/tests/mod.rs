@@ -10,9 +10,12 @@ use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::definition::{Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, Policy, Route};
+use super::definition::{
+    Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
+};
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
+use crate::limit::WhenDown;
 use crate::policy::Error;
 
 /// A route that echoes.
@@ -29,6 +32,7 @@ fn route(name: &str, path: &str) -> Route {
         response_headers: HeaderChanges::default(),
         body_bytes_max: None,
         upgrade: false,
+        path_escapes: PathEscapes::Refuse,
     }
 }
 
@@ -44,6 +48,8 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
         shadow: false,
         count_denied: false,
+        overshoot_ppm: 50_000,
+        when_down: WhenDown::Local,
     }
 }
 
