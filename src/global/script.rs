@@ -27,7 +27,7 @@ impl Script {
 }
 
 /// What acts on keys, in the order of their definitions.
-pub(super) const OPERATIONS: [&str; 9] = [
+pub(super) const OPERATIONS: [&str; 10] = [
     include_str!("../../lua/arithmetic.lua"),
     include_str!("../../lua/token_bucket.lua"),
     include_str!("../../lua/leaky_bucket.lua"),
@@ -36,6 +36,7 @@ pub(super) const OPERATIONS: [&str; 9] = [
     include_str!("../../lua/sliding_log.lua"),
     include_str!("../../lua/concurrency.lua"),
     include_str!("../../lua/take.lua"),
+    include_str!("../../lua/window_lease.lua"),
     include_str!("../../lua/lease.lua"),
 ];
 /// The clock; operations come after it and before the dispatcher.
