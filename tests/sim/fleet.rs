@@ -84,8 +84,8 @@ struct Node {
     wire: Arc<Wire>,
     /// The number it gave the plan.
     plan: u32,
-    /// Requests that wait: whose, since when.
-    waiting: Vec<(usize, u64, Waiting)>,
+    /// Requests that wait: whose key, since when.
+    waiting: Vec<(usize, u64, Decision, Waiting)>,
 }
 
 /// One node's way to the centre: what it sends is taken up by the simulation.
@@ -226,7 +226,7 @@ impl<'a> Fleet<'a> {
         let now_ns = here.local_ns(self.now_ns);
         match here.limiter.decide(&charges, Caller::default(), now_ns, &mut decision) {
             Some(waiting) => {
-                here.waiting.push((key, self.now_ns, waiting));
+                here.waiting.push((key, self.now_ns, decision, waiting));
                 self.judge.waited(key);
                 self.push(self.now_ns + DEADLINE_NS, What::Deadline { node });
             }
@@ -287,12 +287,11 @@ impl<'a> Fleet<'a> {
         let here = &mut self.nodes[node];
         let local_ns = here.local_ns(now_ns);
         for index in (0..here.waiting.len()).rev() {
-            let (_, since_ns, waiting) = &here.waiting[index];
+            let (_, since_ns, _, waiting) = &here.waiting[index];
             if !waiting.is_settled() && now_ns - since_ns < DEADLINE_NS {
                 continue;
             }
-            let (key, _, waiting) = here.waiting.swap_remove(index);
-            let mut decision = Decision::default();
+            let (key, _, mut decision, waiting) = here.waiting.swap_remove(index);
             here.limiter.resume(waiting, local_ns, &mut decision);
             if decision.is_admitted() {
                 self.judge.admitted(key, now_ns);

@@ -111,6 +111,12 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     assert!(is_admitted(share.take_again(&plan, 1, NOW + MS)));
     assert_eq!(share.take_again(&plan, 1, NOW + MS), Told::Ask);
     assert_eq!(renewal.pending, 1);
+    // The same where a lease is held that accrues nothing.
+    let grant = Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    assert!(is_admitted(share.take(&plan, 1, NOW + MS)));
+    share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    assert_eq!(share.take(&plan, 1, NOW + 3 * MS), Told::Ask);
 }
 
 #[test]
@@ -157,6 +163,11 @@ fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
     assert_eq!((renewal.delta, renewal.keep), (-49.0, 1.0));
     share.lost(&renewal);
     assert_eq!(share.renewal(&plan, 7, 0, NOW + 2 * MS).delta, 0.0);
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
+    admitted_of(&mut share, &plan, 10, NOW + MS);
+    let renewal = share.renewal(&plan, 7, 0, NOW + MS);
+    share.lost(&renewal);
+    assert_eq!((renewal.spent, share.renewal(&plan, 7, 0, NOW + 2 * MS).spent), (10.0, 0.0));
 }
 
 #[test]
