@@ -48,6 +48,13 @@ impl Share {
 
     /// Takes what the centre gave. The lease counts from when it was asked for, so it ends here before it ends there.
     pub fn granted(&mut self, grant: &Grant, sent_ns: u64) {
+        if self.0.has(Flag::Alone) {
+            // The answer was late, and the node had gone on alone: what it spent so is a debt.
+            let owed = self.0.level();
+            self.0.lower(Flag::Alone);
+            self.0.set_lease(0.0, 0);
+            self.0.set_balance(-((owed * UNIT as f64) as i64));
+        }
         // What the old lease had accrued when it was asked; what was spent since is in the balance.
         let held = self.held(sent_ns);
         self.0.set_end_ns(sent_ns.saturating_add(grant.lasts_ns));
