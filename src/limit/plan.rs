@@ -49,7 +49,7 @@ impl Sharing {
     /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
     /// and an age later: what is reserved in that time may be too much.
     ///
-    /// A lease is at most an eighth of a window, half of a bucket's period, so that no node keeps for long what it does
+    /// A lease is at most an eighth of a window, and half of what a bucket's burst or period refills in, so that no node keeps for long what it does
     /// not need; where that is under `EPOCH_MIN_NS`, or the limit so small that a lease would hold nothing, the window
     /// is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
@@ -58,7 +58,8 @@ impl Sharing {
         let epoch_ns = match quota.algorithm() {
             _ if overshoot <= 0.0 => return exact,
             Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
-            Algorithm::TokenBucket => period_ns / 2.0,
+            // What accrues to nodes that do not spend it must not outgrow the burst.
+            Algorithm::TokenBucket => period_ns / 2.0 * (quota.capacity() as f64 / limit).min(1.0),
             Algorithm::FixedWindow => period_ns / 8.0,
             // A log, a queue and what is in flight are one whole; no part of them can be lent.
             Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,

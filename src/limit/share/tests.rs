@@ -280,7 +280,10 @@ proptest! {
         steps in prop::collection::vec((0usize..4, 0u64..120_000, 1u64..9, 0u8..20), 1..400),
         limit in prop::sample::select(vec![20u64, 200, 2_000, 20_000]), bursts in 1u64..4,
     ) {
-        let plan = plan_of(limit, SECOND, limit * bursts / 2, 0);
+        let mut plan = (*plan_of(limit, SECOND, limit * bursts / 2, 0)).clone();
+        plan.sharing = Sharing::new(&plan.quota, 1e-9, WhenDown::Local);
+        prop_assert!(!plan.sharing.is_exact());
+        let plan = Arc::new(plan);
         let (mut centre, mut nodes, mut behind) = (Centre::default(), [Share::default(); 4], crate::limit::State::default());
         let mut now_ns = NOW;
         for (node, wait_us, times, fate) in steps {
