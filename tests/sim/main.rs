@@ -4,7 +4,7 @@
 //! them, and the goals on the average. `--seeds N` chooses how many, `--seed S` the first; a failure names its seed.
 //!
 //! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
-//! missed; `--seconds N` how long each, `--detail` a line a key.
+//! missed; `--seconds N` how long each, `--detail` a line a key or scene.
 
 mod fleet;
 mod judge;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let misses = if is_asked("--table") {
         table(number("--seed", 1), number("--seconds", 20), is_asked("--detail"))
     } else {
-        small(number("--seed", 1), number("--seeds", SEEDS))
+        small(number("--seed", 1), number("--seeds", SEEDS), is_asked("--detail"))
     };
     for miss in &misses {
         println!("missed: {miss}");
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 /// Many small scenes on two threads. What they promise and did not keep.
-fn small(first: u64, seeds: u64) -> Vec<String> {
+fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
     let next = AtomicU64::new(first);
     let run = || {
         let mut done = Vec::new();
@@ -58,27 +58,8 @@ fn small(first: u64, seeds: u64) -> Vec<String> {
             .collect()
     });
     let mut misses: Vec<String> = done.iter().filter_map(|(figures, scene)| scene.promise(figures)).collect();
-    if std::env::args().any(|argument| argument == "--detail") {
-        for (f, scene) in &done {
-            let quota = &scene.plan.quota;
-            println!(
-                "seed {:4} {:8} {:?} {:3} nodes, {}/{}s burst {} epoch {} ms, calm {}: over {:.3} % worst {} deny {:.2} % ops {:.3} local {:.1} %",
-                scene.seed,
-                scene.name(),
-                quota.algorithm(),
-                scene.nodes,
-                quota.limit(),
-                quota.period_ns().get() / 1_000_000_000,
-                quota.burst(),
-                scene.plan.sharing.epoch_ns / 1_000_000,
-                scene.is_calm(),
-                f.overage,
-                f.worst_units,
-                f.false_deny,
-                f.operations,
-                f.local
-            );
-        }
+    if is_detailed {
+        done.iter().for_each(|(figures, scene)| println!("{}", scene.line(figures)));
     }
     let calm: Vec<&Figures> =
         done.iter().filter(|(_, scene)| scene.is_calm()).map(|(figures, _)| figures).collect();

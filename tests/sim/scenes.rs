@@ -90,6 +90,29 @@ impl Scene {
         format!("{:?}", self.traffic.kind)
     }
 
+    /// All of it on a line, for who looks for the reason of a figure.
+    pub fn line(&self, f: &Figures) -> String {
+        let (quota, sharing) = (&self.plan.quota, &self.plan.sharing);
+        format!(
+            "seed {:4} {:8} {:?} {} nodes, {}/{}s burst {} epoch {} ms, calm {}: over {:.3} %, worst {}, deny {:.2} %, \
+             ops {:.3}, local {:.1} %",
+            self.seed,
+            self.name(),
+            quota.algorithm(),
+            self.nodes,
+            quota.limit(),
+            quota.period_ns().get() / SECOND_NS,
+            quota.burst(),
+            sharing.epoch_ns / 1_000_000,
+            self.is_calm(),
+            f.overage,
+            f.worst_units,
+            f.false_deny,
+            f.operations,
+            f.local
+        )
+    }
+
     /// What the plan promises of every second of every key, where it was broken.
     pub fn promise(&self, figures: &Figures) -> Option<String> {
         let (with, without) = self.plan.sharing.worst_overshoot(&self.plan.quota, self.nodes as u32);
