@@ -9,11 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, RedisResult,
+    Value,
+};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use super::condition::Condition;
 use super::config::{Config, Server, Topology};
@@ -101,7 +105,11 @@ impl Connector {
                 connection.version = version_in(&answer).into();
             }
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
-            connection.call(probe).await?;
+            match connection.call(probe).await {
+                // The probe's slot is elsewhere: a primary of a cluster says so.
+                Err(error) if !super::lane::is_elsewhere(&error) => return Err(error.into()),
+                _ => {}
+            }
             Ok(connection)
         };
         tokio::time::timeout(CONNECT_WITHIN, attempt)
@@ -111,15 +119,24 @@ impl Connector {
 
     /// A connection that nothing is known of but that the login was right: for sentinels and questions.
     pub(super) async fn plain(&self, server: &Server) -> Result<Connection, ConnectError> {
+        self.listening(server, None).await
+    }
+
+    /// The same; where there is somebody for them, messages are pushed there (RESP3).
+    pub(super) async fn listening(
+        &self,
+        server: &Server,
+        pushes: Option<mpsc::UnboundedSender<PushInfo>>,
+    ) -> Result<Connection, ConnectError> {
         let attempt = async {
             match (&self.tls, server.tls) {
                 (Some(tls), true) => {
                     let tcp = tcp(server).await?;
                     let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
                     let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
-                    login(server, stream).await
+                    login(server, stream, pushes).await
                 }
-                _ => login(server, tcp(server).await?).await,
+                _ => login(server, tcp(server).await?, pushes).await,
             }
         };
         tokio::time::timeout(CONNECT_WITHIN, attempt)
@@ -177,7 +194,11 @@ async fn tcp(server: &Server) -> io::Result<TcpStream> {
     Err(last)
 }
 
-async fn login<S>(server: &Server, stream: S) -> Result<Connection, ConnectError>
+async fn login<S>(
+    server: &Server,
+    stream: S,
+    pushes: Option<mpsc::UnboundedSender<PushInfo>>,
+) -> Result<Connection, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -189,7 +210,11 @@ where
         settings = settings.set_password(&password.0);
     }
     // Deadlines are the caller's, per call; nothing is ever sent twice below it.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    if let Some(pushes) = pushes {
+        settings = settings.set_protocol(ProtocolVersion::RESP3);
+        config = config.set_push_sender(pushes);
+    }
     let (redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
     Ok(Connection { redis, server: server.clone(), version: "".into(), _driver: Arc::new(driver) })

@@ -7,9 +7,12 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, watch};
 
 use super::batch::Entry;
-use super::config::Server;
+use super::config::{CONNECTIONS_MAX, Server};
 use super::connection::{ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
+
+/// The queues of a node's lanes.
+pub(super) type Queues = Vec<mpsc::Receiver<Entry>>;
 
 /// One server.
 pub(super) struct Node {
@@ -39,11 +42,12 @@ pub(super) enum Locator {
 }
 
 impl Node {
-    /// A node with a queue for each lane.
-    pub(super) fn new(index: usize, name: String, locator: Locator, lanes: Vec<mpsc::Sender<Entry>>) -> Node {
+    /// A node, and the queues of its lanes.
+    pub(super) fn new(index: usize, name: String, locator: Locator, lanes: usize) -> (Node, Queues) {
+        let (lanes, queues) = (0..lanes.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
         let (moves, _) = watch::channel(0);
         let found = ArcSwapOption::empty();
-        Node {
+        let node = Node {
             index,
             name,
             locator,
@@ -52,7 +56,8 @@ impl Node {
             lanes,
             connected: AtomicU32::new(0),
             is_used: AtomicBool::new(true),
-        }
+        };
+        (node, queues)
     }
 
     /// Where to connect to, at the `attempt`th time in a row.
@@ -63,7 +68,8 @@ impl Node {
     ) -> Result<Server, ConnectError> {
         match &self.locator {
             Locator::Fixed(servers) => Ok(servers[attempt as usize % servers.len()].clone()),
-            Locator::Sentinel(sentinels) => sentinels.primary(connector).await,
+            Locator::Sentinel(sentinels) if attempt % 2 == 0 => sentinels.primary(connector).await,
+            Locator::Sentinel(sentinels) => sentinels.promoted(connector).await,
         }
     }
 
@@ -79,6 +85,14 @@ impl Node {
     /// Where it was found last, and what it calls itself.
     pub(super) fn place(&self) -> Option<Arc<(Server, Arc<str>)>> {
         self.found.load_full()
+    }
+
+    /// Its only address.
+    pub(super) fn fixed(&self) -> Option<&Server> {
+        match &self.locator {
+            Locator::Fixed(servers) => servers.first(),
+            Locator::Sentinel(_) => None,
+        }
     }
 
     /// Its sentinels.
@@ -119,3 +133,6 @@ impl Node {
         self.is_used.load(Ordering::Relaxed)
     }
 }
+
+/// Operations in the queue of a lane; where it is full, there is no answer.
+const QUEUE: usize = 4_096;
