@@ -13,6 +13,7 @@ mod drain;
 mod forwarding;
 mod global;
 mod global_faults;
+mod global_topologies;
 mod grpc;
 mod http1;
 mod http2;
