@@ -78,34 +78,36 @@ local function lease_save(key, s, r)
     s.out, s.out_before, s.since_us, s.nodes, s.nodes_before), 'PX', string.format('%.0f', lease_min(ttl_ms, 1e15)))
 end
 
--- Rates: out of what refills; debts are repaid out of it first. Returns the node's rate.
-local function lease_rate(s, r, rate, demand, share, left_s)
-  local pool = lease_max(r.refill + lease_min(0, s.level) / (r.epoch_us / 1e6), r.refill / 2)
-  local target = lease_min(pool * share, 1.3 * demand + 0.5 / (r.epoch_us / 1e6))
+-- Rates: out of what refills; debts are repaid out of it first. `n` is the node that asks: its demand, its share of
+-- what the fleet wants, its rate, whether it is_first, and what is left of the epoch.
+local function lease_rate(s, r, n)
+  local pool = lease_max(r.refill + lease_min(s.level, 0) / (r.epoch_us / 1e6), r.refill / 2)
+  local target = lease_min(pool * n.share, 1.3 * n.demand + 0.5 / (r.epoch_us / 1e6))
   -- Too little for a lease: first come, first served here.
-  if (target - rate) * left_s < 1.5 then target = rate end
-  local all = lease_max(s.wanted_before, s.wanted)
+  if (target - n.rate) * n.left_s < 1.5 then target = n.rate end
   -- While the demand of the others is not known yet, half of what is free.
+  local all = lease_max(s.wanted_before, s.wanted)
   local free = pool - s.promised
   if s.wanted_before < 0.7 * all then free = free * 0.5 end
-  local add = lease_max(0, lease_min(target - rate, free))
+  local add = lease_max(lease_min(target - n.rate, free), 0)
   s.promised = s.promised + add
   s.out = s.out - add * (s.since_us / 1e6)
-  return rate + add
+  n.rate = n.rate + add
 end
 
--- Units at once: out of the level. Returns them, and the share of the level the node may have.
-local function lease_tokens(s, r, rate, demand, share, left_s)
-  local ahead_s = lease_min(left_s, lease_max(0.1, 4 / demand))
+-- Units at once: out of the level. Returns them, and the part of the level that is the node's.
+local function lease_tokens(s, r, n)
+  local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
   local slack = 0
-  if s.level > r.burst / 4 then slack = 2 * math.sqrt(demand * ahead_s) end
-  local beyond = lease_max((1.2 * demand - rate) * ahead_s, lease_min(r.hint, lease_ceil(demand * ahead_s) + 1), 0)
-  local part = share
-  if share >= 0.25 then part = share / 2 end
+  if s.level > r.burst / 4 then slack = 2 * math.sqrt(n.demand * ahead_s) end
+  local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s,
+    lease_min(r.hint, lease_ceil(n.demand * ahead_s) + 1), 0)
+  local part = n.share
+  if n.share >= 0.25 then part = n.share / 2 end
   local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
   local whole = lease_floor(s.level)
   local tokens = lease_floor(lease_min(r.pending + beyond + slack, s.level * part + dither))
-  tokens = lease_max(0, lease_min(tokens, whole))
+  tokens = lease_max(lease_min(tokens, whole), 0)
   -- Who waits is served exactly, first come.
   if tokens < r.pending then tokens = lease_max(tokens, lease_min(r.pending, whole)) end
   s.level = s.level - tokens
@@ -114,16 +116,20 @@ local function lease_tokens(s, r, rate, demand, share, left_s)
 end
 
 -- How long the node denies by itself when it is out of units.
-local function lease_deny(s, r, share, part, demand, is_first, left_s)
+local function lease_deny(s, r, n, part)
   local free = s.level * part
   if free >= 1 then return 0 end
+  local life_s = r.epoch_us / 1e6
   local owned = s.promised
-  if left_s > 0.8 * (r.epoch_us / 1e6) then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
-  local unowned = lease_max(0, r.refill - owned)
+  if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
+  local unowned = lease_max(r.refill - owned, 0)
   local wait_s = 1e9
-  if unowned > 0 then wait_s = lease_max(1, 2 - free) / (unowned * share) end
-  if is_first and demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
-  return lease_floor(lease_min(left_s, wait_s) * 1e6)
+  if unowned > 0 then wait_s = lease_max(2 - free, 1) / (unowned * n.share) end
+  -- Who is new, or has much less than is due because others have not given theirs back, asks again soon.
+  local due = r.refill * n.share
+  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4
+  if (n.is_first and n.demand <= 0.5) or is_short then wait_s = lease_min(wait_s, 0.1) end
+  return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
 end
 
 local function lease_renew(key, now_us, r)
@@ -163,10 +169,11 @@ local function lease_renew(key, now_us, r)
   s.wanted = lease_max(s.wanted + demand - reported, demand)
   local share = lease_max(lease_min(1, demand / lease_max(s.wanted_before, s.wanted)),
     0.5 / lease_max(s.nodes_before, s.nodes, 1))
-  rate = lease_rate(s, r, rate, demand, share, left_s)
-  local tokens, part = lease_tokens(s, r, rate, demand, share, left_s)
-  local deny_us = lease_deny(s, r, share, part, demand, is_first, left_s)
+  local n = { demand = demand, share = share, rate = rate, is_first = is_first, left_s = left_s }
+  lease_rate(s, r, n)
+  local tokens, part = lease_tokens(s, r, n)
+  local deny_us = lease_deny(s, r, n, part)
   lease_save(key, s, r)
-  return { epoch = s.number, tokens = tokens, rate = rate, lasts_us = s.ends_us - s.at_us, deny_us = deny_us,
+  return { epoch = s.number, tokens = tokens, rate = n.rate, lasts_us = s.ends_us - s.at_us, deny_us = deny_us,
     level = s.level }
 end

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
+use super::store;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -22,12 +23,13 @@ pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 /// Builds a snapshot beside the one in force, and the upstreams it uses; `table` is under its salt already.
 pub(super) fn snapshot(
     config: &Config,
-    table: Table,
+    mut table: Table,
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
     before: &Upstreams,
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
+    store::share(&mut table, config, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();
@@ -89,6 +91,8 @@ pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
             used: stats.used,
             evictions: stats.evictions,
             overflow_decisions: stats.overflow_decisions,
+            logs: stats.logs,
+            log_bytes: stats.log_bytes,
         }
     });
 }

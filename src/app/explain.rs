@@ -53,6 +53,8 @@ struct Limit {
     /// After this request. `None`: not known here.
     remaining: Option<u64>,
     answer: Option<Answer>,
+    /// How long it would wait for its turn, nanoseconds.
+    delay_ns: u64,
     shadow: bool,
 }
 
@@ -144,6 +146,7 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
                 cost: charge.cost,
                 remaining: outcome(index).map(|outcome| outcome.remaining),
                 answer: outcome(index).map(|outcome| outcome.answer()),
+                delay_ns: outcome(index).map_or(0, |outcome| outcome.delay_ns()),
                 shadow: charge.shadow,
             }
         })
@@ -197,6 +200,11 @@ impl Limit {
     fn said(&self) -> String {
         match self.answer {
             None => "what is left is known only to a running gateway".to_owned(),
+            Some(Answer::Admitted) if self.delay_ns > 0 => format!(
+                "admitted after waiting {:.1} s, {} left after it",
+                self.delay_ns as f64 / 1e9,
+                self.remaining.unwrap_or(0)
+            ),
             Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
             Some(Answer::Later { retry_after_ns }) => {
                 format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)

@@ -185,6 +185,7 @@ fn warn_of_what_needs_a_restart(before: &Config, after: &Config) {
     let fixed = [
         ("workers", before.workers != after.workers),
         ("limits.memory", before.limits_memory != after.limits_memory),
+        ("redis", before.redis != after.redis),
         ("admin", before.admin != after.admin),
         ("log.level", before.log_level != after.log_level),
     ];

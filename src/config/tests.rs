@@ -712,7 +712,7 @@ fn policies_are_checked() {
             "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"a little\"",
             "`a little` is not a share",
             "4:13",
-            "write a number of percent, as in `20%`",
+            "write a share from `0%` to `100%`, as in `20%`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",

@@ -49,18 +49,19 @@ impl Sharing {
     /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
     /// and an age later: what is reserved in that time may be too much.
     ///
-    /// A lease is at most an eighth of a window, half of a bucket's period, so that no node keeps for long what it does not need; where that
-    /// is under `EPOCH_MIN_NS`, or the limit so small that a lease would hold nothing, the window is exact.
+    /// A lease is at most an eighth of a window, half of a bucket's period, so that no node keeps for long what it does
+    /// not need; where that is under `EPOCH_MIN_NS`, or the limit so small that a lease would hold nothing, the window
+    /// is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
         let epoch_ns = match quota.algorithm() {
             _ if overshoot <= 0.0 => return exact,
-            // A log, a queue and what is in flight are one whole; no part of them can be lent.
-            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
             Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
             Algorithm::TokenBucket => period_ns / 2.0,
             Algorithm::FixedWindow => period_ns / 8.0,
+            // A log, a queue and what is in flight are one whole; no part of them can be lent.
+            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
         // Whole microseconds, as the centre counts.
         let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(EPOCH_MAX_NS);
@@ -84,13 +85,14 @@ impl Sharing {
             _ if self.is_exact() => 0.0,
             // A node may only overdraw a lease of two units or more, so not all can.
             Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0).min(f64::from(nodes)) + drift,
-            Algorithm::FixedWindow => drift,
-            _ => per_life * (1.0 + AGE_SHARE) + drift,
+            Algorithm::SlidingWindow => per_life * (1.0 + AGE_SHARE) + drift,
+            _ => drift,
         };
         // Every node twice its share, on top of what leases were given out.
         let whole = match quota.algorithm() {
             Algorithm::TokenBucket => limit + quota.capacity() as f64,
-            _ => limit,
+            Algorithm::LeakyBucket => limit + quota.capacity() as f64,
+            _ => quota.capacity() as f64,
         };
         let share = (2.0 / f64::from(nodes.max(1))).min(1.0) * f64::from(nodes.max(1));
         (with, whole * (share - 1.0) + if self.is_exact() { 0.0 } else { limit })

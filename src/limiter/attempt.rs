@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::waiting::{Verdict, Wait, Waiting};
 use super::{Caller, Decision, Limiter, Tier};
-use crate::limit::{Charge, Outcome};
+use crate::limit::{Algorithm, Charge, Outcome};
 use crate::local::Place;
 
 /// What became of one charge.
@@ -118,15 +118,23 @@ impl Limiter {
                     }
                 }
             }
+        } else {
+            for (index, stand) in stands.iter().enumerate() {
+                if let Stand::Taken(undo) = stand {
+                    decision.note(index, *undo);
+                }
+            }
         }
         decision.bind(charges);
     }
 
-    /// Gives back what a refused request has taken.
+    /// Gives back what a refused request has taken. What counts when denied stays taken; but a refused request is not
+    /// in flight.
     pub(super) fn undo(&self, charges: &[Charge], stands: &[Stand], taken_ns: u64) {
         for (charge, stand) in charges.iter().zip(stands) {
+            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
             if let Stand::Taken(undo) = stand
-                && !charge.count_denied
+                && !stays
             {
                 self.give_back(charge, *undo, taken_ns);
             }

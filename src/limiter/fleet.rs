@@ -202,8 +202,8 @@ impl Limiter {
         (stand_of(&taken.outcome, Undo::Alone(taken.place)), taken.outcome)
     }
 
-    /// Gives back what was taken.
-    pub(super) fn give_back(&self, charge: &Charge, undo: Undo, taken_ns: u64) {
+    /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
+    pub fn give_back(&self, charge: &Charge, undo: Undo, taken_ns: u64) {
         match (undo, &self.fleet) {
             (Undo::Nothing, _) => {}
             (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),

@@ -46,6 +46,6 @@ impl Link for Global {
     }
 
     fn nodes(&self) -> u32 {
-        Global::nodes(self)
+        1
     }
 }

@@ -25,8 +25,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::limit::{Charge, Outcome, Quota};
-use crate::local::Table;
+use crate::local::{Place, Table, Taken};
 
+pub use attempt::Undo;
 pub use fleet::Fleet;
 pub use link::{Done, Link};
 pub use plans::Plans;
@@ -52,6 +53,8 @@ pub struct Decision {
     /// Whether it is refused because the store is away.
     pub is_store_down: bool,
     is_refused: bool,
+    /// Charges that are not given back to their own slot, by index: hardly ever any on one node.
+    undos: SmallVec<[(u16, Undo); 2]>,
 }
 
 /// Who decided a request.
@@ -86,6 +89,26 @@ impl Decision {
             return Some(0);
         }
         self.binding.and_then(|index| self.outcomes[index].retry_after_ns())
+    }
+
+    /// Nanoseconds an admitted request waits for its turn: in the slowest of its queues. A shadow's holds up nobody.
+    pub fn delay_ns(&self, charges: &[Charge]) -> u64 {
+        let enforced = charges.iter().zip(&self.outcomes).filter(|(charge, _)| !charge.shadow);
+        enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
+    }
+
+    /// How the charge of this index is given back.
+    pub fn undo(&self, index: usize) -> Undo {
+        let other = self.undos.iter().find(|(of, _)| usize::from(*of) == index);
+        other.map_or(Undo::Table(Place::Slot), |(_, undo)| *undo)
+    }
+
+    /// Notes how the charge of this index is given back.
+    fn note(&mut self, index: usize, undo: Undo) {
+        if undo != Undo::Table(Place::Slot) {
+            // A request has no more charges than a route has windows, far fewer than that.
+            self.undos.push((u16::try_from(index).unwrap_or(u16::MAX), undo));
+        }
     }
 
     /// The charges that refused, of those that were decided, with what each said; shadows are not among them.
@@ -175,7 +198,8 @@ impl Limiter {
     /// One charge is the usual request, and has nothing to be weighed against.
     #[inline(always)]
     fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
-        let outcome = self.table.take(charge, now_ns).outcome;
+        let Taken { outcome, place } = self.table.take(charge, now_ns);
+        decision.note(0, Undo::Table(place));
         if !charge.shadow {
             decision.binding = Some(0);
             decision.is_refused = !outcome.is_admitted();
@@ -192,6 +216,7 @@ impl Decision {
         self.binding = None;
         self.tier = Tier::Local;
         self.is_store_down = false;
+        self.undos.clear();
         self.is_refused = false;
     }
 

@@ -369,6 +369,13 @@ fn table(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         "Decisions made on the shared overflow bucket",
         None,
         [([], usage.overflow_decisions)],
+    )?;
+    families.gauges("table_logs", "Limiter keys that have a sliding log", None, [([], usage.logs)])?;
+    families.gauges(
+        "table_logs_size",
+        "Memory that sliding logs take",
+        Some(&Unit::Bytes),
+        [([], usage.log_bytes)],
     )
 }
 
@@ -543,7 +550,14 @@ mod tests {
         metrics.started(1, 1_000);
         metrics.reload_succeeded(2, 2_000);
         metrics.reload_failed();
-        metrics.set_table(|| TableUsage { slots: 10, used: 7, evictions: 1, overflow_decisions: 2 });
+        metrics.set_table(|| TableUsage {
+            slots: 10,
+            used: 7,
+            evictions: 1,
+            overflow_decisions: 2,
+            logs: 3,
+            log_bytes: 4,
+        });
         let certificate = CertificateExpiry {
             listener: "edge".into(),
             subject: "CN=a".into(),

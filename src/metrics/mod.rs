@@ -86,6 +86,10 @@ pub struct TableUsage {
     pub evictions: u64,
     /// Decisions made on the shared overflow bucket since the start.
     pub overflow_decisions: u64,
+    /// Keys that have a sliding log.
+    pub logs: u64,
+    /// What those take, bytes.
+    pub log_bytes: u64,
 }
 
 /// The connections to one upstream, over all its servers and all workers.

@@ -67,6 +67,7 @@ impl Table {
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
         for route in compiled_routes.iter_mut().flatten() {
             let own = || route.policies.iter().map(|&policy| &policies[usize::from(policy)]);
+            route.holds = own().any(Policy::holds);
             route.windows = own().map(|policy| policy.windows.len()).sum();
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
@@ -287,6 +288,7 @@ fn compile_route(
         response_headers: changes(&route.response_headers, Direction::Response),
         body_bytes_max: route.body_bytes_max,
         upgrade: route.upgrade,
+        holds: false,
         hosts,
         pattern,
         methods: Methods::new(&route.methods),

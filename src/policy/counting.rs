@@ -8,7 +8,7 @@ use super::key::{self, Absent, Keys, Value};
 use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::{Facts, Found};
-use crate::limit::{Charge, Quota};
+use crate::limit::{Algorithm, Charge, Quota};
 
 /// One policy.
 #[derive(Clone, Debug)]
@@ -79,6 +79,14 @@ pub struct MissingDimension<'t> {
 }
 
 impl Policy {
+    /// Whether an admitted request holds something of it.
+    pub(super) fn holds(&self) -> bool {
+        let holds = |window: &Window| {
+            matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
+        };
+        self.windows.iter().any(holds)
+    }
+
     /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
     /// its `matches` does not hold, the cost is 0, or a dimension is missing and the policy is to be skipped
     /// (which a shadow policy is rather than reject).

@@ -31,6 +31,8 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
+    /// Whether a policy of it holds something of an admitted request: permits, or a place in a queue.
+    pub holds: bool,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 
 use super::config::LimitHeaders;
 use super::exchange::{Exchange, Verdict};
+use super::held::Held;
 use super::reply::{Limited, Refusal, Violation};
-use crate::limit::{Charge, Outcome};
+use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limiter::{Caller, Decision, Tier, Waiting};
 use crate::policy::{Facts, Found, Table, Window};
 use crate::{clock, metrics, policy};
@@ -94,6 +95,9 @@ fn end(exchange: &mut Exchange, found: &Found<'_, '_>, charges: &[Charge], decis
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, charges, decision);
     if decision.is_admitted() {
+        if found.route.holds {
+            exchange.held = Held::of(charges, decision, clock::ns_of(exchange.started));
+        }
         return Decided::Admitted(fields);
     }
     let limited = Box::new(limited(table, charges, decision, exchange.conn.worker.random()));
@@ -154,7 +158,8 @@ fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) 
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),
                 limit: charge.quota.limit().get(),
-                period_seconds: charge.quota.period_ns().get().div_ceil(SECOND_NS),
+                period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
+                    .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
                 decided: tier(decision.tier).label(),
             }
@@ -227,8 +232,11 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
     text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
-    text.extend_from_slice(b";t=");
-    text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
+    // When permits come back, no clock tells.
+    if window.quota.algorithm() != Algorithm::Concurrency {
+        text.extend_from_slice(b";t=");
+        text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
+    }
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
 }
 

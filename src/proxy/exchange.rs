@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 
 use super::body::Upload;
 use super::connection::Conn;
+use super::held::Held;
 use super::io::Phase;
 use super::snapshot::View;
 use crate::{clock, metrics, record};
@@ -131,6 +132,8 @@ pub struct Exchange {
     pub route: Option<usize>,
     /// What the limiter said of it.
     pub verdict: Option<Verdict>,
+    /// What it holds of its limits while it lasts.
+    pub held: Option<Box<Held>>,
     /// The server it went to: indices of upstream and server.
     pub server: Option<(usize, usize)>,
     /// How many times it was sent again.
@@ -162,6 +165,8 @@ pub struct Verdict {
 pub struct Steps {
     /// From the head to the decision on its limits.
     pub decide: u64,
+    /// Waiting for its turn in a leaky bucket's queue.
+    pub delay: u64,
     /// Waiting for a connection upstream to come free.
     pub wait: u64,
     /// Opening one.
@@ -204,6 +209,7 @@ impl Exchange {
             request_id: HeaderValue::from_static(""),
             route: None,
             verdict: None,
+            held: None,
             server: None,
             retries: 0,
             steps: Steps::default(),
@@ -317,6 +323,7 @@ impl Exchange {
             retries: u32::from(self.retries),
             total_us: Some(duration_ns / 1_000),
             decide_us: us(self.steps.decide),
+            delay_us: us(self.steps.delay),
             wait_us: us(self.steps.wait),
             connect_us: us(self.steps.connect),
             first_byte_us: us(self.steps.first_byte()),
@@ -340,6 +347,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.end(&self.conn.worker.shared.limiter);
+        }
         let now = clock::instant();
         let duration_ns = now.saturating_duration_since(self.started).as_nanos() as u64;
         self.conn.gauge.end_exchange(now);

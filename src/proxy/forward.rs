@@ -159,7 +159,8 @@ impl Trip<'_> {
         let mut avoid = None;
         loop {
             let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
-            let mut lease = match self.pool.acquire(avoid, self.exchange.started).await {
+            let now = self.exchange.started + Duration::from_nanos(self.exchange.steps.delay);
+            let mut lease = match self.pool.acquire(avoid, now).await {
                 Ok(lease) => lease,
                 Err(error) => {
                     avoid = self.not_acquired(&error, may_retry)?;
@@ -272,7 +273,8 @@ impl Trip<'_> {
         if lease.connect_ns > 0 {
             self.count().connected(self.cells());
         }
-        let immediate = lease.wait_ns == 0 && lease.connect_ns == 0 && self.exchange.retries == 0;
+        let waited = lease.wait_ns + lease.connect_ns + self.exchange.steps.delay;
+        let immediate = waited == 0 && self.exchange.retries == 0;
         // Where a connection was at hand the clock need not be read again: the step before has just ended.
         let sent = if immediate { self.exchange.steps.decide } else { self.exchange.elapsed_ns() };
         let steps = &mut self.exchange.steps;

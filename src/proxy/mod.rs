@@ -7,6 +7,7 @@ pub mod decide;
 pub mod exchange;
 pub mod forward;
 pub mod headers;
+pub mod held;
 pub mod io;
 pub mod judge;
 pub mod listener;

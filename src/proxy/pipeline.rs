@@ -17,7 +17,7 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
-use super::{decide, exchange, headers, judge};
+use super::{decide, exchange, headers, held, judge};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
 
@@ -95,6 +95,11 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
             return response;
         }
     };
+
+    if exchange.held.is_some() {
+        // Boxed: a timer is large, and few wait.
+        Box::pin(held::turn(&mut exchange)).await;
+    }
 
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
     let body = if incoming.is_end_stream() {

@@ -73,8 +73,8 @@ pub struct Violation {
     pub policy: String,
     /// Units in one period.
     pub limit: u64,
-    /// The period, seconds.
-    pub period_seconds: u64,
+    /// The period, seconds. `None`: units at once, in no period.
+    pub period_seconds: Option<u64>,
     /// Whole seconds until it may admit the request. `None`: it costs more than the window ever holds.
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
@@ -92,6 +92,8 @@ impl Refusal {
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            // Too much at once says something of the service, too much in a time of the caller.
+            Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::StoreDown(_) | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -161,12 +163,18 @@ impl Refusal {
 }
 
 impl Limited {
+    /// Whether nothing but what is in flight stood in the way.
+    fn is_in_flight(&self) -> bool {
+        self.violated.iter().all(|violation| violation.period_seconds.is_none())
+    }
+
     fn detail(&self) -> String {
         let windows: Vec<String> = self
             .violated
             .iter()
-            .map(|violation| {
-                format!("{} allows {} in {} s", violation.policy, violation.limit, violation.period_seconds)
+            .map(|Violation { policy, limit, period_seconds, .. }| match period_seconds {
+                Some(seconds) => format!("{policy} allows {limit} in {seconds} s"),
+                None => format!("{policy} allows {limit} in flight"),
             })
             .collect();
         match self.retry_after_seconds {

@@ -48,6 +48,8 @@ pub struct Entry<'a> {
     pub total_us: Option<u64>,
     /// Of which: from the head to the decision on its limits.
     pub decide_us: Option<u64>,
+    /// Of which: waiting for its turn in a queue of its limits.
+    pub delay_us: Option<u64>,
     /// Of which: waiting for an upstream connection to come free.
     pub wait_us: Option<u64>,
     /// Of which: opening one.

@@ -97,6 +97,7 @@ fn push_upstream(out: &mut Vec<u8>, entry: &Entry<'_>) {
 fn push_figures(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_number_if(out, key!("total_us"), entry.total_us);
     push_number_if(out, key!("decide_us"), entry.decide_us);
+    push_number_if(out, key!("delay_us"), entry.delay_us);
     push_number_if(out, key!("wait_us"), entry.wait_us);
     push_number_if(out, key!("connect_us"), entry.connect_us);
     push_number_if(out, key!("first_byte_us"), entry.first_byte_us);
@@ -198,6 +199,7 @@ mod tests {
             retries: 1,
             total_us: Some(1_234),
             decide_us: Some(2),
+            delay_us: Some(3),
             wait_us: Some(0),
             connect_us: Some(400),
             first_byte_us: Some(800),
@@ -210,7 +212,7 @@ mod tests {
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
             "path": "/v1/orders/7?x=\"1\"", "route": "orders", "status": 429, "reason": "over-limit",
             "decision": "denied", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
-            "retries": 1, "total_us": 1234, "decide_us": 2, "wait_us": 0, "connect_us": 400,
+            "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
             "first_byte_us": 800, "bytes_in": 10, "bytes_out": u64::MAX,
         });
         assert_eq!(parsed(&entry), expected);
@@ -264,6 +266,7 @@ mod tests {
             retries: u32::MAX,
             total_us: Some(u64::MAX),
             decide_us: Some(u64::MAX),
+            delay_us: Some(u64::MAX),
             wait_us: Some(u64::MAX),
             connect_us: Some(u64::MAX),
             first_byte_us: Some(u64::MAX),

@@ -288,7 +288,7 @@ fn a_policy_may_count_only_some_requests() {
 
 #[test]
 fn windows_count_in_every_algorithm() {
-    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
         let policy = format!("[policy.p]\nby = [\"ip\"]\nlimit = \"3/h\"\nalgorithm = \"{algorithm}\"");
         let gateway = limited(&policy, "\"p\"");
         let statuses: Vec<u16> = (0..5).map(|_| gateway.get("/a").status).collect();

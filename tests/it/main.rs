@@ -2,10 +2,12 @@
 //!
 //! One binary for all of it; what a single module promises is tested beside that module.
 
+mod fleet;
 mod floors;
 mod support;
 
 mod admin;
+mod algorithms;
 mod bodies;
 mod cli;
 mod connections;
@@ -20,6 +22,7 @@ mod http2;
 mod input;
 mod lease_script;
 mod limits;
+mod lua_exact;
 mod reload;
 mod routes;
 mod tls;

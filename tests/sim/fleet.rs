@@ -188,7 +188,7 @@ impl<'a> Fleet<'a> {
             Told::Denied { .. } => {}
             Told::Ask => {
                 held.waiting.push(self.now_ns);
-                self.judge.waited();
+                self.judge.waited(key);
                 if !held.share.is_in_flight() {
                     self.send(node, key);
                 }

@@ -25,6 +25,7 @@ struct Key {
     /// A second each: what the exact one admits, what was admitted, and how much of that it would have refused.
     seconds: Vec<(u32, u32, u32)>,
     offered: u64,
+    waited: u64,
 }
 
 /// The figures of LIMITER's table, shares in percent.
@@ -53,6 +54,7 @@ impl Judge {
             behind: State::default(),
             seconds: vec![(0, 0, 0); seconds as usize + 1],
             offered: 0,
+            waited: 0,
         };
         Judge {
             quota: plan.quota,
@@ -88,7 +90,8 @@ impl Judge {
         self.pairs.entry((key as u32, node as u32)).or_default().1 += 1;
     }
 
-    pub fn waited(&mut self) {
+    pub fn waited(&mut self, key: usize) {
+        self.keys[key].waited += 1;
         self.waited += 1;
     }
 
@@ -130,23 +133,19 @@ fn second(now_ns: u64) -> usize {
 
 const BEGIN_NS: u64 = 3_600_000_000_000;
 impl Judge {
+    /// A line a key, for who looks for the reason of a figure.
     pub fn detail(&self) {
-        for (index, key) in self.keys.iter().enumerate().take(6) {
-            let exact: u64 = key.seconds.iter().map(|s| u64::from(s.0)).sum();
-            let ours: u64 = key.seconds.iter().map(|s| u64::from(s.1)).sum();
-            let short: u64 = key.seconds.iter().map(|s| u64::from(s.0.saturating_sub(s.1))).sum();
-            let pairs = self.pairs.iter().filter(|((k, _), _)| *k as usize == index);
-            let (n, ops, reqs) = pairs.fold((0, 0, 0), |(n, o, r), (_, p)| (n + 1, o + p.1, r + p.0));
-            let lambda = reqs as f64 / n as f64 / self.seconds as f64;
+        for (index, key) in self.keys.iter().enumerate().take(8) {
+            let sum =
+                |of: fn(&(u32, u32, u32)) -> u32| key.seconds.iter().map(|s| u64::from(of(s))).sum::<u64>();
+            let (exact, ours) = (sum(|s| s.0), sum(|s| s.1));
+            let short = 100.0 * sum(|s| s.0.saturating_sub(s.1)) as f64 / exact as f64;
+            let pairs = self.pairs.iter().filter(|((key, _), _)| *key as usize == index);
+            let (nodes, ops) = pairs.fold((0, 0), |(nodes, ops), (_, pair)| (nodes + 1, ops + pair.1));
             println!(
-                "    key {index}: offered {} exact {exact} ours {ours} short {:.2}% ops/s/n {:.2} lambda {lambda:.1} ops/req {:.4} goal {:.4}",
-                key.offered,
-                100.0 * short as f64 / exact as f64,
-                ops as f64 / n as f64 / self.seconds as f64,
-                ops as f64 / reqs as f64,
-                1.4 / (1.0 + lambda * self.epoch_s)
+                "    key {index}: offered {}, exact {exact}, ours {ours}, short {short:.2} %, waited {}, operations {ops} of {nodes} nodes",
+                key.offered, key.waited
             );
-            println!("      {:?}", key.seconds);
         }
     }
 }

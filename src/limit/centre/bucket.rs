@@ -94,9 +94,11 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     s.wanted = (s.wanted + demand - reported).max(demand);
     let share =
         (demand / s.wanted_before.max(s.wanted)).min(1.0).max(0.5 / s.nodes_before.max(s.nodes).max(1.0));
-    let rate = lease_rate(&mut s, r, rate, demand, share, left_s);
-    let (tokens, part) = lease_tokens(&mut s, r, rate, demand, share, left_s);
-    let deny_us = lease_deny(&s, r, share, part, demand, is_first, left_s);
+    let mut n = Node { demand, share, rate, is_first, left_s };
+    lease_rate(&mut s, r, &mut n);
+    let (tokens, part) = lease_tokens(&mut s, r, &n);
+    let deny_us = lease_deny(&s, r, &n, part);
+    let rate = n.rate;
     *saved = Some(s.packed());
     Granted { epoch: number, tokens, rate, lasts_us: ends_us - s.at_us, deny_us, level: s.level }
 }
@@ -152,28 +154,40 @@ fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {
     cap.min(level + rate.max(0.0) * seconds)
 }
 
-fn lease_rate(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, left_s: f64) -> f64 {
+/// The node that asks.
+struct Node {
+    demand: f64,
+    /// Of what the fleet wants.
+    share: f64,
+    rate: f64,
+    is_first: bool,
+    /// Of the epoch.
+    left_s: f64,
+}
+
+fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
     let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
-    let mut target = (pool * share).min(1.3 * demand + 0.5 / (r.epoch_us / 1e6));
-    if (target - rate) * left_s < 1.5 {
-        target = rate;
+    let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
+    if (target - n.rate) * n.left_s < 1.5 {
+        target = n.rate;
     }
     let all = s.wanted_before.max(s.wanted);
     let mut free = pool - s.promised;
     if s.wanted_before < 0.7 * all {
         free *= 0.5;
     }
-    let add = (target - rate).min(free).max(0.0);
+    let add = (target - n.rate).min(free).max(0.0);
     s.promised += add;
     s.out -= add * (s.since_us / 1e6);
-    rate + add
+    n.rate += add;
 }
 
-fn lease_tokens(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, left_s: f64) -> (f64, f64) {
-    let ahead_s = left_s.min((4.0 / demand).max(0.1));
-    let slack = if s.level > r.burst / 4.0 { 2.0 * (demand * ahead_s).sqrt() } else { 0.0 };
-    let beyond = ((1.2 * demand - rate) * ahead_s).max(r.hint.min((demand * ahead_s).ceil() + 1.0)).max(0.0);
-    let part = if share >= 0.25 { share / 2.0 } else { share };
+fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
+    let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
+    let slack = if s.level > r.burst / 4.0 { 2.0 * (n.demand * ahead_s).sqrt() } else { 0.0 };
+    let beyond =
+        ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
+    let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
     let mut tokens = (r.pending + beyond + slack).min(s.level * part + dither).floor();
@@ -186,19 +200,22 @@ fn lease_tokens(s: &mut Record, r: &Asked, rate: f64, demand: f64, share: f64, l
     (tokens, part)
 }
 
-fn lease_deny(s: &Record, r: &Asked, share: f64, part: f64, demand: f64, is_first: bool, left_s: f64) -> f64 {
+fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     let free = s.level * part;
     if free >= 1.0 {
         return 0.0;
     }
+    let life_s = r.epoch_us / 1e6;
     let mut owned = s.promised;
-    if left_s > 0.8 * (r.epoch_us / 1e6) {
+    if n.left_s > 0.8 * life_s {
         owned = owned.max(r.refill.min(1.3 * s.wanted_before));
     }
     let unowned = (r.refill - owned).max(0.0);
-    let mut wait_s = if unowned > 0.0 { (2.0 - free).max(1.0) / (unowned * share) } else { 1e9 };
-    if is_first && demand <= 0.5 {
+    let mut wait_s = if unowned > 0.0 { (2.0 - free).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let due = r.refill * n.share;
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
+    if (n.is_first && n.demand <= 0.5) || is_short {
         wait_s = wait_s.min(0.1);
     }
-    (left_s.min(wait_s) * 1e6).floor()
+    (n.left_s.min(wait_s) * 1e6).floor()
 }

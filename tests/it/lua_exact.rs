@@ -1,0 +1,521 @@
+//! The scripts of exact charges against the limiter's own table, in a real Redis: the same random histories, the same
+//! admissions, the same figures. Time is an argument, not the store's clock.
+//!
+//! Windows and logs agree to the microsecond. A bucket in Rust counts in binary ticks of less than a nanosecond's
+//! refill and the script in exact fractions; so where the two disagree on an admission, the table must agree with the
+//! script a few nanoseconds earlier or later, and both are brought together again.
+
+use std::num::NonZeroU64;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use sluicegate::limit::{Algorithm, Answer, Charge, Outcome, Quota};
+use sluicegate::limiter::{Caller, Decision, Limiter, Undo};
+use sluicegate::local::{Place, Table};
+use sluicegate::random::Random;
+
+use crate::support::{Directory, eventually};
+
+#[test]
+fn scripts_and_table_take_alike() {
+    let mut store = Store::start();
+    let mut together = Agreement::default();
+    for seed in 1..=150 {
+        History::new(seed).run(&mut store, &mut together);
+    }
+    assert!(together.admitted > 2_000 && together.refused > 1_000, "{together:?}");
+    assert!(together.apart * 20 < together.admitted, "the two disagree only at boundaries: {together:?}");
+}
+
+#[test]
+fn worked_examples_hold_to_the_unit() {
+    let mut store = Store::start();
+    let bucket = quota(Algorithm::TokenBucket, 100, 60_000_000, 20);
+    let mut left = |key: &str, quota: Quota, cost: u64, now_us: u64| {
+        let told = store.take(&[key], &[part(quota, cost, 0)], now_us);
+        (told.admitted, told.parts[0].remaining)
+    };
+    let start = 1_000_000_000_000;
+    assert_eq!(left("a", bucket, 15, start), (true, 5));
+    assert_eq!(left("a", bucket, 0, start + 6_000_000), (true, 15));
+    assert_eq!(left("a", bucket, 12, start + 6_000_000), (true, 3));
+    let first_refused = (1..100).find(|turn| !left("a", bucket, 1, start + 6_000_000 + turn * 500_000).0);
+    assert_eq!(first_refused, Some(19), "2/s against 1.67/s empty three units in nine seconds");
+    let window = quota(Algorithm::SlidingWindow, 100, 60_000_000, 100);
+    // A minute begins at multiples of 60 s.
+    let minute = 60_000_000 * 20_000;
+    assert_eq!(left("b", window, 80, minute - 1), (true, 20));
+    assert_eq!(left("b", window, 30, minute + 24_000_000), (true, 22));
+    assert_eq!(left("c", window, 100, minute - 1), (true, 0));
+    // 100 before weigh 97 and take 3 with them: the 98th would be the hundred and first.
+    assert_eq!(left("c", window, 3, minute + 1_800_000), (true, 0));
+    assert_eq!(left("c", window, 1, minute + 1_800_000), (false, 0));
+}
+
+#[test]
+fn large_numbers_stay_exact() {
+    let mut store = Store::start();
+    let day = 86_400_000_000;
+    let millions = quota(Algorithm::SlidingWindow, 2_000_000_000, day, 1);
+    let start = day * 12;
+    store.take(&["w"], &[part(millions, 1_999_999_999, 0)], start - 1);
+    // overlap * previous is about 1.7e20, far beyond what a double holds.
+    let elapsed = 12_345_678_901;
+    let told = store.take(&["w"], &[part(millions, 0, 0)], start + elapsed);
+    let weighs = (1_999_999_999_u128 * u128::from(day - elapsed)).div_ceil(u128::from(day));
+    assert_eq!(u128::from(told.parts[0].remaining), 2_000_000_000 - weighs);
+    let bucket = quota(Algorithm::TokenBucket, 999_999_937, day, 4_000_000_007);
+    let told = store.take(&["b"], &[part(bucket, 4_000_000_007, 0)], start);
+    assert_eq!((told.admitted, told.parts[0].remaining), (true, 0));
+    let (now, refilled) = (start + day / 3, 999_999_937 / 3);
+    assert_eq!(store.take(&["b"], &[part(bucket, 0, 0)], now).parts[0].remaining, refilled);
+}
+
+#[test]
+fn permits_of_a_node_that_is_no_more_lapse() {
+    let mut store = Store::start();
+    let quota = quota(Algorithm::Concurrency, 10, 1_000_000, 10);
+    let mut hold = |node: u64, held: u64, more: u64, now_us: u64| {
+        let told = store.hold("k", &part(quota, more, 0), node, held, 5_000_000, now_us);
+        (told.wait_us, told.remaining)
+    };
+    let start = 1_000_000_000_000;
+    assert_eq!(hold(1, 0, 6, start), (0, 4));
+    assert_eq!(hold(2, 0, 4, start + 1), (0, 0));
+    assert_eq!(hold(2, 4, 1, start + 2), (1_000_000, 0));
+    assert_eq!(hold(2, 0, 11, start + 2), (-1, 4), "never, and what it holds is none");
+    // A reply was lost: the node says again what it holds, and asks again.
+    assert_eq!(hold(2, 0, 4, start + 3), (0, 0));
+    assert_eq!(hold(1, 2, 0, start + 4), (0, 4), "four of its six came back");
+    assert_eq!(hold(2, 4, 0, start + 5_000_003), (0, 4), "the first still holds two");
+    assert_eq!(hold(2, 4, 0, start + 5_000_004), (0, 6), "and has not said so for five seconds");
+    assert_eq!(hold(2, 0, 0, start + 5_000_005), (0, 10));
+    assert_eq!(store.exists("k"), 0);
+}
+
+#[test]
+fn a_key_of_the_wrong_type_spends_nothing_elsewhere() {
+    let mut store = Store::start();
+    let (bucket, log) =
+        (quota(Algorithm::TokenBucket, 5, 1_000_000, 5), quota(Algorithm::SlidingLog, 5, 1_000_000, 5));
+    redis::cmd("SADD").arg("wrong").arg(1).exec(&mut store.connection).expect("the store answers");
+    for (at, quota) in [(0, bucket), (1, log)] {
+        let parts = [part(bucket, 2, 0), part(quota, 1, 0)];
+        let error =
+            store.call(1, &["right", "wrong"], &parts, &[1e12, 0.0, 0.0, 0.0]).expect_err("it is a set");
+        assert!(error.contains("WRONGTYPE"), "{at}: {error}");
+        assert_eq!(store.exists("right"), 0);
+    }
+    // What cannot be read as this algorithm's state counts as spent.
+    redis::cmd("SET").arg("text").arg("hello").exec(&mut store.connection).expect("the store answers");
+    let told = store.take(&["text"], &[part(bucket, 1, 0)], 1_000_000_000_000);
+    assert_eq!((told.admitted, told.parts[0].remaining, told.parts[0].wait_us), (false, 0, 200_000));
+}
+
+#[test]
+fn what_is_whole_again_leaves_no_key() {
+    let mut store = Store::start();
+    let start = 1_000_000_000_000;
+    for algorithm in ALGORITHMS {
+        let quota = quota(algorithm, 10, 2_000_000, 10);
+        store.take(&["k"], &[part(quota, 3, 0)], start);
+        let ttl_ms: i64 =
+            redis::cmd("PTTL").arg("k").query(&mut store.connection).expect("the store answers");
+        assert!((1..=4_000).contains(&ttl_ms), "{algorithm:?}: {ttl_ms}");
+        store.give_back(&["k"], &[part(quota, 3, 0)], start, start + 1);
+        assert_eq!(store.exists("k"), 0, "{algorithm:?}");
+    }
+}
+
+const ALGORITHMS: [Algorithm; 5] = [
+    Algorithm::TokenBucket,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindow,
+    Algorithm::SlidingLog,
+    Algorithm::LeakyBucket,
+];
+
+fn quota(algorithm: Algorithm, limit: u64, period_us: u64, burst: u64) -> Quota {
+    let positive = |number| NonZeroU64::new(number).expect("none of them is zero");
+    Quota::new(algorithm, positive(limit), positive(period_us * 1_000), positive(burst))
+}
+
+/// One part as the script wants it: numbers in a row.
+fn part(quota: Quota, cost: u64, flags: u8) -> [f64; 6] {
+    let algorithm = 1 + ALGORITHMS.iter().position(|known| *known == quota.algorithm()).unwrap_or(5);
+    [
+        algorithm as f64,
+        quota.limit().get() as f64,
+        quota.period_ns().get() as f64,
+        quota.burst().get() as f64,
+        cost as f64,
+        f64::from(flags),
+    ]
+}
+
+/// What the script said of one part.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    wait_us: i64,
+    remaining: u64,
+    reset_us: u64,
+}
+
+#[derive(Debug)]
+struct Taken {
+    admitted: bool,
+    parts: Vec<Told>,
+}
+
+/// A redis-server on a socket of its own, with the scripts. It is stopped when the test ends.
+struct Store {
+    child: Child,
+    connection: redis::Connection,
+    script: redis::Script,
+    _directory: Directory,
+}
+
+impl Store {
+    fn start() -> Store {
+        let directory = Directory::new();
+        let socket = directory.join("redis.sock");
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed (tests/all does it)");
+        let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
+        let connection = eventually("redis-server listens", || client.get_connection().ok());
+        let script = redis::Script::new(&[SCRIPTS.concat().as_str(), CALL].concat());
+        Store { child, connection, script, _directory: directory }
+    }
+
+    /// Calls one function: its number, its keys and parts, and four numbers it may want.
+    fn call(
+        &mut self,
+        function: u8,
+        keys: &[&str],
+        parts: &[[f64; 6]],
+        numbers: &[f64; 4],
+    ) -> Result<Vec<f64>, String> {
+        let mut call = self.script.prepare_invoke();
+        for key in keys {
+            call.key(*key);
+        }
+        let numbers =
+            [f64::from(function)].into_iter().chain(*numbers).chain(parts.iter().flatten().copied());
+        let packed: Vec<u8> = numbers.flat_map(f64::to_le_bytes).collect();
+        let reply: Result<Vec<u8>, _> = call.arg(packed).invoke(&mut self.connection);
+        let reply = reply.map_err(|error| error.to_string())?;
+        Ok(reply.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+    }
+
+    fn told(&mut self, function: u8, keys: &[&str], parts: &[[f64; 6]], numbers: &[f64; 4]) -> Taken {
+        let numbers = self.call(function, keys, parts, numbers).expect("the script runs");
+        let parts = numbers[1..].as_chunks().0.iter().map(|[wait, remaining, reset]| Told {
+            wait_us: *wait as i64,
+            remaining: *remaining as u64,
+            reset_us: *reset as u64,
+        });
+        Taken { admitted: numbers[0] == 1.0, parts: parts.collect() }
+    }
+
+    fn take(&mut self, keys: &[&str], parts: &[[f64; 6]], now_us: u64) -> Taken {
+        self.told(1, keys, parts, &[now_us as f64, 0.0, 0.0, 0.0])
+    }
+
+    fn give_back(&mut self, keys: &[&str], parts: &[[f64; 6]], taken_us: u64, now_us: u64) {
+        self.told(2, keys, parts, &[now_us as f64, taken_us as f64, 0.0, 0.0]);
+    }
+
+    fn debit(&mut self, keys: &[&str], parts: &[[f64; 6]], now_us: u64) {
+        self.told(3, keys, parts, &[now_us as f64, 0.0, 0.0, 0.0]);
+    }
+
+    fn peek(&mut self, key: &str, part: &[f64; 6], now_us: u64) -> Told {
+        self.told(4, &[key], &[*part], &[now_us as f64, 0.0, 0.0, 0.0]).parts[0]
+    }
+
+    fn hold(&mut self, key: &str, part: &[f64; 6], node: u64, held: u64, lasts_us: u64, now_us: u64) -> Told {
+        let numbers = [now_us as f64, node as f64, held as f64, lasts_us as f64];
+        self.told(5, &[key], &[*part], &numbers).parts[0]
+    }
+
+    fn exists(&mut self, key: &str) -> u8 {
+        redis::cmd("EXISTS").arg(key).query(&mut self.connection).expect("the store answers")
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The files, in the order in which they build on each other.
+const SCRIPTS: [&str; 8] = [
+    include_str!("../../lua/arithmetic.lua"),
+    include_str!("../../lua/token_bucket.lua"),
+    include_str!("../../lua/leaky_bucket.lua"),
+    include_str!("../../lua/fixed_window.lua"),
+    include_str!("../../lua/sliding_window.lua"),
+    include_str!("../../lua/sliding_log.lua"),
+    include_str!("../../lua/concurrency.lua"),
+    include_str!("../../lua/take.lua"),
+];
+
+/// Decodes what the tests send, calls a function, encodes what it returned.
+const CALL: &str = r#"
+local at, numbers = 1, {}
+while at <= #ARGV[1] do
+  numbers[#numbers + 1], at = struct.unpack('<d', ARGV[1], at)
+end
+local call, now_us, second, third, fourth = numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]
+local parts = {}
+for index = 1, #KEYS do
+  local n = index * 6
+  local flags = numbers[n + 5]
+  parts[index] = { algorithm = numbers[n], limit = numbers[n + 1], period_ns = numbers[n + 2],
+    burst = numbers[n + 3], cost = numbers[n + 4], shadow = flags % 2 == 1, count_denied = flags >= 2 }
+end
+local told = { admitted = true }
+if call == 1 then
+  told = take(KEYS, parts, now_us)
+elseif call == 2 then
+  give_back(KEYS, parts, second, now_us)
+elseif call == 3 then
+  debit(KEYS, parts, now_us)
+elseif call == 4 then
+  told[1] = peek(KEYS[1], parts[1], now_us)
+else
+  told[1] = hold(KEYS[1], parts[1], string.format('%.0f', second), third, fourth, now_us)
+end
+local reply = { struct.pack('<d', told.admitted and 1 or 0) }
+for index, part in ipairs(told) do
+  reply[index + 1] = struct.pack('<ddd', part.wait_us, part.remaining, part.reset_us)
+end
+return table.concat(reply)
+"#;
+
+/// How often the two agreed.
+#[derive(Debug, Default)]
+struct Agreement {
+    admitted: u64,
+    refused: u64,
+    apart: u64,
+}
+
+/// What happens to a few windows, taken together.
+struct History {
+    seed: u64,
+    random: Random,
+    limiter: Arc<Limiter>,
+    charges: Vec<Charge>,
+    keys: Vec<String>,
+    now_us: u64,
+}
+
+impl History {
+    fn new(seed: u64) -> History {
+        let random = Random::new(seed);
+        let mut history = History {
+            seed,
+            limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
+            charges: Vec::new(),
+            keys: Vec::new(),
+            now_us: 1_000_000_000_000 + random.next() % 1_000_000_000_000,
+            random,
+        };
+        for window in 0..1 + history.below(3) {
+            let algorithm = ALGORITHMS[history.below(5) as usize];
+            let quota = history.quota(algorithm);
+            let key = u128::from(history.random.next()) << 64 | u128::from(history.random.next());
+            history.keys.push(format!("{seed}:{window}"));
+            let charge = Charge {
+                key,
+                quota,
+                cost: 1,
+                policy: 0,
+                window: window as u16,
+                shadow: history.below(6) == 0,
+                count_denied: history.below(6) == 0,
+                plan: 0,
+            };
+            history.charges.push(charge);
+        }
+        history
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        self.random.next() % bound
+    }
+
+    fn quota(&self, algorithm: Algorithm) -> Quota {
+        let pick = |numbers: &[u64]| numbers[self.below(numbers.len() as u64) as usize];
+        let mut limit = pick(&[1, 3, 7, 10, 100, 997, 50_000]);
+        if algorithm == Algorithm::SlidingLog {
+            limit = limit.min(100);
+        }
+        let period_us = pick(&[1_000_000, 7_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]);
+        quota(algorithm, limit, period_us, (limit * pick(&[1, 2, 10])).div_ceil(pick(&[1, 3])))
+    }
+
+    fn run(mut self, store: &mut Store, together: &mut Agreement) {
+        self.limiter.declare(self.charges.iter().map(|charge| charge.quota));
+        let mut admitted_at = None;
+        for _ in 0..60 {
+            self.pass();
+            match self.below(10) {
+                0 => self.change(),
+                1 => self.debit(store),
+                2 => self.give_back(store, admitted_at),
+                3 => self.peek(store),
+                _ => {}
+            }
+            let most = self.charges.iter().map(|charge| charge.quota.capacity()).min().unwrap_or(1);
+            let cost = 1 + self.below(most.min([1, 3, most + 2][self.below(3) as usize]));
+            self.charges.iter_mut().for_each(|charge| charge.cost = cost);
+            match self.take(store, together) {
+                Some(admitted) => admitted_at = admitted.then_some(self.now_us),
+                // They were apart where counted denials cannot be undone: nothing more can be compared.
+                None => return,
+            }
+        }
+    }
+
+    /// Time passes: a little, a share of a period, to where something is promised, or long.
+    fn pass(&mut self) {
+        let period_us = self.charges[0].quota.period_ns().get() / 1_000;
+        self.now_us += match self.below(8) {
+            0 => 0,
+            1 => self.below(10),
+            2 => period_us * 3,
+            3 => period_us,
+            4 => {
+                let decision = self.limiter.peek(&self.charges, self.now_us * 1_000);
+                decision.retry_after_ns().map_or(1, |wait_ns| wait_ns.div_ceil(1_000).min(period_us * 4))
+            }
+            _ => self.below(period_us / 10 + 1),
+        };
+    }
+
+    /// A reload changes a limit; a log keeps units and not shares at the centre, so it is left as it is.
+    fn change(&mut self) {
+        let index = self.below(self.charges.len() as u64) as usize;
+        let algorithm = self.charges[index].quota.algorithm();
+        // Of a debt a share of the whole is kept; the two scale it from different ends.
+        if algorithm == Algorithm::SlidingLog {
+            return;
+        }
+        self.charges[index].quota = self.quota(algorithm);
+        self.limiter.declare([self.charges[index].quota]);
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.keys.iter().map(String::as_str).collect()
+    }
+
+    fn parts(&self) -> Vec<[f64; 6]> {
+        let flags = |charge: &Charge| u8::from(charge.shadow) + 2 * u8::from(charge.count_denied);
+        self.charges.iter().map(|charge| part(charge.quota, charge.cost, flags(charge))).collect()
+    }
+
+    fn debit(&mut self, store: &mut Store) {
+        for charge in &mut self.charges {
+            charge.cost = 1;
+        }
+        // Only what is there can be in debt: a key never seen has no charge that settles.
+        let known: Vec<usize> = (0..self.charges.len()).filter(|index| self.is_used(*index)).collect();
+        for index in known {
+            self.limiter.table().debit(&self.charges[index], Place::Slot, self.now_us * 1_000);
+            store.debit(&[&self.keys[index]], &[self.parts()[index]], self.now_us);
+        }
+    }
+
+    /// Whether something of a key is missing.
+    fn is_used(&self, index: usize) -> bool {
+        let charge = Charge { cost: 0, ..self.charges[index] };
+        self.limiter.table().peek(&charge, self.now_us * 1_000).reset_ns > 0
+    }
+
+    fn give_back(&mut self, store: &mut Store, admitted_at: Option<u64>) {
+        let Some(taken_us) = admitted_at else { return };
+        for index in 0..self.charges.len() {
+            // A bucket that has been whole in between would be given too much, by both.
+            if !self.charges[index].shadow && self.is_used(index) {
+                self.limiter.give_back(&self.charges[index], Undo::Table(Place::Slot), taken_us * 1_000);
+                store.give_back(&[&self.keys[index]], &[self.parts()[index]], taken_us, self.now_us);
+            }
+        }
+    }
+
+    fn peek(&mut self, store: &mut Store) {
+        let parts = self.parts();
+        for (index, charge) in self.charges.iter().enumerate() {
+            let told = store.peek(&self.keys[index], &parts[index], self.now_us);
+            self.compare(charge, &self.limiter.table().peek(charge, self.now_us * 1_000), &told);
+        }
+    }
+
+    /// Takes on both sides. Whether it was admitted; `None` where they cannot be brought together again.
+    fn take(&mut self, store: &mut Store, together: &mut Agreement) -> Option<bool> {
+        let now_ns = self.now_us * 1_000;
+        let before: Vec<Decision> =
+            NEAR_NS.map(|ns| self.limiter.peek(&self.charges, now_ns.saturating_add_signed(ns))).into();
+        let mut decision = Decision::default();
+        let waiting = self.limiter.decide(&self.charges, Caller::default(), now_ns, &mut decision);
+        assert!(waiting.is_none(), "one node waits for nobody");
+        let taken = store.take(&self.keys(), &self.parts(), self.now_us);
+        let alike = decision.outcomes.iter().zip(&taken.parts);
+        let alike = alike.into_iter().all(|(outcome, told)| outcome.is_admitted() != is_refused(told));
+        if alike {
+            assert_eq!(decision.is_admitted(), taken.admitted, "seed {}: {decision:?} {taken:?}", self.seed);
+            for ((charge, outcome), told) in self.charges.iter().zip(&decision.outcomes).zip(&taken.parts) {
+                self.compare(charge, outcome, told);
+            }
+            *(if taken.admitted { &mut together.admitted } else { &mut together.refused }) += 1;
+            return Some(taken.admitted);
+        }
+        together.apart += 1;
+        // Each part on which they disagree has its boundary here.
+        for (index, told) in taken.parts.iter().enumerate() {
+            let near = before.iter().any(|near| near.outcomes[index].is_admitted() != is_refused(told));
+            assert!(near, "seed {}: {:?} {decision:?} {taken:?}", self.seed, self.charges[index]);
+        }
+        None
+    }
+
+    fn compare(&self, charge: &Charge, outcome: &Outcome, told: &Told) {
+        let said = || format!("seed {}: {charge:?} at {}: {outcome:?} {told:?}", self.seed, self.now_us);
+        let is_bucket = matches!(charge.quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let near = |ns: u64, us: u64| ns.div_ceil(1_000).abs_diff(us) <= u64::from(is_bucket);
+        let remaining = |ns: i64| {
+            let free = Charge { cost: 0, ..*charge };
+            self.limiter.table().peek(&free, (self.now_us * 1_000).saturating_add_signed(ns)).remaining
+        };
+        let is_left = outcome.remaining == told.remaining
+            || is_bucket && outcome.remaining.abs_diff(told.remaining) == 1 && remaining(-4) != remaining(4);
+        assert!(is_left, "{}", said());
+        match outcome.answer() {
+            Answer::Never => assert_eq!(told.wait_us, -1, "{}", said()),
+            Answer::Later { retry_after_ns } => {
+                assert!(near(retry_after_ns, told.wait_us.unsigned_abs()), "{}", said());
+            }
+            Answer::Admitted => {
+                let delay_us = if told.wait_us == 0 { 0 } else { (-1 - told.wait_us).unsigned_abs() };
+                assert!(near(outcome.delay_ns(), delay_us), "{}", said());
+            }
+        }
+        assert!(near(outcome.reset_ns, told.reset_us), "{}", said());
+    }
+}
+
+fn is_refused(told: &Told) -> bool {
+    told.wait_us > 0 || told.wait_us == -1
+}
+
+/// How far around a boundary ticks may lie.
+const NEAR_NS: [i64; 2] = [-4, 4];
