@@ -35,9 +35,18 @@ pub(super) struct Connection {
     redis: MultiplexedConnection,
     /// Which server it leads to.
     pub(super) server: Server,
-    /// What that server calls itself.
-    pub(super) version: Arc<str>,
+    /// What is known of it.
+    pub(super) about: Arc<About>,
     _driver: Arc<Driver>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct About {
+    /// As in `valkey 8.0.1`, `redis 7.0.15`.
+    pub(super) version: String,
+    /// What it does when its memory is full, where that is to forget keys.
+    pub(super) eviction: Option<String>,
 }
 
 /// Why there is no connection.
@@ -101,8 +110,8 @@ impl Connector {
         let attempt = async {
             let mut connection = self.plain(server).await?;
             // An ACL may keep it from us; it is for people.
-            if let Ok(answer) = connection.call(redis::cmd("INFO").arg("server")).await {
-                connection.version = version_in(&answer).into();
+            if let Ok(answer) = connection.call(&redis::cmd("INFO")).await {
+                connection.about = Arc::new(About::of(&answer));
             }
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
             match connection.call(probe).await {
@@ -217,16 +226,20 @@ where
     }
     let (redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
-    Ok(Connection { redis, server: server.clone(), version: "".into(), _driver: Arc::new(driver) })
+    Ok(Connection { redis, server: server.clone(), about: Arc::default(), _driver: Arc::new(driver) })
 }
 
-/// `valkey 8.0.1`, `redis 7.0.15`: of what INFO says.
-fn version_in(info: &Value) -> String {
-    let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    match (field("valkey_version:"), field("redis_version:")) {
-        (Some(version), _) => format!("valkey {version}"),
-        (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
+impl About {
+    /// Of what INFO says.
+    fn of(info: &Value) -> About {
+        let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let version = match (field("valkey_version:"), field("redis_version:")) {
+            (Some(version), _) => format!("valkey {version}"),
+            (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
+        };
+        let eviction = field("maxmemory_policy:").filter(|policy| *policy != "noeviction");
+        About { version, eviction: eviction.map(str::to_owned) }
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Status {
     pub server: Option<String>,
     /// What that server calls itself, as in `redis 7.0.15`.
     pub version: Option<String>,
+    /// It forgets keys when its memory is full (`maxmemory-policy` is not `noeviction`).
+    pub evicts: bool,
     /// How it is.
     pub condition: Condition,
     /// Whether it is asked.
@@ -242,7 +244,8 @@ impl Global {
             Status {
                 shard: shard.name.clone(),
                 server: place.as_ref().map(|place| place.0.to_string()),
-                version: place.as_ref().map(|place| place.1.to_string()),
+                version: place.as_ref().map(|place| place.1.version.clone()),
+                evicts: place.as_ref().is_some_and(|place| place.1.eviction.is_some()),
                 condition: shard.condition(),
                 is_up: shard.is_closed(),
                 calls,

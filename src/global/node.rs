@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::batch::Entry;
 use super::config::{CONNECTIONS_MAX, Server};
-use super::connection::{ConnectError, Connection, Connector};
+use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
 
 /// The queues of a node's lanes.
@@ -22,7 +22,7 @@ pub(super) struct Node {
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.
-    found: ArcSwapOption<(Server, Arc<str>)>,
+    found: ArcSwapOption<(Server, Arc<About>)>,
     /// Raised when it moved: lanes connect anew.
     pub(super) moves: watch::Sender<u64>,
     /// One queue a lane.
@@ -75,15 +75,20 @@ impl Node {
 
     /// A connection to it was opened.
     pub(super) fn found(&self, connection: &Connection) {
-        let found = (connection.server.clone(), Arc::clone(&connection.version));
-        if self.found.load().as_deref() != Some(&found) {
-            tracing::info!(node = self.name, server = %found.0, version = &*found.1, "connected to redis");
-            self.found.store(Some(Arc::new(found)));
+        let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));
+        if self.found.load().as_deref().is_some_and(|found| *found == (server.clone(), Arc::clone(&about))) {
+            return;
         }
+        tracing::info!(node = self.name, %server, version = about.version, "connected to redis");
+        if let Some(policy) = &about.eviction {
+            let advice = "limits are forgotten when its memory is full; set maxmemory-policy to noeviction";
+            tracing::warn!(node = self.name, %server, policy, advice, "redis evicts keys");
+        }
+        self.found.store(Some(Arc::new((server, about))));
     }
 
     /// Where it was found last, and what it calls itself.
-    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<str>)>> {
+    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<About>)>> {
         self.found.load_full()
     }
 

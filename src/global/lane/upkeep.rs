@@ -187,7 +187,7 @@ impl Lane {
         let shared = Arc::clone(&self.shared);
         match opened {
             Ok(connection) => {
-                tracing::debug!(server = %connection.server, version = &*connection.version, "connected");
+                tracing::debug!(server = %connection.server, version = connection.about.version, "connected");
                 self.node.found(&connection);
                 self.node.set_connected(self.index, true);
                 self.link.connection = Some(connection);
