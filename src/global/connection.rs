@@ -262,7 +262,11 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
     if roots.is_empty() {
         return Err(ConnectError::Certificates("there are none".to_owned()));
     }
-    Ok(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let versions =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let versions = versions.map_err(|error| ConnectError::Certificates(error.to_string()))?;
+    Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// How long a connection may take to be ready. A server that is slower than this is away for a limiter.
