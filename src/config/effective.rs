@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::admin::{self, Bind};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
+use crate::policy::definition::{Action, Cost, HeaderChanges, Idempotency, Missing, Policy, Respond, Route};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
@@ -245,6 +245,10 @@ impl Page {
         self.cost(&policy.cost);
         self.key("shadow", policy.shadow);
         self.key("count-denied", policy.count_denied);
+        if let Some(Idempotency { header, window }) = &policy.idempotency {
+            let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
+            self.key("idempotency-key", table(keys));
+        }
     }
 
     fn cost(&mut self, cost: &Cost) {
@@ -253,6 +257,11 @@ impl Page {
             let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
             keys.push((key(&format!("{method}{path}")), units.to_string()));
         }
+        let fields = [("header", &cost.header), ("response-header", &cost.response_header)];
+        for (field, header) in fields {
+            keys.extend(header.as_ref().map(|header| (field.to_owned(), text(header.as_str()))));
+        }
+        keys.extend(cost.max.map(|max| ("max".to_owned(), max.to_string())));
         self.key("cost", table(keys));
     }
 

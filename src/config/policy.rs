@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::limit::{Algorithm, Quota, sliding_log};
-use crate::policy::definition::{Cost, Dimension, Matches, Missing, Policy};
+use crate::policy::definition::{Cost, Dimension, Idempotency, Matches, Missing, Policy};
 use crate::policy::shorthand::{self, Shorthand};
 
 use super::method;
@@ -59,7 +59,10 @@ fn read(named: Named<'_>) -> Policy {
     if let Some(value) = table.value("count-denied") {
         policy.count_denied = value.boolean().unwrap_or_default();
     }
-    table.finish(&["overshoot", "when-store-down", "idempotency-key", "penalty", "replaces", "rollout"]);
+    if let Some(value) = table.value("idempotency-key") {
+        policy.idempotency = idempotency(&value);
+    }
+    table.finish(&["overshoot", "when-store-down", "penalty", "replaces", "rollout"]);
     policy
 }
 
@@ -197,10 +200,9 @@ fn cost(value: &Value<'_>) -> Cost {
     for entry in value.table("`cost`").iter().flat_map(Table::entries) {
         match entry.key.as_str() {
             "default" => cost.default = default_cost(&entry).unwrap_or(cost.default),
-            key @ ("response-header" | "max") => entry.wrong_key(
-                format!("`{key}` belongs to the language, but this version does not have it"),
-                "leave it out",
-            ),
+            "header" => cost.header = entry.text().and_then(|text| header_name(&text)),
+            "response-header" => cost.response_header = entry.text().and_then(|text| header_name(&text)),
+            "max" => cost.max = default_cost(&entry),
             key => {
                 let rule = cost_rule(key);
                 let units = entry.integer(0..=COST_MAX);
@@ -208,7 +210,7 @@ fn cost(value: &Value<'_>) -> Cost {
                     (Some((method, path)), Some(units)) => cost.rules.push((method, path, units)),
                     (None, _) => entry.wrong_key(
                         format!("{} is not what a cost can stand beside", quoted(key)),
-                        "write `default`, `\"/path\"` or `\"METHOD /path\"`",
+                        "write `default`, `header`, `response-header`, `max`, `\"/path\"` or `\"METHOD /path\"`",
                     ),
                     (Some(_), None) => {}
                 }
@@ -216,6 +218,41 @@ fn cost(value: &Value<'_>) -> Cost {
         }
     }
     cost
+}
+
+fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
+    let name = http::HeaderName::from_bytes(text.text.as_bytes()).ok();
+    if name.is_none() {
+        text.wrong(format!("{} is not the name of a header", text.shown()), "write one as in `x-cost`");
+    }
+    name
+}
+
+/// `"header:idempotency-key"`, or a table of that as `key` and a `window`.
+fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
+    let mut window = Idempotency::WINDOW;
+    if !value.is_table() {
+        return Some(Idempotency { header: value.text().and_then(|text| key_header(&text))?, window });
+    }
+    let table = value.table("`idempotency-key`")?;
+    let header = table.value("key").and_then(|value| value.text()).and_then(|text| key_header(&text));
+    if header.is_none() && table.value("key").is_none() {
+        table.wrong("`idempotency-key` needs a `key`", "write `key = \"header:idempotency-key\"`");
+    }
+    if let Some(value) = table.value("window") {
+        window = value.duration(Duration::from_secs(1)).unwrap_or(window).min(IDEMPOTENCY_WINDOW_MAX);
+    }
+    table.finish(&[]);
+    Some(Idempotency { header: header?, window })
+}
+
+fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
+    let name = text.text.strip_prefix("header:");
+    let name = name.and_then(|name| http::HeaderName::from_bytes(name.as_bytes()).ok());
+    if name.is_none() {
+        text.wrong(format!("{} is not a header's key", text.shown()), "write `\"header:idempotency-key\"`");
+    }
+    name
 }
 
 fn cost_rule(key: &str) -> Option<(Option<http::Method>, String)> {
@@ -240,6 +277,7 @@ fn default(name: String) -> Policy {
         cost: Cost::default(),
         shadow: false,
         count_denied: false,
+        idempotency: None,
     }
 }
 
@@ -251,6 +289,9 @@ pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("sliding-log", Algorithm::SlidingLog),
     ("leaky-bucket", Algorithm::LeakyBucket),
 ];
+
+/// Longer than any client tries again.
+const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// A request that costs more is a slip.
 const COST_MAX: u64 = 1_000_000_000;

@@ -122,6 +122,7 @@ shadow = true
 [policy.shaped]
 by = ["ip"]
 limit = ["10/s", "600/m burst 30", "8 in flight"]
+idempotency-key = "header:x-retry"
 algorithm = "leaky-bucket"
 max-delay = "2s"
 
@@ -129,6 +130,8 @@ max-delay = "2s"
 by = ["consumer"]
 limit = "10_000/d"
 algorithm = "sliding-log"
+cost = { default = 3, header = "X-Cost", response-header = "x-cost", max = 100 }
+idempotency-key = { key = "header:Idempotency-Key", window = "1h30m" }
 
 [policy.in-flight]
 by = ["consumer"]
@@ -648,10 +651,16 @@ fn policies_are_checked() {
             "`\"METHOD /path\"`",
         ),
         (
-            "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { max = 1 }",
-            "`max` belongs to the language, but this version does not have it",
-            "4:10",
-            "leave it out",
+            "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { header = \"x cost\" }",
+            "`x cost` is not the name of a header",
+            "4:19",
+            "write one as in `x-cost`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nidempotency-key = \"idempotency-key\"",
+            "`idempotency-key` is not a header's key",
+            "4:19",
+            "header:idempotency-key",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"get\" }",

@@ -101,6 +101,15 @@ impl Limiter {
         self.table.give_back(charge, place, taken_ns);
     }
 
+    /// Settles what an admitted request cost with what it was charged: the rest is owed, or comes back.
+    pub fn settle(&self, charge: &Charge, place: Place, taken_ns: u64, cost: u64, now_ns: u64) {
+        if cost > charge.cost {
+            self.table.debit(&Charge { cost: cost - charge.cost, ..*charge }, place, now_ns);
+        } else if cost < charge.cost {
+            self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, place, taken_ns);
+        }
+    }
+
     /// What `decide` would say, with nothing spent.
     pub fn peek(&self, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();

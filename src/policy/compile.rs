@@ -3,9 +3,10 @@
 //! It deliberately stops at nothing: all mistakes of all definitions come back at once.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 
 use super::changes::{self, HeaderChanges};
-use super::counting::{Cost, CostRule, Matches, Policy, Window};
+use super::counting::{Cost, CostRule, Matches, Memory, Policy, Window};
 use super::definition::{self, Dimension};
 use super::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use super::host::{Host, Hosts};
@@ -68,6 +69,7 @@ impl Table {
         for route in compiled_routes.iter_mut().flatten() {
             let own = || route.policies.iter().map(|&policy| &policies[usize::from(policy)]);
             route.holds = own().any(Policy::holds);
+            route.remembers = own().any(|policy| policy.idempotency.is_some());
             route.windows = own().map(|policy| policy.windows.len()).sum();
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
@@ -153,8 +155,16 @@ fn compile_policy(
         matches: Matches { methods: Methods::new(&policy.matches.methods), path },
         cost: compile_cost(policy, index, errors),
         keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
+        idempotency: policy.idempotency.as_ref().map(compile_memory),
         windows,
     })
+}
+
+fn compile_memory(idempotency: &definition::Idempotency) -> Memory {
+    let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
+    let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
+    let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
+    Memory { header: idempotency.header.clone(), quota }
 }
 
 fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {
@@ -200,6 +210,11 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
             Problem::CostAboveCapacity { cost: default, capacity },
         );
     }
+    let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
+    if max > capacity {
+        errors.policy(index, PolicyField::CostMax, Problem::CostAboveCapacity { cost: max, capacity });
+    }
+    let (header, response_header) = (policy.cost.header.clone(), policy.cost.response_header.clone());
     let mut rules: Vec<CostRule> = Vec::new();
     for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
         let field = PolicyField::CostRule(number);
@@ -212,7 +227,7 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
             }
             Err(error) => {
                 errors.policy(index, field, error);
-                return Cost { default, rules: Box::default() };
+                return Cost { default, rules: Box::default(), header, response_header, max };
             }
         }
         let (this, earlier) = rules.split_last().expect("pushed just above");
@@ -223,7 +238,7 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
         }
     }
     rules.sort_by(|left, right| left.path.cmp_specific(&right.path));
-    Cost { default, rules: rules.into() }
+    Cost { default, rules: rules.into(), header, response_header, max }
 }
 
 /// A period in its largest whole unit: `1m`, `90s`, `1500ms`.
@@ -289,6 +304,7 @@ fn compile_route(
         body_bytes_max: route.body_bytes_max,
         upgrade: route.upgrade,
         holds: false,
+        remembers: false,
         hosts,
         pattern,
         methods: Methods::new(&route.methods),

@@ -1,6 +1,6 @@
 //! A policy, compiled: which requests it counts, what they cost, under which keys.
 
-use http::Method;
+use http::{HeaderMap, HeaderName, Method};
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
@@ -30,6 +30,7 @@ pub struct Policy {
     pub(super) matches: Matches,
     pub(super) cost: Cost,
     pub(super) keys: Keys,
+    pub(super) idempotency: Option<Memory>,
 }
 
 /// One window of a policy.
@@ -46,6 +47,14 @@ pub struct Window {
     pub item: Box<str>,
 }
 
+/// How a policy knows a retry.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    pub header: HeaderName,
+    /// One unit in the time a key is remembered: spent, it was there.
+    pub quota: Quota,
+}
+
 /// Which requests a policy counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matches {
@@ -59,6 +68,9 @@ pub(super) struct Cost {
     pub default: u64,
     /// The most specific path first; of one path a method listed before any.
     pub rules: Box<[CostRule]>,
+    pub header: Option<HeaderName>,
+    pub response_header: Option<HeaderName>,
+    pub max: u64,
 }
 
 /// The cost of some requests.
@@ -84,7 +96,34 @@ impl Policy {
         let holds = |window: &Window| {
             matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
         };
-        self.windows.iter().any(holds)
+        self.cost.response_header.is_some() || self.windows.iter().any(holds)
+    }
+
+    /// What an answer says its request cost; `None`: nothing, or the policy does not ask it.
+    pub fn settled_cost(&self, answer: &HeaderMap) -> Option<u64> {
+        read_cost(answer, self.cost.response_header.as_ref()?, self.cost.max)
+    }
+
+    /// Whether costs are known only when the answer says them.
+    pub fn is_settled(&self) -> bool {
+        self.cost.response_header.is_some()
+    }
+
+    /// The charge that remembers a request by its idempotency key; `None` where it has none.
+    pub(super) fn memory(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Charge> {
+        let memory = self.idempotency.as_ref()?;
+        let key = facts.headers.get(&memory.header).filter(|key| !key.is_empty())?;
+        let values = self.keys.encode(&found.route.name, found.params, facts).ok()?;
+        Some(Charge {
+            key: self.keys.memory(&values, key.as_bytes()),
+            quota: memory.quota,
+            cost: 1,
+            policy: self.index,
+            window: 0,
+            shadow: self.shadow,
+            count_denied: false,
+            plan: 0,
+        })
     }
 
     /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
@@ -102,7 +141,7 @@ impl Policy {
         if self.windows.is_empty() || !self.matches.holds(facts) {
             return Ok(());
         }
-        let cost = self.cost.of(facts.method, facts.path);
+        let cost = self.cost.of(facts);
         if cost == 0 {
             return Ok(());
         }
@@ -137,9 +176,15 @@ impl Matches {
 }
 
 impl Cost {
-    /// Units of a request: of the rules with the most specific path that fit, the one that names the method
-    /// best.
-    fn of(&self, method: &Method, path: &str) -> u64 {
+    /// Units of a request: what a trusted hop says, else what the rules do.
+    fn of(&self, facts: &Facts<'_, '_>) -> u64 {
+        let said = self.header.as_ref().filter(|_| facts.trusted_peer);
+        said.and_then(|header| read_cost(facts.headers, header, self.max))
+            .unwrap_or_else(|| self.by_rule(facts.method, facts.path))
+    }
+
+    /// Of the rules with the most specific path that fit, the one that names the method best.
+    fn by_rule(&self, method: &Method, path: &str) -> u64 {
         let mut best: Option<(&CostRule, Fit)> = None;
         for rule in &self.rules {
             if best.is_some_and(|(known, _)| known.path.cmp_specific(&rule.path).is_ne()) {
@@ -154,4 +199,17 @@ impl Cost {
         }
         best.map_or(self.default, |(rule, _)| rule.units)
     }
+}
+
+/// A field that is one whole number, at most `max`. Several of them, or anything else, say nothing.
+fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let digits = value.as_bytes();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let units =
+        digits.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    Some(units.min(max))
 }

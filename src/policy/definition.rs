@@ -2,6 +2,7 @@
 //! (a file today, a store later) can fill. Names are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use crate::limit::Quota;
 
@@ -100,6 +101,22 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
+    /// What tells a client's retry, which is not charged again.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// What tells a client's retry of a request that was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The field that has the key.
+    pub header: http::HeaderName,
+    /// How long a key is remembered.
+    pub window: Duration,
+}
+
+impl Idempotency {
+    /// How long where nothing is said.
+    pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 }
 
 /// One part of a policy's key.
@@ -167,10 +184,16 @@ pub struct Cost {
     pub default: NonZeroU64,
     /// (method, or any; path pattern; cost): the most specific path wins, a named method before any.
     pub rules: Vec<(Option<http::Method>, String, u64)>,
+    /// A field of the request that says it, where a trusted hop sent it; before any rule.
+    pub header: Option<http::HeaderName>,
+    /// A field of the upstream's answer that says it afterwards; until then the request is charged what the rest says.
+    pub response_header: Option<http::HeaderName>,
+    /// The most either field may say; more is as much. `None`: what the smallest window holds.
+    pub max: Option<NonZeroU64>,
 }
 
 impl Default for Cost {
     fn default() -> Self {
-        Cost { default: NonZeroU64::MIN, rules: Vec::new() }
+        Cost { default: NonZeroU64::MIN, rules: Vec::new(), header: None, response_header: None, max: None }
     }
 }

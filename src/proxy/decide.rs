@@ -35,10 +35,15 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
         count(exchange, missing.policy, metrics::Decision::MissingRejected);
         return Decided::Refused(Refusal::MissingKey(missing.dimension.to_string()), Fields::default());
     }
+    let now_ns = clock::ns_of(exchange.started);
+    let mut memories = SmallVec::new();
+    if found.route.remembers {
+        memories = table.memories(found, facts);
+        pass_retries(exchange, &mut memories, &mut charges, now_ns);
+    }
     if charges.is_empty() {
         return Decided::Admitted(Fields::default());
     }
-    let now_ns = clock::ns_of(exchange.started);
     let mut decision = Decision::default();
     exchange.conn.worker.shared.limiter.decide(&charges, now_ns, &mut decision);
     exchange.steps.decide = exchange.elapsed_ns();
@@ -47,12 +52,41 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
     if decision.is_admitted() {
         if found.route.holds {
-            exchange.held = Held::of(&charges, &decision, now_ns);
+            exchange.held = Held::of(table, &charges, &decision, now_ns);
+        }
+        for memory in &memories {
+            exchange.conn.worker.shared.limiter.table().remember(memory, now_ns);
         }
         return Decided::Admitted(fields);
     }
     let random = exchange.conn.worker.random();
     Decided::Refused(Refusal::Limited(Box::new(limited(table, &charges, &decision, random))), fields)
+}
+
+/// Takes out what a policy that has charged this request before would charge for it again; what is left of
+/// `memories` is new. Only what is in flight counts anew. A request is remembered once it is admitted, never before,
+/// so two that come together are both charged: no key lets a request pass that was not paid for once.
+fn pass_retries(
+    exchange: &mut Exchange,
+    memories: &mut SmallVec<[Charge; 1]>,
+    charges: &mut SmallVec<[Charge; 4]>,
+    now_ns: u64,
+) {
+    let shared = std::sync::Arc::clone(&exchange.conn.worker.shared);
+    memories.retain(|memory| {
+        let is_new = !shared.limiter.table().is_remembered(memory, now_ns);
+        if !is_new {
+            charges.retain(|charge| {
+                charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
+            });
+            if charges.iter().all(|charge| charge.policy != memory.policy) {
+                count(exchange, memory.policy, metrics::Decision::Admitted);
+            }
+        }
+        is_new
+    });
+    // A policy that does not count this request has nothing to remember.
+    memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
 }
 
 /// Counts what each policy said, once a policy however many windows it has, and keeps the word that decides for the

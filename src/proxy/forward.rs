@@ -344,6 +344,7 @@ fn accept(
     upgrade: bool,
 ) -> Response<ResponseBody> {
     let (mut head, incoming) = answer.into_parts();
+    exchange.settle(&head.headers);
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
             true => switch(exchange, head.headers, lease),

@@ -10,6 +10,7 @@ mod algorithms;
 mod bodies;
 mod cli;
 mod connections;
+mod costs;
 mod drain;
 mod forwarding;
 mod grpc;

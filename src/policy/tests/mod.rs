@@ -6,7 +6,6 @@ mod rendering;
 mod routing;
 
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -41,9 +40,10 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         windows: read.iter().map(|limit| limit.window).collect(),
         missing: Missing::Ip,
         matches: Matches::default(),
-        cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
+        cost: Cost::default(),
         shadow: false,
         count_denied: false,
+        idempotency: None,
     }
 }
 
@@ -119,6 +119,7 @@ impl Ask {
             query: self.query.as_deref(),
             headers: &self.headers,
             client_ip: self.client_ip,
+            trusted_peer: true,
             identity: &self.identity,
         }
     }
