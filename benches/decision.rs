@@ -8,6 +8,7 @@
 use std::hint::black_box;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
@@ -18,7 +19,7 @@ use governor::state::keyed::DashMapStateStore;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use sluicegate::clock;
 use sluicegate::limit::{Algorithm, Charge, Quota};
-use sluicegate::limiter::{Decision, Limiter};
+use sluicegate::limiter::{Caller, Decision, Limiter};
 use sluicegate::local::Table;
 
 #[global_allocator]
@@ -263,17 +264,18 @@ fn resident_bytes() -> u64 {
     pages.expect("the second number of statm is the resident pages") * 4096
 }
 
-fn ours(bytes: usize) -> Limiter {
+fn ours(bytes: usize) -> Arc<Limiter> {
     let limiter = Limiter::new(Table::with_memory(bytes));
     limiter.declare([ample()]);
-    limiter
+    Arc::new(limiter)
 }
 
 /// Decides as the gateway does: a decision of its own for every request.
 #[inline]
-fn decide(limiter: &Limiter, charges: &[Charge], now_ns: u64) -> bool {
+fn decide(limiter: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> bool {
     let mut decision = Decision::default();
-    limiter.decide(charges, now_ns, &mut decision);
+    let waiting = limiter.decide(charges, Caller::default(), now_ns, &mut decision);
+    debug_assert!(waiting.is_none(), "one node has nobody to wait for");
     black_box(&decision).is_admitted()
 }
 

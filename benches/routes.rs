@@ -11,7 +11,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Method};
 use sluicegate::identity::Identity;
-use sluicegate::limit::Charge;
+use sluicegate::limit::{Charge, WhenDown};
 use sluicegate::policy::definition::{Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
 use sluicegate::policy::{Facts, Options, Table, shorthand};
 use smallvec::SmallVec;
@@ -133,6 +133,8 @@ fn charging(criterion: &mut Criterion) {
             shadow: false,
             count_denied: false,
             idempotency: None,
+            overshoot_ppm: 0,
+            when_down: WhenDown::Local,
         }
     };
     let policies = [

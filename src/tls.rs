@@ -25,6 +25,13 @@ pub struct Pair {
     pub self_signed: bool,
 }
 
+impl Pair {
+    /// Whether it is still to be made: self-signed, and neither file is there.
+    pub fn is_to_be_made(&self) -> bool {
+        self.self_signed && !self.cert.exists() && !self.key.exists()
+    }
+}
+
 /// Why a pair cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -92,7 +99,7 @@ pub struct Certificate {
 impl Certificate {
     /// Reads a pair; makes it first where it is to be self-signed and is not there.
     pub fn read(pair: &Pair) -> Result<Certificate, Error> {
-        if pair.self_signed && !pair.cert.exists() && !pair.key.exists() {
+        if pair.is_to_be_made() {
             make_self_signed(pair)?;
         }
         let chain = CertificateDer::pem_file_iter(&pair.cert)

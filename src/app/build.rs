@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
+use super::store;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::policy::Table;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
@@ -18,16 +20,16 @@ use crate::{metrics, tls};
 /// The upstreams in force by name: one whose configuration stays keeps its connections over a reload.
 pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 
-/// Builds a snapshot beside the one in force, and the upstreams it uses.
+/// Builds a snapshot beside the one in force, and the upstreams it uses; `table` is under its salt already.
 pub(super) fn snapshot(
     config: &Config,
-    salt: [u8; 16],
+    mut table: Table,
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
     before: &Upstreams,
 ) -> anyhow::Result<(Snapshot, Upstreams)> {
-    let table = config.tables(salt).map_err(|errors| anyhow::anyhow!("{}", errors[0]))?;
+    store::share(&mut table, config, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let mut used = Upstreams::new();

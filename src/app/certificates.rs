@@ -10,33 +10,29 @@ use crate::metrics::CertificateExpiry;
 use crate::proxy::config::Listener;
 use crate::tls::{self, Certificate};
 
-/// The TLS side of a listener; `None` where it speaks in the clear.
-pub(super) fn server_config(
-    listener: &Listener,
-    tickets: &Arc<dyn ProducesTickets>,
-) -> Result<Option<Arc<rustls::ServerConfig>>, tls::Error> {
+/// The TLS side of a listener.
+#[derive(Default)]
+pub(super) struct Tls {
+    /// What it speaks TLS by; `None` where it speaks in the clear.
+    pub(super) config: Option<Arc<rustls::ServerConfig>>,
+    /// When each of its certificates ends.
+    pub(super) expiries: Vec<CertificateExpiry>,
+}
+
+/// Reads a listener's certificates.
+pub(super) fn read(listener: &Listener, tickets: &Arc<dyn ProducesTickets>) -> Result<Tls, tls::Error> {
     if listener.certs.is_empty() {
-        return Ok(None);
+        return Ok(Tls::default());
     }
     let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
     let config = tls::server_config(&certificates, listener.http1, listener.http2, Arc::clone(tickets))?;
-    Ok(Some(Arc::new(config)))
-}
-
-/// When each certificate of these listeners ends.
-pub(super) fn expiries(listeners: &[Listener]) -> Vec<CertificateExpiry> {
-    let mut expiries = Vec::new();
-    for listener in listeners {
-        for certificate in listener.certs.iter().filter_map(|pair| Certificate::read(pair).ok()) {
-            expiries.push(CertificateExpiry {
-                listener: listener.name.clone(),
-                file: certificate.path.clone(),
-                subject: certificate.names.first().cloned().unwrap_or_default(),
-                not_after: certificate.not_after,
-            });
-        }
-    }
-    expiries
+    let expiry = |certificate: &Certificate| CertificateExpiry {
+        listener: listener.name.clone(),
+        file: certificate.path.clone(),
+        subject: certificate.names.first().cloned().unwrap_or_default(),
+        not_after: certificate.not_after,
+    };
+    Ok(Tls { config: Some(Arc::new(config)), expiries: certificates.iter().map(expiry).collect() })
 }
 
 /// What a file looked like: a change of any of it is a change of the file.

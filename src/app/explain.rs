@@ -3,15 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::{HeaderMap, Method, Uri};
-use serde_json::{Value, json};
+use serde_json::json;
 use smallvec::SmallVec;
 
+use crate::config;
 use crate::identity::Identity;
 use crate::limit::{Answer, Charge};
 use crate::limiter::Limiter;
+use crate::policy::definition::Dimension;
+use crate::policy::key::Value;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{Action, Facts, Found, Table};
+use crate::policy::{Action, Facts, Found, Policy, Table};
 use crate::proxy::headers;
 
 /// A request that is only asked about.
@@ -42,6 +45,8 @@ pub struct Explained {
 struct Limit {
     policy: String,
     by: String,
+    /// Each dimension of its key, and its value as it may be shown.
+    key: Vec<(String, String)>,
     window: String,
     limit: u64,
     cost: u64,
@@ -84,7 +89,12 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
     explained.goes_to = Some(goes_to(&found, &facts));
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     match table.charges(&found, &facts, &mut charges) {
-        Ok(()) => explained.limits = limits(table, limiter, &charges, now_ns),
+        Ok(()) => {
+            explained.limits = limits(table, limiter, &charges, now_ns);
+            for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
+                limit.key = key(&table.policies()[usize::from(charge.policy)], &found, &facts);
+            }
+        }
         Err(missing) => explained.refused = Some(format!("the request has no {}", missing.dimension)),
     }
     explained
@@ -132,6 +142,7 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
             Limit {
                 policy: policy.name.to_string(),
                 by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                key: Vec::new(),
                 window: policy.windows[usize::from(charge.window)].item.to_string(),
                 limit: charge.quota.limit().get(),
                 cost: charge.cost,
@@ -144,7 +155,50 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
         .collect()
 }
 
+/// What a policy counts a request as: each dimension and its value.
+fn key(policy: &Policy, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<(String, String)> {
+    let values = policy.counted_as(found, facts);
+    let shown = policy.by.iter().zip(values).map(|(by, value)| (by.to_string(), value_shown(by, &value)));
+    shown.collect()
+}
+
+/// A value as people may see it: an address as such, a secret not at all, others quoted, escaped and cut.
+fn value_shown(by: &Dimension, value: &Value) -> String {
+    if value.substituted {
+        return format!("is absent, ip {} instead", address(&value.bytes));
+    }
+    let is_secret = match by {
+        Dimension::Header(name) => name == http::header::COOKIE || config::is_secret_name(name.as_str()),
+        Dimension::Query(name) | Dimension::Param(name) => config::is_secret_name(name),
+        _ => false,
+    };
+    match by {
+        Dimension::Ip => address(&value.bytes),
+        _ if is_secret => config::MASK.to_owned(),
+        _ => {
+            let kept = &value.bytes[..value.bytes.len().min(VALUE_BYTES_MAX)];
+            let cut = if kept.len() < value.bytes.len() { "…" } else { "" };
+            format!("\"{}{cut}\"", kept.escape_ascii())
+        }
+    }
+}
+
+/// An address of four or sixteen octets.
+fn address(octets: &[u8]) -> String {
+    match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
+        (Ok(octets), _) => IpAddr::from(octets).to_string(),
+        (_, Ok(octets)) => IpAddr::from(octets).to_string(),
+        _ => octets.escape_ascii().to_string(),
+    }
+}
+
 impl Limit {
+    /// Who is counted, with the values: `ip 192.0.2.1, header:x-plan "pro"`.
+    fn counted(&self) -> String {
+        let parts: Vec<String> = self.key.iter().map(|(by, value)| format!("{by} {value}")).collect();
+        if parts.is_empty() { "everybody together".to_owned() } else { parts.join(", ") }
+    }
+
     fn said(&self) -> String {
         match self.answer {
             None => "what is left is known only to a running gateway".to_owned(),
@@ -180,7 +234,7 @@ impl Explained {
         }
         for limit in &self.limits {
             let shadow = if limit.shadow { " (shadow)" } else { "" };
-            let by = if limit.by.is_empty() { "everybody together" } else { &limit.by };
+            let by = limit.counted();
             lines.push(format!(
                 "limit    {}{shadow} by {by}: {}, costs {}; {}",
                 limit.policy,
@@ -196,14 +250,15 @@ impl Explained {
     }
 
     /// For programs.
-    pub fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> serde_json::Value {
         json!({
             "route": self.route,
             "goes-to": self.goes_to,
-            "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<Value>(),
+            "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<serde_json::Value>(),
             "limits": self.limits.iter().map(|limit| json!({
                 "policy": limit.policy,
                 "by": limit.by,
+                "key": limit.key.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
                 "window": limit.window,
                 "limit": limit.limit,
                 "cost": limit.cost,
@@ -211,9 +266,12 @@ impl Explained {
                 "admitted": limit.answer.map(|answer| answer == Answer::Admitted),
                 "shadow": limit.shadow,
                 "said": limit.said(),
-            })).collect::<Value>(),
+            })).collect::<serde_json::Value>(),
             "refused": self.refused,
             "text": self.to_text(),
         })
     }
 }
+
+/// Bytes of a value that are shown.
+const VALUE_BYTES_MAX: usize = 80;

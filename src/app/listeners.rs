@@ -8,8 +8,8 @@ use anyhow::Context;
 use rustls::server::ProducesTickets;
 use tokio::sync::mpsc::Sender;
 
-use super::certificates;
-use crate::metrics::Metrics;
+use super::certificates::{self, Tls};
+use crate::metrics::{CertificateExpiry, Metrics};
 use crate::proxy::config;
 use crate::proxy::listener::{self, Listener};
 use crate::proxy::worker::Order;
@@ -26,6 +26,8 @@ struct Open {
     bind: SocketAddr,
     /// Where it listens; port 0 has become a port.
     addr: SocketAddr,
+    /// When the certificates it presents end.
+    expiries: Vec<CertificateExpiry>,
 }
 
 /// What one configuration wants opened, before any of it is in force.
@@ -36,7 +38,7 @@ pub(super) struct Prepared {
 /// One listener as it is to be.
 struct Wanted {
     config: config::Listener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Tls,
     /// One a worker where it is new; `None` where it listens already.
     sockets: Option<Vec<std::net::TcpListener>>,
 }
@@ -52,8 +54,7 @@ impl Listeners {
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
-            let tls =
-                certificates::server_config(config, tickets).with_context(|| format!("listener {name:?}"))?;
+            let tls = certificates::read(config, tickets).with_context(|| format!("listener {name:?}"))?;
             let known = self.open.get(name).is_some_and(|open| open.bind == config.bind);
             let sockets = match known {
                 true => None,
@@ -78,9 +79,9 @@ impl Listeners {
         for Wanted { config, tls, sockets } in prepared.wanted {
             match sockets {
                 None => {
-                    if let Some(open) = self.open.get(&config.name) {
+                    if let Some(open) = self.open.get_mut(&config.name) {
                         open.listener.config.store(Arc::new(config));
-                        open.listener.tls.store(tls);
+                        open.present(tls);
                     }
                 }
                 Some(sockets) => {
@@ -94,21 +95,21 @@ impl Listeners {
     async fn open(
         &mut self,
         config: config::Listener,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Tls,
         sockets: Vec<std::net::TcpListener>,
         metrics: &Metrics,
         orders: &[Sender<Order>],
     ) {
-        let scheme = if tls.is_some() { "https" } else { "http" };
+        let scheme = if tls.config.is_some() { "https" } else { "http" };
         let (name, bind) = (config.name.clone(), config.bind);
         let bound = sockets.first().and_then(|socket| socket.local_addr().ok());
         let addr = bound.unwrap_or(bind);
         eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}");
-        let listener = Arc::new(Listener::new(config, tls, metrics.listener(&name)));
+        let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
         for (socket, orders) in sockets.into_iter().zip(orders) {
             let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
         }
-        self.open.insert(name, Open { listener, bind, addr });
+        self.open.insert(name, Open { listener, bind, addr, expiries: tls.expiries });
     }
 
     async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
@@ -125,10 +126,22 @@ impl Listeners {
     }
 
     /// Renews the TLS side of one listener.
-    pub(super) fn renew(&self, name: &str, tls: Option<Arc<rustls::ServerConfig>>) {
-        if let Some(open) = self.open.get(name) {
-            open.listener.tls.store(tls);
+    pub(super) fn renew(&mut self, name: &str, tls: Tls) {
+        if let Some(open) = self.open.get_mut(name) {
+            open.present(tls);
         }
+    }
+
+    /// When each certificate that is presented ends.
+    pub(super) fn expiries(&self) -> Vec<CertificateExpiry> {
+        self.open.values().flat_map(|open| open.expiries.iter().cloned()).collect()
+    }
+}
+
+impl Open {
+    fn present(&mut self, tls: Tls) {
+        self.listener.tls.store(tls.config);
+        self.expiries = tls.expiries;
     }
 }
 

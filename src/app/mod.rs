@@ -8,6 +8,7 @@ pub mod explain;
 mod first_try;
 mod listeners;
 mod reload;
+mod store;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,26 +22,27 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, Phase, Readiness};
-use crate::config::Config;
+use crate::config::Loaded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::exchange::Reason;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
-use crate::{clock, local, record};
+use crate::{clock, record};
 
 /// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
 ///
 /// # Errors
 /// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
-pub fn run(path: &Path, config: Config) -> anyhow::Result<()> {
+pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
         .enable_all()
         .build()
         .context("the control runtime does not start")?;
-    runtime.block_on(Gateway::start(path, config)?.serve())
+    let _entered = runtime.enter();
+    runtime.block_on(Gateway::start(path, loaded)?.serve())
 }
 
 /// The parts that live as long as the process.
@@ -51,17 +53,20 @@ struct Gateway {
     log: record::Log,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
+    store: Option<store::Store>,
 }
 
 impl Gateway {
-    fn start(path: &Path, config: Config) -> anyhow::Result<Gateway> {
+    fn start(path: &Path, loaded: Loaded) -> anyhow::Result<Gateway> {
+        let Loaded { config, table, .. } = loaded;
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
         let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
-        let limiter = Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
-        let salt = build::salt();
+        let (limiter, store) = store::limiter(&config)?;
+        let salt = store::salt(&config);
         let none = build::Upstreams::default();
-        let (snapshot, upstreams) = build::snapshot(&config, salt, 0, &limiter, &metrics, &none)?;
+        let (snapshot, upstreams) =
+            build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
@@ -82,6 +87,9 @@ impl Gateway {
         metrics.started(0, clock::unix().as_secs());
         build::show_table(&metrics, &limiter);
         build::show_pools(&metrics, &current);
+        if let Some(store) = &store {
+            store.show(&metrics);
+        }
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
         let admin = config.admin.clone();
         let readiness = Readiness::default();
@@ -97,7 +105,8 @@ impl Gateway {
             orders: shared.orders.clone(),
         };
         let reloader = reload::Reloader::new(parts, salt)?;
-        Ok(Gateway { reloader, workers, shared, log, readiness, admin: admin.map(|admin| (admin, state)) })
+        let admin = admin.map(|admin| (admin, state));
+        Ok(Gateway { reloader, workers, shared, log, readiness, admin, store })
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
@@ -105,6 +114,9 @@ impl Gateway {
         self.reloader.open_listeners().await?;
         let admin = self.open_admin()?;
         self.reloader.resolve_upstreams().await;
+        if let Some(store) = &self.store {
+            store.ready().await;
+        }
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
         if let Some(url) = self.reloader.url_to_try() {
@@ -162,6 +174,9 @@ impl Gateway {
             tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
         if !joined.await.unwrap_or(false) {
             tracing::error!("a worker ended in a panic");
+        }
+        if let Some(store) = self.store {
+            store.close().await;
         }
         let dropped = self.log.close(LOG_WAIT);
         if dropped > 0 {

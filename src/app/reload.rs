@@ -12,7 +12,7 @@ use super::build::{self, Upstreams};
 use super::certificates::{self, Watch};
 use super::first_try;
 use super::listeners::Listeners;
-use crate::config::{self, Config, Shutdown};
+use crate::config::{self, Config, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::snapshot::Snapshot;
@@ -104,12 +104,12 @@ impl Reloader {
         if !loaded.report.is_empty() {
             tracing::warn!("{}", loaded.report);
         }
-        let config = loaded.config;
+        let Loaded { config, table, .. } = loaded;
         let parts = &mut self.parts;
         let generation = self.generation + 1;
         let (snapshot, upstreams) = build::snapshot(
             &config,
-            self.salt,
+            table.salted(&self.salt),
             generation,
             &parts.limiter,
             &parts.metrics,
@@ -160,7 +160,7 @@ impl Reloader {
             return;
         }
         for listener in changed {
-            match certificates::server_config(listener, &self.tickets) {
+            match certificates::read(listener, &self.tickets) {
                 Ok(tls) => {
                     self.listeners.renew(&listener.name, tls);
                     tracing::info!(listener = %listener.name, "certificates renewed");
@@ -171,13 +171,12 @@ impl Reloader {
                 }
             }
         }
-        self.parts.metrics.set_certificates(certificates::expiries(listeners));
+        self.parts.metrics.set_certificates(self.listeners.expiries());
     }
 
     fn certificates_in_force(&mut self) {
-        let listeners = &self.parts.config.listeners;
-        self.watch = Watch::new(listeners);
-        self.parts.metrics.set_certificates(certificates::expiries(listeners));
+        self.watch = Watch::new(&self.parts.config.listeners);
+        self.parts.metrics.set_certificates(self.listeners.expiries());
     }
 }
 
@@ -186,6 +185,7 @@ fn warn_of_what_needs_a_restart(before: &Config, after: &Config) {
     let fixed = [
         ("workers", before.workers != after.workers),
         ("limits.memory", before.limits_memory != after.limits_memory),
+        ("redis", before.redis != after.redis),
         ("admin", before.admin != after.admin),
         ("log.level", before.log_level != after.log_level),
     ];

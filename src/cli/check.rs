@@ -1,18 +1,19 @@
 //! `sluicegate check`: says whether a configuration is valid, or everything that is wrong with it.
 //!
-//! It opens no port and writes no file.
+//! It reads certificates and keys as a start would, but opens no port and writes no file.
 
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::config;
+use crate::config::{self, Definition, Errors, Loaded};
+use crate::tls::Certificate;
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
 ///
 /// Errors and warnings go to `errors`. `out` gets one line saying what there is, or with `effective` the whole
 /// configuration with every default, itself a valid gateway.toml.
 pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<u8> {
-    let loaded = match config::load(path) {
+    let loaded = match config::load(path).and_then(read_certificates) {
         Ok(loaded) => loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };
@@ -37,6 +38,19 @@ pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn
         )?;
     }
     Ok(0)
+}
+
+/// Reads every pair of certificate and key, but those that the first start makes.
+fn read_certificates(mut loaded: Loaded) -> Result<Loaded, Errors> {
+    for (listener, config) in loaded.config.listeners.iter().enumerate() {
+        for (index, pair) in config.certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made()) {
+            if let Err(error) = Certificate::read(pair) {
+                let (definition, field) = (Definition::Listener(listener), format!("certs[{index}]"));
+                loaded.report.reject(definition, &field, &error.to_string(), "");
+            }
+        }
+    }
+    if loaded.report.has_errors() { Err(loaded.report.into_errors()) } else { Ok(loaded) }
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

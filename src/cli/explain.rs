@@ -53,11 +53,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         print!("{text}");
         return ExitCode::SUCCESS;
     }
-    let Ok(table) = config.tables([0; 16]) else { return ExitCode::FAILURE };
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
     let asked =
         Asked { method: &arguments.method, url: &arguments.url, headers: &headers, from: arguments.from };
-    print!("{}", explain(&table, None, &asked, clock::now_ns()).to_text());
+    print!("{}", explain(&loaded.table, None, &asked, clock::now_ns()).to_text());
     println!("note     no gateway answers on the admin address: explained from the file alone");
     ExitCode::SUCCESS
 }

@@ -22,7 +22,7 @@ pub fn run(path: &Path) -> ExitCode {
         eprintln!("{}", loaded.report);
     }
     start_log(&loaded.config.log_level);
-    match app::run(path, loaded.config) {
+    match app::run(path, loaded) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluicegate: {error:#}");

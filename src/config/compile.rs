@@ -1,29 +1,24 @@
-//! What is wrong with routes and policies only together, two routes that tie say, reported at its place.
+//! Routes and policies compiled into their table; what is wrong with them only together, two routes that tie say,
+//! is reported at its place.
 //!
-//! The table that comes out of it is thrown away: whoever serves requests compiles one under a salt of its own.
+//! The table's keys are under no salt yet: whoever serves requests puts them under one of its own.
 
 use crate::policy::error::{Change, Direction, Place, PolicyField, Problem, RouteField};
-use crate::policy::{self, Options, Table};
+use crate::policy::{Options, Table};
 
 use super::Config;
 use super::report::{Definition, Finding, Places};
 
-impl Config {
-    /// The tables requests are matched against; `salt` keys the hash of limiter keys.
-    ///
-    /// # Errors
-    /// What is wrong with routes and policies together; nothing in a configuration that was loaded.
-    pub fn tables(&self, salt: [u8; 16]) -> Result<Table, Vec<policy::Error>> {
-        let upstreams: Vec<String> = self.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-        let options = Options { salt, ipv6_prefix: self.client_ip.ipv6_prefix, upstreams: &upstreams };
-        Table::compile(&self.routes, &self.policies, &options)
-    }
-}
-
-/// Compiles the routes and policies of a configuration, and gives what is wrong with them.
-pub(super) fn check(config: &Config, places: &Places) -> Vec<Finding> {
-    let errors = config.tables([0; 16]).err().unwrap_or_default();
-    errors.iter().map(|error| finding(error.place, &error.problem, places)).collect()
+/// Compiles the routes and policies of a configuration.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn compile(config: &Config, places: &Places) -> Result<Table, Vec<Finding>> {
+    let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let ipv6_prefix = config.client_ip.ipv6_prefix;
+    let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams };
+    Table::compile(&config.routes, &config.policies, &options)
+        .map_err(|errors| errors.iter().map(|error| finding(error.place, &error.problem, places)).collect())
 }
 
 fn finding(place: Place, problem: &Problem, places: &Places) -> Finding {

@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use crate::admin::{self, Bind};
+use crate::global;
+use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{Action, Cost, HeaderChanges, Idempotency, Missing, Policy, Respond, Route};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
@@ -13,7 +15,7 @@ use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
 
 use super::units::{show_duration, show_share, show_size};
-use super::{Config, limit_text, mask, policy, running};
+use super::{Config, limit_text, mask, policy, redis, running};
 
 impl Config {
     /// The same configuration without its secrets: what a log, an answer or a terminal may show.
@@ -21,6 +23,9 @@ impl Config {
         let mut masked = self.clone();
         if let Some(token) = masked.admin.as_mut().and_then(|admin| admin.token.as_mut()) {
             mask::MASK.clone_into(token);
+        }
+        for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
+            mask::MASK.clone_into(&mut secret.0);
         }
         for route in &mut masked.routes {
             for header in &mut route.headers {
@@ -249,6 +254,11 @@ impl Page {
             let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
             self.key("idempotency-key", table(keys));
         }
+        match policy.overshoot_ppm {
+            0 => self.key("overshoot", 0),
+            share => self.key("overshoot", text(&show_share(share))),
+        }
+        self.key("when-store-down", text(word(&policy::WHEN_DOWN, &policy.when_down)));
     }
 
     fn cost(&mut self, cost: &Cost) {
@@ -315,12 +325,47 @@ impl Page {
                 self.0.insert_str(0, "admin = false\n");
             }
         }
+        if let Some(redis) = &config.redis {
+            self.redis(redis);
+        }
         self.heading("[shutdown]");
         self.key("ready-delay", time(config.shutdown.ready_delay));
         self.key("drain", time(config.shutdown.drain));
         self.heading("[log]");
         self.key("level", text(&config.log_level));
         self.key("access", show_access(&config.access_log));
+    }
+
+    fn redis(&mut self, redis: &global::Config) {
+        self.heading("[redis]");
+        if let Topology::Single(servers)
+        | Topology::Sentinel { sentinels: servers, .. }
+        | Topology::Cluster(servers) = &redis.topology
+        {
+            self.key("url", text(&redis::url(servers)));
+        }
+        self.key("topology", text(&redis::topology_word(&redis.topology)));
+        self.key("deadline", time(redis.deadline));
+        self.key("prefix", text(&redis.prefix));
+        self.key("connections", redis.connections);
+        if let Some(secret) = &redis.key_secret {
+            self.key("key-secret", text(&secret.0));
+        }
+        if let Some(ca) = &redis.ca {
+            self.key("ca", text(&ca.to_string_lossy()));
+        }
+        if let Topology::Ring { shards, dedicated } = &redis.topology {
+            self.heading("[redis.ring]");
+            let url = |server: &Server| ("url", text(&redis::url(std::slice::from_ref(server))));
+            let shards =
+                shards.iter().map(|shard| table([url(&shard.server), ("weight", shard.weight.to_string())]));
+            self.key("shards", array(shards));
+            let dedicated = dedicated.iter().map(|shard| {
+                let tenants = array(shard.tenants.iter().map(|tenant| text(tenant)));
+                table([url(&shard.server), ("tenants", tenants)])
+            });
+            self.key("dedicated", array(dedicated));
+        }
     }
 
     fn admin(&mut self, admin: &admin::Config) {

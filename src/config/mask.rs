@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 /// What stands in place of a secret.
-pub(super) const MASK: &str = "********";
+pub const MASK: &str = "********";
 
 /// Whether a value under this key or header name is a secret.
-pub(super) fn is_secret_name(name: &str) -> bool {
+pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }

@@ -12,6 +12,7 @@ mod mask;
 mod method;
 mod policy;
 mod reader;
+mod redis;
 mod report;
 mod route;
 mod running;
@@ -35,6 +36,7 @@ use expand::Variables;
 use reader::{Context, Table};
 use report::{Finding, Place, Places, Source};
 
+pub use mask::{MASK, is_secret_name};
 pub use report::{Definition, Errors, Report};
 
 /// A whole configuration in which nothing can be wrong any more.
@@ -60,6 +62,8 @@ pub struct Config {
     pub routes: Vec<definition::Route>,
     /// The admin listener; `None`: off.
     pub admin: Option<admin::Config>,
+    /// The store that gateways share; `None`: each limits by itself.
+    pub redis: Option<crate::global::Config>,
     /// How it stops.
     pub shutdown: Shutdown,
     /// The process's own log: a level, or directives as `tracing` reads them.
@@ -73,6 +77,8 @@ pub struct Config {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
+    /// Its routes and policies, compiled; its keys are under no salt yet, see [`Table::salted`](crate::policy::Table::salted).
+    pub table: crate::policy::Table,
     /// Warnings; and where to add what comes up later, see [`Report::reject`].
     pub report: Report,
 }
@@ -91,6 +97,12 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     load_with(path, &|name| std::env::var(name).ok())
 }
 
+/// Reads a configuration that is not in a file but has a name for its errors; `include` means nothing in it, and its
+/// relative paths start from the working directory.
+pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
+    read(vec![source::of_text(name, text)], Vec::new(), &|name| std::env::var(name).ok())
+}
+
 fn load_with(path: &Path, variables: Variables<'_>) -> Result<Loaded, Errors> {
     let (sources, findings) = source::gather(path, variables);
     read(sources, findings, variables)
@@ -103,11 +115,13 @@ fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) 
         return Err(report.into_errors());
     };
     // Only what is right by itself is worth looking at together.
-    report.add(compile::check(&config, &places));
-    if report.has_errors() {
-        return Err(report.into_errors());
+    match compile::compile(&config, &places) {
+        Ok(table) => Ok(Loaded { config, table, report: report.with_places(places) }),
+        Err(findings) => {
+            report.add(findings);
+            Err(report.into_errors())
+        }
     }
-    Ok(Loaded { config, report: report.with_places(places) })
 }
 
 /// Parses the files and reads their definitions; `findings` are those of the files that could not be read.
@@ -153,6 +167,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
+        redis: redis::read(&documents),
         shutdown: running::read_shutdown(&documents),
         log_level,
         access_log,
@@ -170,7 +185,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "tier", "redis", "store", "peers", "trace"]);
+        document.finish(&["auth", "tier", "store", "peers", "trace"]);
     }
     (config, places)
 }

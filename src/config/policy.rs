@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::limit::{Algorithm, Quota, sliding_log};
+use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
 use crate::policy::definition::{Cost, Dimension, Idempotency, Matches, Missing, Policy};
 use crate::policy::shorthand::{self, Shorthand};
 
@@ -62,7 +62,13 @@ fn read(named: Named<'_>) -> Policy {
     if let Some(value) = table.value("idempotency-key") {
         policy.idempotency = idempotency(&value);
     }
-    table.finish(&["overshoot", "when-store-down", "penalty", "replaces", "rollout"]);
+    if let Some(value) = table.value("overshoot") {
+        policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
+    }
+    if let Some(value) = table.value("when-store-down") {
+        policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
+    }
+    table.finish(&["penalty", "replaces", "rollout"]);
     policy
 }
 
@@ -278,8 +284,22 @@ fn default(name: String) -> Policy {
         shadow: false,
         count_denied: false,
         idempotency: None,
+        overshoot_ppm: OVERSHOOT_PPM,
+        when_down: WhenDown::default(),
     }
 }
+
+/// A share of the window, or the number 0.
+fn overshoot(value: &Value<'_>) -> Option<u32> {
+    if value.is_integer() { value.integer(0..=0).map(|_| 0) } else { value.share_ppm() }
+}
+
+/// What a fleet may admit too much where nothing is said: 5 %.
+const OVERSHOOT_PPM: u32 = 50_000;
+
+/// `when-store-down`, as the language spells it.
+pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
+    [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
 
 /// The algorithms that can be chosen, as the language spells them; concurrency is chosen by `in flight`.
 pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [

@@ -208,6 +208,10 @@ impl<'c> Value<'c> {
         self.value.is_str()
     }
 
+    pub(super) fn is_integer(&self) -> bool {
+        self.value.is_integer()
+    }
+
     pub(super) fn is_table(&self) -> bool {
         self.value.is_table()
     }

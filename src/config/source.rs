@@ -38,7 +38,6 @@ pub(super) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec
 }
 
 /// A configuration that is not in a file; its relative paths start from the working directory.
-#[cfg(test)]
 pub(super) fn of_text(name: &str, text: &str) -> Source {
     source(PathBuf::from(name), text.to_owned())
 }

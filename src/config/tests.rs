@@ -7,6 +7,7 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::report::Source;
 use super::{Config, Definition, Loaded, read, source};
+use crate::global::config::{Secret, Topology};
 use crate::limit::Algorithm;
 use crate::policy::definition::{Action, Dimension, Missing};
 
@@ -271,6 +272,30 @@ fn the_effective_configuration_reads_the_same() {
 }
 
 #[test]
+fn every_topology_is_read_and_written_without_its_passwords() {
+    for redis in [
+        "url = \"redis://127.0.0.1\"",
+        "url = \"rediss://gw:${SECRET}@R1,[fd00::1]:7/3\"\nca = \"/etc/ca.pem\"\nkey-secret = \"${SECRET}\"",
+        "url = \"redis://:${SECRET}@s1,s2\"\ntopology = \"sentinel:main\"\nconnections = 4",
+        "url = \"redis://c1,c2\"\ntopology = \"cluster\"\ndeadline = \"5ms\"\nprefix = \"gw:eu\"",
+        "topology = \"ring\"\n[redis.ring]\nshards = [{ url = \"redis://:${SECRET}@a/1\" }, { url = \"redis://b\", \
+         weight = 2 }]\ndedicated = [{ url = \"redis://:${SECRET}@vip\", tenants = [\"acme\"] }]",
+    ] {
+        let first = config(&format!("[redis]\n{redis}"));
+        let again = config(&first.effective());
+        assert_eq!(again, first.masked());
+        assert!(!first.effective().contains("hunter2") && !format!("{first:?}").contains("hunter2"));
+    }
+    let redis =
+        config("[redis]\nurl = \"rediss://gw:a:b@c/${SECRET}@R1,r2:7/3\"").redis.expect("it is there");
+    let Topology::Single(servers) = redis.topology else { panic!("it is one server by default") };
+    assert_eq!(servers.iter().map(ToString::to_string).collect::<Vec<_>>(), ["r1:6379", "r2:7"]);
+    let login = &servers[1].login;
+    assert_eq!((login.username.as_deref(), login.db, servers[1].tls), (Some("gw"), 3, true));
+    assert_eq!(login.password, Some(Secret("a:b@c/hunter2".to_owned())));
+}
+
+#[test]
 fn all_errors_are_shown_in_the_order_of_the_lines() {
     let said = said(
         "workers = 0\n\n[[route]]\npth = \"/a\"\nlimit = \"100/w\"\nto = \"ordres\"\n\n[upstream.orders]\nserver = 1\n",
@@ -381,9 +406,33 @@ fn shapes_are_checked() {
         ("listener = 1", "`listener` must be a table, not an integer", "1:12", ""),
         ("[listener]\na = 1", "`a` must be a table, not an integer", "2:5", ""),
         ("[listner.a]", "unknown key `listner` in the configuration", "1:2", "did you mean `listener`?"),
+        ("[redis]", "`[redis]` needs `url`", "1:2", "write `url"),
+        ("[redis]\nurl = \"http://a\"", "`url` is not a Redis URL", "2:7", "redis://127.0.0.1:6379"),
+        ("[redis]\nurl = \"redis://a:x\"", "`url` has a host that is none", "2:7", "r1:6379,r2:6379"),
+        ("[redis]\nurl = \"redis://a/x\"", "`url` has a database that is none", "2:7", "`/0`"),
         (
-            "[redis]",
-            "`redis` belongs to the language, but this version does not have it",
+            "[redis]\nurl = \"redis://a\"\ntopology = \"sentinel\"",
+            "`sentinel` names no primary",
+            "3:12",
+            "mymaster",
+        ),
+        (
+            "[redis]\nurl = \"redis://a\"\ntopology = \"clustr\"",
+            "`clustr` is not a value of `topology`",
+            "3:12",
+            "`cluster`",
+        ),
+        ("[redis]\ntopology = \"ring\"", "`topology = \"ring\"` needs `[redis.ring]`", "1:2", "shards"),
+        ("[redis]\nurl = \"redis://a\"\nprefix = \"{}\"", "`{}` cannot begin a key", "3:10", "no braces"),
+        (
+            "[redis]\nurl = \"redis://a\"\ndeadline = \"2s\"",
+            "`deadline` is too long",
+            "3:12",
+            "`\"1s\"` or less",
+        ),
+        (
+            "[store]",
+            "`store` belongs to the language, but this version does not have it",
             "1:2",
             "leave it out",
         ),
@@ -669,10 +718,10 @@ fn policies_are_checked() {
             "write `GET`",
         ),
         (
-            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"1%\"",
-            "`overshoot` belongs to the language, but this version does not have it",
-            "4:1",
-            "leave it out",
+            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"a little\"",
+            "`a little` is not a share",
+            "4:13",
+            "write a share from `0%` to `100%`, as in `20%`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",

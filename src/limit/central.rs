@@ -48,7 +48,7 @@ pub struct Renewal {
     pub key: u128,
     /// The window.
     pub plan: Arc<Plan>,
-    /// The epoch of the lease it holds; 0: it holds none.
+    /// The epoch of the lease it holds, 24 bits; 0: it holds none.
     pub epoch: u32,
     /// Its demand.
     pub demand: f64,
@@ -60,6 +60,8 @@ pub struct Renewal {
     pub pending: u64,
     /// Units it could use at once beyond its demand; 0: none.
     pub hint: f64,
+    /// Units it has spent since its last report, no more than it has.
+    pub spent: f64,
     /// Units it spent without holding them, less those it gives back.
     pub delta: f64,
     /// Units it keeps.
@@ -71,7 +73,7 @@ pub struct Renewal {
 /// What the centre gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Grant {
-    /// The epoch it is for, at least 1.
+    /// The epoch it is for, 1 to 2^24 - 1.
     pub epoch: u32,
     /// Units to spend.
     pub tokens: f64,

@@ -21,6 +21,8 @@ pub struct Plan {
 pub struct Sharing {
     /// Life of a lease, nanoseconds; 0: no leases, every admission is the centre's.
     pub epoch_ns: u64,
+    /// Units that all nodes together may spend beyond their leases while they wait for renewals.
+    pub spare: u32,
     /// What happens while the store is away.
     pub when_down: WhenDown,
 }
@@ -38,30 +40,83 @@ pub enum WhenDown {
 }
 
 impl Sharing {
-    /// The longest lease with which a window may be overshot by `overshoot` (a share of what one burst and one period
-    /// admit, `burst + limit`) and no more: `overshoot * (period + burst / rate) - age`, between `EPOCH_MIN_NS` and
-    /// `EPOCH_MAX_NS`. Where that is too short for a lease, and where the algorithm cannot be leased, none.
+    /// How a window is shared that may be overshot by `overshoot`: a share of what it admits in one period, a bucket's
+    /// burst included. 0 is exact.
+    ///
+    /// What a bucket has left at the centre and what the nodes hold of it unspent are one burst together, so leases
+    /// by themselves overshoot nothing, whatever their life. What does is the unit a node may spend while it waits
+    /// for its renewal, `spare` in all of them. A fixed window counts what is reserved, and a reserved unit is spent
+    /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
+    /// and an age later: what is reserved in that time may be too much.
+    ///
+    /// A lease is at most an eighth of a window, half of a bucket's period, so that no node keeps for long what it does
+    /// not need; where that is under `EPOCH_MIN_NS`, or the limit so small that a lease would hold nothing, the window
+    /// is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
+        let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
-        let whole_ns = match quota.algorithm() {
-            Algorithm::TokenBucket => period_ns * (1.0 + quota.capacity() as f64 / limit),
-            Algorithm::FixedWindow | Algorithm::SlidingWindow => period_ns,
+        let epoch_ns = match quota.algorithm() {
+            _ if overshoot <= 0.0 => return exact,
+            Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
+            Algorithm::TokenBucket => period_ns / 2.0,
+            Algorithm::FixedWindow => period_ns / 8.0,
             // A log, a queue and what is in flight are one whole; no part of them can be lent.
-            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => 0.0,
+            Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
-        let life_ns = overshoot * whole_ns - AGE_NS as f64;
-        let epoch_ns = if life_ns < EPOCH_MIN_NS as f64 { 0 } else { (life_ns as u64).min(EPOCH_MAX_NS) };
-        Sharing { epoch_ns, when_down }
+        // Whole microseconds, as the centre counts.
+        let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(EPOCH_MAX_NS);
+        if epoch_ns < EPOCH_MIN_NS || quota.capacity() < UNITS_MIN {
+            return exact;
+        }
+        let spare = match quota.algorithm() {
+            Algorithm::TokenBucket => overshoot * (limit + quota.capacity() as f64),
+            _ => 0.0,
+        };
+        Sharing { epoch_ns, spare: spare as u32, when_down }
+    }
+
+    /// The most a fleet of `nodes` may admit beyond the limit in one period, units: while the store answers, and while
+    /// it is away with `WhenDown::Local`.
+    pub fn worst_overshoot(&self, quota: &Quota, nodes: u32) -> (f64, f64) {
+        let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
+        let per_life = limit * self.epoch_ns as f64 / period_ns;
+        let drift = per_life * DRIFT;
+        let with = match quota.algorithm() {
+            _ if self.is_exact() => 0.0,
+            // A node may only overdraw a lease of two units or more, so not all can.
+            Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0).min(f64::from(nodes)) + drift,
+            Algorithm::SlidingWindow => per_life * (1.0 + AGE_SHARE) + drift,
+            _ => drift,
+        };
+        // Every node twice its share, on top of what leases were given out.
+        let whole = match quota.algorithm() {
+            Algorithm::TokenBucket => limit + quota.capacity() as f64,
+            Algorithm::LeakyBucket => limit + quota.capacity() as f64,
+            _ => quota.capacity() as f64,
+        };
+        let share = (2.0 / f64::from(nodes.max(1))).min(1.0) * f64::from(nodes.max(1));
+        (with, whole * (share - 1.0) + if self.is_exact() { 0.0 } else { limit })
     }
 
     /// Whether every admission is the centre's.
+    #[inline]
     pub fn is_exact(&self) -> bool {
         self.epoch_ns == 0
     }
+
+    /// How long after a lease's end its units may still be spent, nanoseconds; older ones are only given back.
+    #[inline]
+    pub fn age_ns(&self) -> u64 {
+        self.epoch_ns / 5
+    }
 }
 
-/// How long after a lease's end its tokens may still be spent, nanoseconds; older ones are only given back.
-pub const AGE_NS: u64 = 100_000_000;
+/// A lease's age, as a share of its life.
+const AGE_SHARE: f64 = 0.2;
+/// How far two clocks drift apart.
+const DRIFT: f64 = 5e-4;
+/// A limit that never admits more at once is not worth leases.
+const UNITS_MIN: u64 = 10;
 /// The shortest life of a lease, nanoseconds.
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
 /// The longest, nanoseconds.

@@ -64,6 +64,15 @@ impl Quota {
         Quota::new(algorithm, self.limit, self.period_ns, self.burst)
     }
 
+    /// What one of so many nodes enforces by itself: twice the even share, at least a unit, at most the whole.
+    pub fn share_of(self, nodes: u32) -> Quota {
+        let share = |whole: NonZeroU64| {
+            let doubled = whole.get().saturating_mul(2).div_ceil(u64::from(nodes.max(1)));
+            NonZeroU64::new(doubled.min(whole.get())).unwrap_or(NonZeroU64::MIN)
+        };
+        Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
+    }
+
     /// How it counts.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {

@@ -1,20 +1,42 @@
 //! All charges of one request, decided together: all are taken, or none.
 //!
+//! Alone, a node decides every charge in its own table. In a fleet a charge that the fleet shares is decided by what
+//! this node holds of it (`fleet`), by the centre where the node cannot say (`renewals`), and by the node alone while
+//! the store is away. A request waits for the centre at most once, and as long as its caller lets it.
+//!
 //! Charges are taken in the order given, not least left first: to know what is left costs a look at every key,
 //! and giving back is exact and takes nanoseconds. Between a take and its return another thread may find the units
 //! missing and be refused; it never finds too many.
 //!
 //! It knows nothing of policies' names, of headers, or of statuses.
 
+mod attempt;
+mod fleet;
+mod link;
+mod plans;
+mod renewals;
+mod sweep;
+mod waiting;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
-use crate::limit::{Algorithm, Charge, Outcome, Quota};
+use crate::limit::{Charge, Outcome, Quota};
 use crate::local::{Place, Table, Taken};
 
-/// The limiter. On one node the local tier is the whole of it.
-#[derive(Debug)]
+pub use attempt::Undo;
+pub use fleet::Fleet;
+pub use link::{Done, Link};
+pub use plans::Plans;
+pub use waiting::Waiting;
+
+/// The limiter.
 pub struct Limiter {
     table: Table,
+    fleet: Option<Fleet>,
 }
 
 /// What was decided of one request.
@@ -26,9 +48,32 @@ pub struct Decision {
     /// Index of the charge the client is told of: the one with the least left or, when refused, the one to wait for
     /// longest. Never a shadow's; `None` where there are only those.
     pub binding: Option<usize>,
+    /// Who decided: of several, the farthest.
+    pub tier: Tier,
+    /// Whether it is refused because the store is away.
+    pub is_store_down: bool,
     is_refused: bool,
-    /// Indices of charges that were decided on a shared bucket: hardly ever any.
-    overflowed: SmallVec<[u16; 4]>,
+    /// Charges that are not given back to their own slot, by index: hardly ever any on one node.
+    undos: SmallVec<[(u16, Undo); 2]>,
+}
+
+/// Who decided a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// This node, by what it counts or holds.
+    #[default]
+    Local,
+    /// The centre.
+    Global,
+    /// This node, without the store.
+    Fallback,
+}
+
+/// Who asks, as far as a limiter wants to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The client's address, as the policies count it.
+    pub address: u128,
 }
 
 impl Decision {
@@ -52,10 +97,18 @@ impl Decision {
         enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
     }
 
-    /// Where the charge of this index was decided.
-    pub fn place(&self, index: usize) -> Place {
-        let has_overflowed = self.overflowed.iter().any(|overflowed| usize::from(*overflowed) == index);
-        if has_overflowed { Place::Overflow } else { Place::Slot }
+    /// How the charge of this index is given back.
+    pub fn undo(&self, index: usize) -> Undo {
+        let other = self.undos.iter().find(|(of, _)| usize::from(*of) == index);
+        other.map_or(Undo::Table(Place::Slot), |(_, undo)| *undo)
+    }
+
+    /// Notes how the charge of this index is given back.
+    fn note(&mut self, index: usize, undo: Undo) {
+        if undo != Undo::Table(Place::Slot) {
+            // A request has no more charges than a route has windows, far fewer than that.
+            self.undos.push((u16::try_from(index).unwrap_or(u16::MAX), undo));
+        }
     }
 
     /// The charges that refused, of those that were decided, with what each said; shadows are not among them.
@@ -67,10 +120,31 @@ impl Decision {
     }
 }
 
+impl fmt::Debug for Limiter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Limiter").field("in_fleet", &self.fleet.is_some()).finish_non_exhaustive()
+    }
+}
+
 impl Limiter {
-    /// A limiter on this table.
+    /// A limiter on this table, for one node.
     pub fn new(table: Table) -> Limiter {
-        Limiter { table }
+        Limiter { table, fleet: None }
+    }
+
+    /// A limiter of one of a fleet's nodes. The table counts what the fleet does not share.
+    pub fn in_fleet(table: Table, fleet: Fleet) -> Limiter {
+        Limiter { table, fleet: Some(fleet) }
+    }
+
+    /// What is shared with a fleet, if there is one.
+    pub fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.as_ref()
+    }
+
+    /// How long a request waits for the centre.
+    pub fn deadline(&self) -> Duration {
+        self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline)
     }
 
     /// The local tier.
@@ -85,39 +159,37 @@ impl Limiter {
 
     /// Decides a request, over what `decision` said before: it is filled where it lies, because moving it about
     /// costs as much as deciding. Refused, a request costs nothing anywhere but on charges that count when denied.
-    pub fn decide(&self, charges: &[Charge], now_ns: u64, decision: &mut Decision) {
-        decision.outcomes.clear();
-        decision.binding = None;
-        decision.is_refused = false;
-        decision.overflowed.clear();
-        match charges {
-            [charge] => self.decide_one(charge, now_ns, decision),
-            _ => self.decide_all(charges, now_ns, decision),
-        }
-    }
-
-    /// Gives back what an admitted request took with one charge: where it was taken, and when.
-    pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
-        self.table.give_back(charge, place, taken_ns);
-    }
-
-    /// Settles what an admitted request cost with what it was charged: the rest is owed, or comes back.
-    pub fn settle(&self, charge: &Charge, place: Place, taken_ns: u64, cost: u64, now_ns: u64) {
-        if cost > charge.cost {
-            self.table.debit(&Charge { cost: cost - charge.cost, ..*charge }, place, now_ns);
-        } else if cost < charge.cost {
-            self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, place, taken_ns);
+    ///
+    /// Returns what to wait for where the centre must say; `decision` is not one then until [`Limiter::resume`].
+    #[inline]
+    pub fn decide(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> Option<Waiting> {
+        decision.clear();
+        match (charges, &self.fleet) {
+            ([charge], None) => {
+                self.decide_one(charge, now_ns, decision);
+                None
+            }
+            _ => self.decide_all(charges, caller, now_ns, decision),
         }
     }
 
     /// What `decide` would say, with nothing spent.
     pub fn peek(&self, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();
-        decision.outcomes.extend(charges.iter().map(|charge| self.table.peek(charge, now_ns)));
+        decision.outcomes.extend(charges.iter().map(|charge| self.foresee(charge, now_ns)));
         let is_refused = decision.violated(charges).next().is_some();
         decision.is_refused = is_refused;
         if is_refused {
-            self.say_without(charges, &mut decision.outcomes, now_ns);
+            for (charge, outcome) in charges.iter().zip(&mut decision.outcomes) {
+                let left = self.look(charge, now_ns);
+                *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
+            }
         }
         decision.bind(charges);
         decision
@@ -127,63 +199,27 @@ impl Limiter {
     #[inline(always)]
     fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
         let Taken { outcome, place } = self.table.take(charge, now_ns);
-        if place == Place::Overflow {
-            decision.overflowed.push(0);
-        }
+        decision.note(0, Undo::Table(place));
         if !charge.shadow {
             decision.binding = Some(0);
             decision.is_refused = !outcome.is_admitted();
         }
         decision.outcomes.push(outcome);
     }
-
-    /// Decides any number of charges.
-    #[inline(never)]
-    fn decide_all(&self, charges: &[Charge], now_ns: u64, decision: &mut Decision) {
-        let mut taken: SmallVec<[Option<Place>; 8]> = SmallVec::new();
-        for charge in charges {
-            if decision.is_refused && !charge.count_denied {
-                decision.outcomes.push(self.table.peek(charge, now_ns));
-                continue;
-            }
-            let Taken { outcome, place } = self.table.take(charge, now_ns);
-            decision.is_refused |= !outcome.is_admitted() && !charge.shadow;
-            if place == Place::Overflow {
-                // A request has no more charges than a route has windows, far fewer than that.
-                decision.overflowed.push(u16::try_from(decision.outcomes.len()).unwrap_or(u16::MAX));
-            }
-            taken.resize(decision.outcomes.len(), None);
-            taken.push(outcome.is_admitted().then_some(place));
-            decision.outcomes.push(outcome);
-        }
-        if decision.is_refused {
-            self.return_all(charges, &taken, now_ns);
-            self.say_without(charges, &mut decision.outcomes, now_ns);
-        }
-        decision.bind(charges);
-    }
-
-    /// Returns what a refused request had taken. What counts when denied stays taken; but a refused request is not in
-    /// flight.
-    fn return_all(&self, charges: &[Charge], taken: &[Option<Place>], now_ns: u64) {
-        for (charge, place) in charges.iter().zip(taken) {
-            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
-            if let Some(place) = place.filter(|_| !stays) {
-                self.table.give_back(charge, place, now_ns);
-            }
-        }
-    }
-
-    /// Says what is left without a refused request. An answer stays what it was.
-    fn say_without(&self, charges: &[Charge], outcomes: &mut [Outcome], now_ns: u64) {
-        for (charge, outcome) in charges.iter().zip(outcomes) {
-            let left = self.table.peek(&Charge { cost: 0, ..*charge }, now_ns);
-            *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
-        }
-    }
 }
 
 impl Decision {
+    /// Forgets what was decided before.
+    #[inline]
+    fn clear(&mut self) {
+        self.outcomes.clear();
+        self.binding = None;
+        self.tier = Tier::Local;
+        self.is_store_down = false;
+        self.undos.clear();
+        self.is_refused = false;
+    }
+
     /// Finds the charge a client is told of.
     fn bind(&mut self, charges: &[Charge]) {
         let enforced =
@@ -199,6 +235,8 @@ impl Decision {
     }
 }
 
+#[cfg(test)]
+mod fleet_tests;
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
@@ -220,9 +258,12 @@ mod tests {
         Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan: 0 }
     }
 
-    fn decide(limiter: &Limiter, charges: &[Charge], now_ns: u64) -> Decision {
+    fn decide(limiter: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();
-        limiter.decide(charges, now_ns, &mut decision);
+        assert!(
+            limiter.decide(charges, Caller::default(), now_ns, &mut decision).is_none(),
+            "nothing to wait for"
+        );
         decision
     }
 
@@ -231,8 +272,8 @@ mod tests {
         (0..decision.outcomes.len()).filter(|index| !decision.outcomes[*index].is_admitted()).collect()
     }
 
-    fn limiter() -> Limiter {
-        Limiter::new(Table::with_memory(1 << 16))
+    fn limiter() -> Arc<Limiter> {
+        Arc::new(Limiter::new(Table::with_memory(1 << 16)))
     }
 
     fn left(limiter: &Limiter, charges: &[Charge]) -> Vec<u64> {

@@ -12,9 +12,12 @@
 
 mod logs;
 mod quotas;
+mod shares;
 mod slots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use shares::{Shares, Words};
 
 use crate::limit::{Algorithm, Charge, Log, Outcome, Quota, State};
 use logs::Logs;
@@ -24,7 +27,7 @@ use slots::{Entry, Locked, Slots};
 /// The table.
 #[derive(Debug)]
 pub struct Table {
-    slots: Slots,
+    slots: Slots<4, 2>,
     logs: Logs,
     quotas: Quotas,
     used: AtomicU64,
@@ -154,7 +157,7 @@ impl Table {
                     return;
                 }
                 let state = self.state_in(&slot, charge, fingerprint, now_ns);
-                slot.set_state(change(state), fingerprint);
+                slot.set_state(change(state).0, fingerprint);
             }
             Place::Overflow => {
                 if let Some(state) = self.quotas.overflow().get_mut(&fingerprint) {
@@ -217,7 +220,7 @@ impl Table {
         let declared = self.quotas.declared();
         let used = match declared.get(&slot.fingerprint()) {
             Some(old) if old.algorithm() == Algorithm::Concurrency => return None,
-            Some(old) => slot.state().used(old, now_ns),
+            Some(old) => State(slot.state()).used(old, now_ns),
             None => (1, 1),
         };
         Some(Log::with_used(&charge.quota, used, now_ns))
@@ -233,7 +236,7 @@ impl Table {
 
     /// The key's slot, claimed if it has none and one can be had.
     #[cold]
-    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_>> {
+    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
         let is_whole = self.is_whole(charge, now_ns);
         let past = self.past_in_log(charge, now_ns);
         let (mut slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
@@ -244,24 +247,24 @@ impl Table {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         if let Some(past) = past {
-            slot.set_state(past, fingerprint);
+            slot.set_state(past.0, fingerprint);
         }
         Some(slot)
     }
 
     /// Whether a slot's key can be given up: its state is whole, or its quota has been forgotten.
-    fn is_whole(&self, charge: &Charge, now_ns: u64) -> impl Fn(u32, State) -> bool {
+    fn is_whole(&self, charge: &Charge, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
         let (quota, declared) = (charge.quota, self.quotas.declared());
-        move |of: u32, state: State| {
+        move |of: u32, state: [u64; 2]| {
             let quota = if of == quota.fingerprint() { Some(&quota) } else { declared.get(&of) };
-            quota.is_none_or(|quota| state.is_full(quota, now_ns))
+            quota.is_none_or(|quota| State(state).is_full(quota, now_ns))
         }
     }
 
     #[inline(always)]
-    fn take_in(&self, mut slot: Locked<'_>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
+    fn take_in(&self, mut slot: Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
         let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
-        slot.set_state(state, fingerprint);
+        slot.set_state(state.0, fingerprint);
         outcome
     }
 
@@ -277,17 +280,17 @@ impl Table {
 
     /// The slot's state under the charge's quota.
     #[inline]
-    fn state_in(&self, slot: &Locked<'_>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
+    fn state_in(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
         if slot.fingerprint() == fingerprint {
-            return slot.state();
+            return State(slot.state());
         }
         self.rescaled(slot, charge, now_ns)
     }
 
     #[cold]
-    fn rescaled(&self, slot: &Locked<'_>, charge: &Charge, now_ns: u64) -> State {
+    fn rescaled(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
         match self.quotas.declared().get(&slot.fingerprint()) {
-            Some(old) => slot.state().rescale(old, &charge.quota, now_ns),
+            Some(old) => State(slot.state()).rescale(old, &charge.quota, now_ns),
             // Whose past cannot be read is not trusted with a fresh burst.
             None => State::spent(&charge.quota, now_ns),
         }

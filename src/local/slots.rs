@@ -1,8 +1,8 @@
-//! The memory of the table: slots of 32 bytes, two a cache line, open addressing with a bounded probe window.
+//! The memory of a table: slots of half a cache line or a whole one, open addressing with a bounded probe window.
 //!
-//! A slot is four words: the key's high half; a tag (30 more bits of the key, occupied, locked, fingerprint of the
-//! quota); two words of state. It knows nothing of quotas but the fingerprint and never waits for anything but
-//! another thread's few instructions under a slot's lock bit.
+//! A slot is the key's high half; a tag (30 more bits of the key, occupied, locked, 32 bits that say under what the
+//! state was written); and the state, two words or six. It knows nothing of what a state means and never waits for
+//! anything but another thread's few instructions under a slot's lock bit.
 //!
 //! Why no key can be in two slots, and none is lost:
 //! - Words of a slot change only under its lock bit, taken by compare-exchange (acquire) and given back by the
@@ -20,48 +20,52 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::limit::State;
-
-/// All slots.
+/// All slots, of `W` words each, `S` of them state.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct Slots<const W: usize, const S: usize> {
     words: Box<[AtomicU64]>,
-    /// Words skipped so that slots lie in pairs on cache lines.
+    /// Words skipped so that slots do not cross cache lines.
     first: usize,
-    /// Pairs that can be a home; behind the last one lies the rest of its window.
+    /// Cache lines that can be a home; behind the last one lies the rest of its window.
     homes: u64,
 }
 
 /// What a search that may claim a slot came to.
-pub(super) enum Entry<'a> {
+pub(super) enum Entry<'a, const W: usize, const S: usize> {
     /// The key is there.
-    Found(Locked<'a>),
+    Found(Locked<'a, W, S>),
     /// The key is new and got a slot nobody had used.
-    Unused(Locked<'a>),
+    Unused(Locked<'a, W, S>),
     /// The key is new and got the slot of one that was whole.
-    Replaced(Locked<'a>),
+    Replaced(Locked<'a, W, S>),
     /// The window is full of keys that would lose something.
     Full,
 }
 
-impl Slots {
+impl<const W: usize, const S: usize> Slots<W, S> {
+    const SLOTS_PER_LINE: usize = {
+        assert!(W == S + STATE && WORDS_PER_LINE.is_multiple_of(W));
+        WORDS_PER_LINE / W
+    };
+    const LINES_PER_WINDOW: usize = WINDOW_SLOTS / Self::SLOTS_PER_LINE;
+
     /// As many as fit, at least one window; the memory is zero and untouched, so the kernel has not backed it yet.
-    pub(super) fn with_memory(bytes: usize) -> Slots {
-        let pairs = (bytes / LINE_BYTES).saturating_sub(1).max(PAIRS_PER_WINDOW);
-        let words: Box<[AtomicU64]> = bytemuck::zeroed_slice_box((pairs + 1) * WORDS_PER_LINE);
+    pub(super) fn with_memory(bytes: usize) -> Slots<W, S> {
+        let lines = (bytes / LINE_BYTES).saturating_sub(1).max(Self::LINES_PER_WINDOW);
+        let words: Box<[AtomicU64]> = bytemuck::zeroed_slice_box((lines + 1) * WORDS_PER_LINE);
         let past_line = words.as_ptr().addr() % LINE_BYTES;
         let first = if past_line == 0 { 0 } else { (LINE_BYTES - past_line) / size_of::<u64>() };
-        Slots { words, first, homes: (pairs - PAIRS_PER_WINDOW + 1) as u64 }
+        Slots { words, first, homes: (lines - Self::LINES_PER_WINDOW + 1) as u64 }
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        (self.homes as usize - 1) * SLOTS_PER_LINE + WINDOW_SLOTS
+        (self.homes as usize - 1) * Self::SLOTS_PER_LINE + WINDOW_SLOTS
     }
 
     /// The key's slot, if a look finds it. `None` may be wrong while another thread puts the key in.
     #[inline(always)]
-    pub(super) fn find(&self, key: u128) -> Option<Locked<'_>> {
+    pub(super) fn find(&self, key: u128) -> Option<Locked<'_, W, S>> {
         let home = self.home(key);
         for slot in self.window(home) {
             let tag = slot[TAG].load(Relaxed);
@@ -83,8 +87,8 @@ impl Slots {
         &self,
         key: u128,
         fingerprint: u32,
-        is_whole: impl Fn(u32, State) -> bool,
-    ) -> Entry<'_> {
+        is_whole: impl Fn(u32, [u64; S]) -> bool,
+    ) -> Entry<'_, W, S> {
         let home = self.home(key);
         // Held until the key stands in its slot. The home slot itself is then worked on through this lock.
         let mut home_lock = Some(Locked::wait_for(&self.window(home)[0]));
@@ -122,7 +126,7 @@ impl Slots {
     }
 
     /// Whether `find_or_claim` would find or claim a slot, as a look sees it.
-    pub(super) fn has_room(&self, key: u128, is_whole: impl Fn(u32, State) -> bool) -> bool {
+    pub(super) fn has_room(&self, key: u128, is_whole: impl Fn(u32, [u64; S]) -> bool) -> bool {
         let home = self.home(key);
         self.window(home).iter().any(|slot| {
             let tag = slot[TAG].load(Relaxed);
@@ -130,37 +134,40 @@ impl Slots {
         })
     }
 
-    /// First slot of the key's window: an even one, chosen by the key's low half.
+    /// First slot of the key's window: the first of a cache line, chosen by the key's low half.
     #[inline]
     fn home(&self, key: u128) -> usize {
-        let pair = (u128::from(key as u64) * u128::from(self.homes)) >> 64;
-        pair as usize * SLOTS_PER_LINE
+        let line = (u128::from(key as u64) * u128::from(self.homes)) >> 64;
+        line as usize * Self::SLOTS_PER_LINE
     }
 
     /// The slots in which a key of this home may lie.
     #[inline]
-    fn window(&self, home: usize) -> &[Words] {
+    fn window(&self, home: usize) -> &[[AtomicU64; W]] {
         let slots = self.words[self.first..].as_chunks().0;
         &slots[home..home + WINDOW_SLOTS]
     }
 }
 
 /// The home slot's lock where that is the slot to be worked on.
-fn take_home<'a>(home_lock: &mut Option<Locked<'a>>, at_home: bool) -> Option<Locked<'a>> {
+fn take_home<'a, const W: usize, const S: usize>(
+    home_lock: &mut Option<Locked<'a, W, S>>,
+    at_home: bool,
+) -> Option<Locked<'a, W, S>> {
     if at_home { home_lock.take() } else { None }
 }
 
 /// A slot held by this thread; dropping it lets it go.
-pub(super) struct Locked<'a> {
-    slot: &'a Words,
+pub(super) struct Locked<'a, const W: usize, const S: usize> {
+    slot: &'a [AtomicU64; W],
     /// What the tag becomes when the slot is let go: without the lock bit.
     tag: u64,
 }
 
-impl<'a> Locked<'a> {
+impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
     /// Holds a slot whose tag was just seen, if nobody holds or has changed it.
     #[inline]
-    fn at_once(slot: &'a Words, tag: u64) -> Option<Locked<'a>> {
+    fn at_once(slot: &'a [AtomicU64; W], tag: u64) -> Option<Locked<'a, W, S>> {
         let tag = tag & !LOCKED;
         let held = slot[TAG].compare_exchange(tag, tag | LOCKED, Acquire, Relaxed);
         // Made only when it is held: dropping one lets the slot go.
@@ -170,7 +177,7 @@ impl<'a> Locked<'a> {
     /// Holds a slot, waiting for whoever holds it. Nobody does for longer than a decision's arithmetic, unless the
     /// kernel takes its core away, and then this thread gives up its own.
     #[cold]
-    fn wait_for(slot: &'a Words) -> Locked<'a> {
+    fn wait_for(slot: &'a [AtomicU64; W]) -> Locked<'a, W, S> {
         let mut attempts = 0u32;
         loop {
             let tag = slot[TAG].load(Relaxed);
@@ -186,7 +193,7 @@ impl<'a> Locked<'a> {
 
     /// The state it keeps.
     #[inline]
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> [u64; S] {
         state_of(self.slot)
     }
 
@@ -198,9 +205,10 @@ impl<'a> Locked<'a> {
 
     /// Replaces the state.
     #[inline]
-    pub(super) fn set_state(&mut self, state: State, fingerprint: u32) {
-        self.slot[STATE].store(state.0[0], Relaxed);
-        self.slot[STATE + 1].store(state.0[1], Relaxed);
+    pub(super) fn set_state(&mut self, state: [u64; S], fingerprint: u32) {
+        for (word, value) in self.slot[STATE..].iter().zip(state) {
+            word.store(value, Relaxed);
+        }
         self.tag = self.tag & !u64::from(u32::MAX) | u64::from(fingerprint);
     }
 
@@ -219,13 +227,13 @@ impl<'a> Locked<'a> {
     /// Gives the slot to a key. The tag shows it at once, locked, so that whoever looks for the key waits here.
     fn place(&mut self, key: u128, fingerprint: u32) {
         self.tag = tag_bits(key) | OCCUPIED;
-        self.set_state(State::default(), fingerprint);
+        self.set_state([0; S], fingerprint);
         self.slot[KEY].store(high(key), Relaxed);
         self.slot[TAG].store(self.tag | LOCKED, Release);
     }
 }
 
-impl Drop for Locked<'_> {
+impl<const W: usize, const S: usize> Drop for Locked<'_, W, S> {
     #[inline]
     fn drop(&mut self) {
         self.slot[TAG].store(self.tag, Release);
@@ -233,8 +241,8 @@ impl Drop for Locked<'_> {
 }
 
 #[inline]
-fn state_of(slot: &Words) -> State {
-    State([slot[STATE].load(Relaxed), slot[STATE + 1].load(Relaxed)])
+fn state_of<const W: usize, const S: usize>(slot: &[AtomicU64; W]) -> [u64; S] {
+    std::array::from_fn(|word| slot[STATE + word].load(Relaxed))
 }
 
 #[inline]
@@ -248,20 +256,14 @@ fn tag_bits(key: u128) -> u64 {
     (key as u64) << 34
 }
 
-/// One slot.
-type Words = [AtomicU64; WORDS_PER_SLOT];
-
 /// How many slots a key may lie in.
 pub(super) const WINDOW_SLOTS: usize = 64;
 
 const KEY: usize = 0;
 const TAG: usize = 1;
 const STATE: usize = 2;
-const WORDS_PER_SLOT: usize = 4;
-const SLOTS_PER_LINE: usize = 2;
-const WORDS_PER_LINE: usize = WORDS_PER_SLOT * SLOTS_PER_LINE;
+const WORDS_PER_LINE: usize = 8;
 const LINE_BYTES: usize = WORDS_PER_LINE * size_of::<u64>();
-const PAIRS_PER_WINDOW: usize = WINDOW_SLOTS / SLOTS_PER_LINE;
 
 /// Tag: 30 bits of the key, occupied, locked, 32 bits of fingerprint.
 const KEY_BITS: u64 = !0 << 34;

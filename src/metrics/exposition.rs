@@ -11,7 +11,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Reading;
-use super::{Deadline, Decision, Exchange, Metrics, Refused, UPSTREAMS_MAX, Upstream, lock};
+use super::{
+    Deadline, Decision, Exchange, Metrics, Refused, StoreUsage, Tier, UPSTREAMS_MAX, Upstream, lock,
+};
 
 /// A text format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,8 @@ impl Collector for Scrape {
         listeners(&self.0, &mut families)?;
         workers(&self.0, &mut families)?;
         certificates(&self.0, &mut families)?;
-        table(&self.0, &mut families)
+        table(&self.0, &mut families)?;
+        store(&self.0, &mut families)
     }
 }
 
@@ -151,6 +154,14 @@ fn decisions(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             Decision::ALL.map(|decision| {
                 ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
             })
+        }),
+    )?;
+    families.counters(
+        "decisions_by",
+        "Where each policy's decisions were made",
+        None,
+        policies.iter().flat_map(|(name, policy)| {
+            Tier::ALL.map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
         }),
     )?;
     let refusals = metrics.refusals.all();
@@ -315,6 +326,30 @@ fn certificates(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             (labels, certificate.not_after)
         }),
     )
+}
+
+fn store(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let Some(shards) = lock(&metrics.store).as_ref().map(|read| read()) else { return Ok(()) };
+    let each = |level: fn(&StoreUsage) -> u64| {
+        shards.iter().map(move |shard| ([("shard", shard.shard.as_str())], level(shard))).collect::<Vec<_>>()
+    };
+    let up = each(|shard| u64::from(shard.is_up));
+    families.gauges("store_up", "Whether a shard of the shared store is asked", None, up)?;
+    type Level = fn(&StoreUsage) -> u64;
+    let counters: [(&str, &str, Level); 8] = [
+        ("store_calls", "Script calls to the shared store", |shard| shard.calls),
+        ("store_operations", "Operations in those calls", |shard| shard.operations),
+        ("store_late_calls", "Calls not answered within the deadline", |shard| shard.late),
+        ("store_lost_operations", "Operations without an answer", |shard| shard.lost),
+        ("store_refused_operations", "Operations answered with an error", |shard| shard.refused),
+        ("store_resent_calls", "Calls sent again after their answer was lost", |shard| shard.resent),
+        ("store_connects", "Connections made to the shared store", |shard| shard.connects),
+        ("store_breaker_opened", "Times a shard was given up for a while", |shard| shard.opened),
+    ];
+    for (name, help, level) in counters {
+        families.counters(name, help, None, each(level))?;
+    }
+    Ok(())
 }
 
 fn table(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use cells::Worker;
 pub use exposition::Format;
 pub use series::{
-    Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Upstream,
+    Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Tier, Upstream,
 };
 
 /// Everything that is counted in this process.
@@ -35,6 +35,7 @@ pub struct Metrics {
     certificates: Mutex<Vec<CertificateExpiry>>,
     table: Mutex<Option<TableReader>>,
     pools: Mutex<Option<PoolsReader>>,
+    store: Mutex<Option<StoreReader>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
     reloads_succeeded: Counter,
@@ -104,6 +105,33 @@ pub struct PoolUsage {
     pub waiting: u64,
 }
 
+/// One shard of the store that gateways share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreUsage {
+    /// Its name.
+    pub shard: String,
+    /// Whether it is asked.
+    pub is_up: bool,
+    /// Script calls since the start.
+    pub calls: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Calls not answered in time.
+    pub late: u64,
+    /// Operations without an answer.
+    pub lost: u64,
+    /// Operations answered with an error.
+    pub refused: u64,
+    /// Calls sent again.
+    pub resent: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Times its breaker opened.
+    pub opened: u64,
+}
+
+type StoreReader = Box<dyn Fn() -> Vec<StoreUsage> + Send>;
+
 type PoolsReader = Box<dyn Fn() -> Vec<PoolUsage> + Send>;
 
 type TableReader = Box<dyn Fn() -> TableUsage + Send>;
@@ -127,6 +155,7 @@ impl Metrics {
             certificates: Mutex::default(),
             table: Mutex::default(),
             pools: Mutex::default(),
+            store: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
             reloads_failed: Counter::default(),
@@ -194,6 +223,11 @@ impl Metrics {
     /// Says where a scrape reads the state of connections upstream: one [`PoolUsage`] an upstream.
     pub fn set_pools(&self, read: impl Fn() -> Vec<PoolUsage> + Send + 'static) {
         *lock(&self.pools) = Some(Box::new(read));
+    }
+
+    /// Says where a scrape reads the state of the shared store: one [`StoreUsage`] a shard.
+    pub fn set_store(&self, read: impl Fn() -> Vec<StoreUsage> + Send + 'static) {
+        *lock(&self.store) = Some(Box::new(read));
     }
 }
 

@@ -77,7 +77,31 @@ mod route {
 
 /// Decisions of one policy.
 #[derive(Debug)]
-pub struct Policy(Cells<{ Decision::ALL.len() }>);
+pub struct Policy(Cells<{ Decision::ALL.len() + Tier::ALL.len() }>);
+
+/// Who decided a request for a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// This node, by what it counts or holds.
+    Local,
+    /// The centre that a fleet shares.
+    Global,
+    /// This node, because the centre did not answer.
+    Fallback,
+}
+
+impl Tier {
+    pub(super) const ALL: [Tier; 3] = [Tier::Local, Tier::Global, Tier::Fallback];
+
+    /// As metrics, logs and problems have it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Tier::Local => "local",
+            Tier::Global => "global",
+            Tier::Fallback => "fallback",
+        }
+    }
+}
 
 /// What a policy decided of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +140,17 @@ impl Policy {
         self.0.count(worker, decision as usize);
     }
 
+    /// It was decided there.
+    pub fn decided_by(&self, worker: &Worker, tier: Tier) {
+        self.0.count(worker, Decision::ALL.len() + tier as usize);
+    }
+
     pub(super) fn decisions(&self, decision: Decision) -> u64 {
         self.0.total(decision as usize)
+    }
+
+    pub(super) fn decisions_by(&self, tier: Tier) -> u64 {
+        self.0.total(Decision::ALL.len() + tier as usize)
     }
 }
 

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, Method};
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
-use super::key::{Absent, Keys};
+use super::key::{self, Absent, Keys, Value};
 use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::{Facts, Found};
@@ -165,6 +165,15 @@ impl Policy {
             });
         }
         Ok(())
+    }
+}
+
+impl Policy {
+    /// What a request it charges is counted as, one value for each of [`Policy::by`]; nothing where a dimension is
+    /// missing. Copies: for people, not for traffic.
+    pub fn counted_as(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Value> {
+        let encoded = self.keys.encode(&found.route.name, found.params, facts);
+        encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::limit::Quota;
+use crate::limit::{Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +103,10 @@ pub struct Policy {
     pub count_denied: bool,
     /// What tells a client's retry, which is not charged again.
     pub idempotency: Option<Idempotency>,
+    /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
+    pub overshoot_ppm: u32,
+    /// What happens while the store that a fleet shares is away.
+    pub when_down: WhenDown,
 }
 
 /// What tells a client's retry of a request that was charged.
@@ -138,6 +142,15 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
+}
+
+impl Policy {
+    /// How a fleet shares one of its windows. Units of refused requests are the centre's to count, so a policy that
+    /// counts them has no leases.
+    pub fn sharing(&self, window: &Quota) -> Sharing {
+        let overshoot = if self.count_denied { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
+        Sharing::new(window, overshoot, self.when_down)
+    }
 }
 
 impl std::fmt::Display for Dimension {

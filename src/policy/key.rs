@@ -70,6 +70,12 @@ impl Keys {
         Keys { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
     }
 
+    /// The same keys under another salt; `policy` is the name they were made with.
+    pub fn salted(&self, salt: &[u8; 16], policy: &str) -> Keys {
+        let windows = u16::try_from(self.states.len()).expect("it was a u16 when they were made");
+        Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
+    }
+
     /// Encodes the values of a request. Allocates only where they are longer than 128 bytes in all.
     ///
     /// # Errors
@@ -159,6 +165,29 @@ impl Keys {
             IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
         }
     }
+}
+
+/// One value read back from an encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Its bytes; of an address its octets, four or sixteen.
+    pub bytes: Box<[u8]>,
+    /// Whether it is the client's address, standing in for a dimension without a value.
+    pub substituted: bool,
+}
+
+/// The values of an encoding, one a dimension: for people, not for traffic.
+pub fn values(encoded: &[u8]) -> Vec<Value> {
+    let mut values = Vec::new();
+    let mut rest = encoded;
+    while let Some((head, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
+        let head = u64::from_le_bytes(*head);
+        let length = usize::try_from(head >> 1).unwrap_or(usize::MAX);
+        let (bytes, behind) = behind.split_at_checked(length).unwrap_or((behind, &[]));
+        values.push(Value { bytes: bytes.into(), substituted: head & 1 == 1 });
+        rest = behind;
+    }
+    values
 }
 
 /// The first value of a parameter in a query, still encoded. Names are compared decoded: `%61=1` is `a=1`.

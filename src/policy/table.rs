@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::counting::{MissingDimension, Policy};
+use super::counting::{MissingDimension, Policy, Window};
 use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
@@ -86,6 +86,14 @@ pub enum Aspect {
 }
 
 impl Table {
+    /// The same table with its keys under another salt: compiled once, before it is known who will use it.
+    pub fn salted(mut self, salt: &[u8; 16]) -> Table {
+        for policy in &mut self.policies {
+            policy.keys = policy.keys.salted(salt, &policy.name);
+        }
+        self
+    }
+
     /// The routes, by index.
     pub fn routes(&self) -> &[Route] {
         &self.routes
@@ -94,6 +102,15 @@ impl Table {
     /// The policies, by index.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Gives every window the number of its plan, for a fleet that shares them.
+    pub fn share(&mut self, mut number: impl FnMut(&Policy, &Window) -> u32) {
+        for policy in &mut self.policies {
+            let mut windows = std::mem::take(&mut policy.windows);
+            windows.iter_mut().for_each(|window| window.plan = number(policy, window));
+            policy.windows = windows;
+        }
     }
 
     /// The route that answers a request. Does not allocate where there is one.
@@ -137,7 +154,7 @@ impl Table {
 
     /// The charges that remember a request in those policies of its route that know retries, where it has a key. They
     /// are spent beside the others; one that is spent already marks a retry of its policy.
-    pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> SmallVec<[Charge; 1]> {
+    pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Charge> {
         let own = found.route.policies.iter().map(|&policy| &self.policies[usize::from(policy)]);
         own.filter_map(|policy| policy.memory(found, facts)).collect()
     }

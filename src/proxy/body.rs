@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use super::exchange::{Exchange, Reason};
 use super::io::Gauge;
+use super::unread::Received;
 use crate::{clock, upstream};
 
 /// Why a body ends before it is whole.
@@ -57,7 +58,7 @@ pub enum RequestBody {
 /// A body as the client sends it.
 #[derive(Debug)]
 pub struct Streaming {
-    incoming: Incoming,
+    incoming: Received,
     left: u64,
     max: u64,
     upload: Rc<Upload>,
@@ -68,7 +69,7 @@ pub struct Streaming {
 
 impl RequestBody {
     /// Wraps what the client sends; `max` bytes may pass.
-    pub fn streaming(incoming: Incoming, max: u64, gauge: Rc<Gauge>) -> (RequestBody, Rc<Upload>) {
+    pub fn streaming(incoming: Received, max: u64, gauge: Rc<Gauge>) -> (RequestBody, Rc<Upload>) {
         let upload = Rc::new(Upload {
             bytes: Cell::new(0),
             too_large: Cell::new(false),

@@ -2,6 +2,8 @@
 //!
 //! Which keys a request has is the policy's to say, whether they may spend the limiter's; here both meet.
 
+use std::net::IpAddr;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -10,9 +12,9 @@ use super::exchange::{Exchange, Verdict};
 use super::held::Held;
 use super::reply::{Limited, Refusal, Violation};
 use crate::limit::{Algorithm, Charge, Outcome};
-use crate::limiter::Decision;
+use crate::limiter::{Caller, Decision, Tier, Waiting};
 use crate::policy::{Facts, Found, Table, Window};
-use crate::{clock, metrics};
+use crate::{clock, metrics, policy};
 
 /// What came of a decision.
 #[derive(Debug)]
@@ -23,44 +25,110 @@ pub enum Decided {
     Refused(Refusal, Fields),
 }
 
+/// A decision as far as this node can make it by itself.
+pub enum Begun {
+    /// It is made.
+    Decided(Decided),
+    /// The centre must say; wait with [`Wait::end`].
+    Waits(Box<Wait>),
+}
+
+/// A request that waits for the centre.
+pub struct Wait {
+    waiting: Waiting,
+    charges: SmallVec<[Charge; 4]>,
+    memories: Vec<Charge>,
+    decision: Decision,
+}
+
 /// Decides one request on every limit of its route, all or nothing, and counts it.
-pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Decided {
+pub fn begin(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Begun {
     if found.route.policies.is_empty() {
-        return Decided::Admitted(Fields::default());
+        return Begun::Decided(Decided::Admitted(Fields::default()));
     }
     let view = std::rc::Rc::clone(&exchange.view);
     let table = &view.snapshot.table;
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     if let Err(missing) = table.charges(found, facts, &mut charges) {
         count(exchange, missing.policy, metrics::Decision::MissingRejected);
-        return Decided::Refused(Refusal::MissingKey(missing.dimension.to_string()), Fields::default());
+        let refusal = Refusal::MissingKey(missing.dimension.to_string());
+        return Begun::Decided(Decided::Refused(refusal, Fields::default()));
     }
     let now_ns = clock::ns_of(exchange.started);
-    let mut memories = SmallVec::new();
+    let mut memories = Vec::new();
     if found.route.remembers {
         memories = table.memories(found, facts);
         pass_retries(exchange, &mut memories, &mut charges, now_ns);
     }
     if charges.is_empty() {
-        return Decided::Admitted(Fields::default());
+        return Begun::Decided(Decided::Admitted(Fields::default()));
     }
     let mut decision = Decision::default();
-    exchange.conn.worker.shared.limiter.decide(&charges, now_ns, &mut decision);
+    let caller = caller_of(facts, view.snapshot.client_ip.ipv6_prefix);
+    match exchange.conn.worker.shared.limiter.decide(&charges, caller, now_ns, &mut decision) {
+        None => Begun::Decided(end(exchange, found, &charges, &memories, &decision)),
+        Some(waiting) => Begun::Waits(Box::new(Wait { waiting, charges, memories, decision })),
+    }
+}
+
+impl Wait {
+    /// Waits for the centre, no longer than the deadline, and decides.
+    pub async fn end(self: Box<Self>, exchange: &mut Exchange, found: &Found<'_, '_>) -> Decided {
+        let Wait { waiting, charges, memories, mut decision } = *self;
+        let limiter = std::sync::Arc::clone(&exchange.conn.worker.shared.limiter);
+        // Late or not, what has been said until now is what counts.
+        let _ = tokio::time::timeout(limiter.deadline(), waiting.settled()).await;
+        limiter.resume(waiting, clock::now_ns(), &mut decision);
+        end(exchange, found, &charges, &memories, &decision)
+    }
+}
+
+/// The client as the limiter tells callers apart by themselves.
+fn caller_of(facts: &Facts<'_, '_>, ipv6_prefix: u8) -> Caller {
+    let address = match policy::request::caller(facts.client_ip, ipv6_prefix) {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    Caller { address: address.to_bits() }
+}
+
+/// Counts a decision and says it; an admitted request is remembered where it has a key.
+fn end(
+    exchange: &mut Exchange,
+    found: &Found<'_, '_>,
+    charges: &[Charge],
+    memories: &[Charge],
+    decision: &Decision,
+) -> Decided {
+    let view = std::rc::Rc::clone(&exchange.view);
+    let table = &view.snapshot.table;
     exchange.steps.decide = exchange.elapsed_ns();
-    record(exchange, &charges, &decision);
+    record(exchange, charges, decision);
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
-    let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, &charges, &decision);
+    let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, charges, decision);
     if decision.is_admitted() {
         if found.route.holds {
-            exchange.held = Held::of(table, &charges, &decision, now_ns);
+            exchange.held = Held::of(table, charges, decision, clock::ns_of(exchange.started));
         }
-        for memory in &memories {
+        for memory in memories {
+            let now_ns = clock::ns_of(exchange.started);
             exchange.conn.worker.shared.limiter.table().remember(memory, now_ns);
         }
         return Decided::Admitted(fields);
     }
-    let random = exchange.conn.worker.random();
-    Decided::Refused(Refusal::Limited(Box::new(limited(table, &charges, &decision, random))), fields)
+    let limited = Box::new(limited(table, charges, decision, exchange.conn.worker.random()));
+    let refusal =
+        if decision.is_store_down { Refusal::StoreDown(limited) } else { Refusal::Limited(limited) };
+    Decided::Refused(refusal, fields)
+}
+
+/// Where a decision was made, as metrics have it.
+fn tier(tier: Tier) -> metrics::Tier {
+    match tier {
+        Tier::Local => metrics::Tier::Local,
+        Tier::Global => metrics::Tier::Global,
+        Tier::Fallback => metrics::Tier::Fallback,
+    }
 }
 
 /// Takes out what a policy that has charged this request before would charge for it again; what is left of
@@ -68,7 +136,7 @@ pub fn decide(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, 
 /// so two that come together are both charged: no key lets a request pass that was not paid for once.
 fn pass_retries(
     exchange: &mut Exchange,
-    memories: &mut SmallVec<[Charge; 1]>,
+    memories: &mut Vec<Charge>,
     charges: &mut SmallVec<[Charge; 4]>,
     now_ns: u64,
 ) {
@@ -104,6 +172,8 @@ fn record(exchange: &mut Exchange, charges: &[Charge], decision: &Decision) {
             (false, _) => metrics::Decision::Admitted,
         };
         count(exchange, charge.policy, word);
+        let figures = &exchange.view.snapshot.figures.policies[usize::from(charge.policy)];
+        figures.decided_by(&exchange.conn.worker.metrics, tier(decision.tier));
     }
 }
 
@@ -133,6 +203,7 @@ fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) 
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
                     .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
+                decided: tier(decision.tier).label(),
             }
         })
         .collect();

@@ -1,6 +1,7 @@
 //! What happened to one request, gathered on its way and told once: to the metrics and the access log, when the
 //! exchange is dropped. Whoever holds it last (the handler, or the answer's body) decides when that is.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
@@ -35,6 +36,8 @@ pub enum Reason {
     MethodNotAllowed,
     /// Over a limit.
     Limited,
+    /// A policy that admits nothing while the store is away.
+    StoreDown,
     /// A policy wants a dimension the request does not have.
     MissingKey,
     /// The upstream's name has no address.
@@ -68,6 +71,7 @@ impl Reason {
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
             Reason::Limited => "limited",
+            Reason::StoreDown => "store-down",
             Reason::MissingKey => "missing-key",
             Reason::UpstreamUnresolved => "upstream-unresolved",
             Reason::UpstreamConnect => "upstream-connect",
@@ -81,7 +85,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -91,6 +95,7 @@ impl Reason {
         Reason::NoRoute,
         Reason::MethodNotAllowed,
         Reason::Limited,
+        Reason::StoreDown,
         Reason::MissingKey,
         Reason::UpstreamUnresolved,
         Reason::UpstreamConnect,
@@ -358,6 +363,9 @@ impl Drop for Exchange {
         self.conn.gauge.end_exchange(now);
         let reason = self.final_reason();
         let status = if reason == Some(Reason::Panic) { PANIC_STATUS } else { self.status };
+        if reason == Some(Reason::Panic) {
+            PANICKED.set(Some(self.request_id.clone()));
+        }
         let snapshot = &self.view.snapshot;
         let worker = &self.conn.worker;
         let figures = self.route.map_or(&snapshot.figures.no_route, |route| &snapshot.figures.routes[route]);
@@ -372,6 +380,15 @@ impl Drop for Exchange {
         }
         worker.log.write(&snapshot.sampler, &self.entry(now, status, reason, duration_ns, bytes_in));
     }
+}
+
+/// The id of the request that went down in the last panic of this thread, for whoever catches it: once.
+pub fn panicked() -> Option<HeaderValue> {
+    PANICKED.take()
+}
+
+thread_local! {
+    static PANICKED: Cell<Option<HeaderValue>> = const { Cell::new(None) };
 }
 
 /// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.

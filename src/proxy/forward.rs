@@ -13,10 +13,11 @@ use super::exchange::Exchange;
 use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
-use crate::policy::{Route, Values};
+use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::pool::{AcquireError, SendError};
+use crate::upstream::lease::SendError;
+use crate::upstream::pool::AcquireError;
 use crate::upstream::{Lease, Pool};
 use crate::{clock, metrics};
 
@@ -62,15 +63,19 @@ impl Outbound<'_, '_> {
         self.route.request_headers.apply(headers, &self.values);
     }
 
-    /// The path and query to send.
+    /// The path and query to send. A rewritten path has its one form too: what a value ends in and what the rewrite
+    /// goes on with may together be a dot segment, or encoded twice. `None` where it has none.
     fn target(&self, uri: &Uri) -> Option<PathAndQuery> {
         let came = uri.path_and_query().cloned();
         match self.route.rewritten_path(&self.values) {
             std::borrow::Cow::Borrowed(_) => came,
-            std::borrow::Cow::Owned(path) => match uri.query() {
-                Some(query) => PathAndQuery::from_maybe_shared(format!("{path}?{query}")).ok(),
-                None => PathAndQuery::from_maybe_shared(path).ok(),
-            },
+            std::borrow::Cow::Owned(path) => {
+                let path = path::canonical(&path).ok()?;
+                match uri.query() {
+                    Some(query) => PathAndQuery::from_maybe_shared(format!("{path}?{query}")).ok(),
+                    None => PathAndQuery::from_maybe_shared(path.into_owned()).ok(),
+                }
+            }
         }
     }
 }
@@ -197,7 +202,10 @@ impl Trip<'_> {
     fn not_acquired(&mut self, error: &AcquireError, may_retry: bool) -> Result<Option<usize>, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection");
         let (refusal, outcome, index) = match error {
-            AcquireError::Full { .. } => (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None),
+            AcquireError::Full { wait_ns, .. } => {
+                self.exchange.steps.wait += wait_ns;
+                (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
+            }
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
                 match source {

@@ -35,9 +35,8 @@ pub fn client(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
     };
     let mut ip = peer;
     'walk: for line in headers.get_all(name).iter().rev() {
-        let Ok(line) = line.to_str() else { break };
-        for element in line.rsplit(',') {
-            let Some(hop) = hop(config.header, element.trim()) else { break 'walk };
+        for element in elements(config.header, line.as_bytes()) {
+            let Some(hop) = hop(config.header, element) else { break 'walk };
             ip = hop;
             if !is_trusted(config, hop) {
                 break 'walk;
@@ -51,16 +50,58 @@ fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
     config.trust.iter().any(|net| net.contains(&ip))
 }
 
+/// The elements of one line of the forwarding header, from the right, where the nearest hop writes: whatever stands
+/// left of an element, a client's garbage or half a quoted string, does not change how it is read.
+fn elements(header: ForwardedHeader, line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut left = Some(line);
+    std::iter::from_fn(move || {
+        let line = left?;
+        let comma = match header {
+            ForwardedHeader::XForwarded => line.iter().rposition(|&byte| byte == b','),
+            ForwardedHeader::Forwarded => last_comma(line),
+        };
+        left = comma.map(|at| &line[..at]);
+        Some(comma.map_or(line, |at| &line[at + 1..]))
+    })
+}
+
+/// The last comma outside quoted strings (RFC 9110 section 5.6.4): a hop may quote what a client has chosen, its host.
+fn last_comma(line: &[u8]) -> Option<usize> {
+    let mut quoted = false;
+    line.iter().enumerate().rev().find_map(|(at, &byte)| {
+        // From the right a string begins at its end; it ends at the first quote that no backslash escapes.
+        quoted ^= byte == b'"' && !(quoted && is_escaped(&line[..at]));
+        (byte == b',' && !quoted).then_some(at)
+    })
+}
+
+/// Whether a quote behind this is escaped: an odd number of backslashes ends it.
+fn is_escaped(before: &[u8]) -> bool {
+    before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}
+
 /// The address one element of the forwarding header names.
-fn hop(header: ForwardedHeader, element: &str) -> Option<IpAddr> {
+fn hop(header: ForwardedHeader, element: &[u8]) -> Option<IpAddr> {
+    let element = std::str::from_utf8(element).ok()?.trim();
     let node = match header {
         ForwardedHeader::XForwarded => element,
-        ForwardedHeader::Forwarded => element.split(';').find_map(|pair| {
-            let (name, value) = pair.trim().split_once('=')?;
-            name.eq_ignore_ascii_case("for").then(|| value.trim_matches('"'))
-        })?,
+        ForwardedHeader::Forwarded => named_node(element)?,
     };
     address(node).map(|ip| ip.to_canonical())
+}
+
+/// The value of `for` in an element of `Forwarded`. A semicolon within quotes ends no pair.
+fn named_node(element: &str) -> Option<&str> {
+    let (mut quoted, mut escaped) = (false, false);
+    let pairs = element.split(|character| {
+        let ends = character == ';' && !quoted;
+        quoted ^= character == '"' && !escaped;
+        escaped = quoted && character == '\\' && !escaped;
+        ends
+    });
+    let mut named = pairs.filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = named.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
+    Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
 /// An address with or without port and brackets (RFC 7239 section 6).
@@ -393,6 +434,29 @@ mod tests {
             &map(&[("x-forwarded-for", "1.1.1.1")]),
         );
         assert_eq!(found, Client { ip: ip("192.0.2.1"), trusted_peer: false });
+    }
+
+    #[test]
+    fn what_a_client_sends_changes_no_element_of_a_hop() {
+        let found = |header, name: &'static str, line: &[u8]| {
+            let mut sent = HeaderMap::new();
+            sent.insert(name, HeaderValue::from_bytes(line).expect("a header value"));
+            client(&trusting(header), ip("10.0.0.1"), &sent).ip
+        };
+        let x_forwarded = |line| found(ForwardedHeader::XForwarded, "x-forwarded-for", line);
+        assert_eq!(x_forwarded(b"\xc3, 192.0.2.7"), ip("192.0.2.7"), "bytes that are no text");
+        assert_eq!(x_forwarded(b"192.0.2.7, \xc3"), ip("10.0.0.1"));
+        for line in [
+            &b"\xc3, for=192.0.2.7"[..],
+            b"for=192.0.2.7;host=\"x,for=6.6.6.6\"",
+            b"for=192.0.2.7;host=\"x\\\",for=6.6.6.6\";proto=http",
+            b"host=\"x\\\\\";for=192.0.2.7;by=\"a,b\"",
+            b"host=\"x;for=6.6.6.6\";for=\"192.0.2.7:80\"",
+            b"for=6.6.6.6;host=\"half, for=192.0.2.7;host=\"a\"",
+        ] {
+            let shown = String::from_utf8_lossy(line);
+            assert_eq!(found(ForwardedHeader::Forwarded, "forwarded", line), ip("192.0.2.7"), "{shown}");
+        }
     }
 
     #[test]

@@ -12,16 +12,15 @@ use tokio::time::sleep;
 
 use super::exchange::Exchange;
 use crate::limit::{Algorithm, Charge};
-use crate::limiter::{Decision, Limiter};
-use crate::local::Place;
+use crate::limiter::{Decision, Limiter, Undo};
 use crate::policy::Table;
 
 /// What one request holds.
 #[derive(Debug)]
 pub struct Held {
-    permits: SmallVec<[(Charge, Place); 1]>,
-    places: SmallVec<[(Charge, Place); 1]>,
-    estimates: SmallVec<[(Charge, Place); 1]>,
+    permits: SmallVec<[(Charge, Undo); 1]>,
+    places: SmallVec<[(Charge, Undo); 1]>,
+    estimates: SmallVec<[(Charge, Undo); 1]>,
     /// When all of it was taken.
     taken_ns: u64,
     /// From then to its turn; 0: it has come.
@@ -43,7 +42,7 @@ impl Held {
             if !outcome.is_admitted() {
                 continue;
             }
-            let taken = (*charge, decision.place(index));
+            let taken = (*charge, decision.undo(index));
             match charge.quota.algorithm() {
                 Algorithm::Concurrency => held.permits.push(taken),
                 Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
@@ -61,10 +60,10 @@ impl Held {
 
     /// Settles what was charged with what the answer says the request cost; where it says nothing, the estimate stays.
     pub fn settle(&mut self, table: &Table, limiter: &Limiter, answer: &HeaderMap, now_ns: u64) {
-        for (charge, place) in self.estimates.drain(..) {
+        for (charge, undo) in self.estimates.drain(..) {
             let policy = &table.policies()[usize::from(charge.policy)];
             if let Some(cost) = policy.settled_cost(answer) {
-                limiter.settle(&charge, place, self.taken_ns, cost, now_ns);
+                limiter.settle(&charge, undo, self.taken_ns, cost, now_ns);
             }
         }
     }
@@ -72,8 +71,8 @@ impl Held {
     /// Gives back what is still held. A request whose turn had not come leaves its place to others.
     pub fn end(&mut self, limiter: &Limiter) {
         let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
-        for (charge, place) in self.permits.iter().chain(places) {
-            limiter.give_back(charge, *place, self.taken_ns);
+        for (charge, undo) in self.permits.iter().chain(places) {
+            limiter.give_back(charge, *undo, self.taken_ns);
         }
     }
 }

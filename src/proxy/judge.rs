@@ -80,14 +80,37 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
         {
             Err(Refusal::Malformed("Host and request target name different authorities"))
         }
+        (Some(authority), _) if !is_authority(authority.as_str().as_bytes()) => {
+            Err(Refusal::Malformed("the request target names no host"))
+        }
         (None, Some(host)) if !is_authority(host.as_bytes()) => Err(Refusal::Malformed("Host is not a host")),
         _ => Ok(()),
     }
 }
 
-/// Bytes a host and a port are made of (RFC 3986 section 3.2.2), without user information.
-fn is_authority(host: &[u8]) -> bool {
-    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+/// `host [":" port]` (RFC 3986 section 3.2) without user information: nothing in which readers find different hosts.
+fn is_authority(text: &[u8]) -> bool {
+    let split = |at: usize| text.split_at_checked(at).unwrap_or((text, b""));
+    let end_of = |end: u8| text.iter().position(|&byte| byte == end).unwrap_or(text.len());
+    let (is_host, port) = if text.starts_with(b"[") {
+        let (address, port) = split(end_of(b']') + 1);
+        (is_ipv6(address), port)
+    } else {
+        let (host, port) = split(end_of(b':'));
+        (host.iter().all(|&byte| is_host_byte(byte)), port)
+    };
+    is_host && matches!(port, [] | [b':', ..]) && port.iter().skip(1).all(u8::is_ascii_digit)
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
+}
+
+/// `[…]` around an IPv6 address.
+fn is_ipv6(literal: &[u8]) -> bool {
+    let inner = literal.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
+    let text = inner.and_then(|inner| std::str::from_utf8(inner).ok());
+    text.is_some_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
 /// The host to route by: lower case, without port and trailing dot. Most come that way and are not copied.
@@ -139,6 +162,12 @@ mod tests {
         assert_eq!(h1("/", &[("host", "a"), ("host", "a")]), Some(400));
         assert_eq!(h1("/", &[("host", "a/b")]), Some(400));
         assert_eq!(h1("/", &[("host", "u@a")]), Some(400));
+        for not_one in ["[.", "[::1", "[a]", "[::1]x", "a:b", "a:80:90", "a]b", "a[::1]"] {
+            assert_eq!(h1("/", &[("host", not_one)]), Some(400), "{not_one}");
+        }
+        for one in ["a:", "a.example.:8443", "[::1]:80", "[2001:db8::7]", "127.0.0.1:80"] {
+            assert_eq!(h1("/", &[("host", one)]), None, "{one}");
+        }
         assert_eq!(h1("http://a.example/", &[("host", "A.example")]), None);
         assert_eq!(h1("http://a.example/", &[("host", "b.example")]), Some(400));
         assert_eq!(h1("http://u@a.example/", &[]), Some(400));

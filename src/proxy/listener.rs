@@ -216,11 +216,11 @@ const BACKLOG: i32 = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::proxy::worker::tests::worker;
 
-    fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
+    pub(crate) fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
         let config = config::Listener {
             name: "plain".to_owned(),
             bind: SocketAddr::from(([127, 0, 0, 1], 0)),

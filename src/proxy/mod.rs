@@ -15,4 +15,5 @@ pub mod pipeline;
 pub mod reply;
 pub mod snapshot;
 pub mod tunnel;
+pub mod unread;
 pub mod worker;

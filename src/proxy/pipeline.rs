@@ -1,13 +1,13 @@
 //! A request's life on one screen: judged, routed, decided, answered. Each step lives in a module of its own.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -17,7 +17,8 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
-use super::{decide, headers, held, judge};
+use super::unread::Received;
+use super::{decide, exchange, headers, held, judge};
 use crate::identity::Identity;
 use crate::policy::{Action, Facts, NotFound};
 
@@ -26,16 +27,21 @@ pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let mut serving = pin!(serve(conn, request));
+    Ok(caught(serve(conn, request)).await)
+}
+
+async fn caught(serving: impl Future<Output = Response<ResponseBody>>) -> Response<ResponseBody> {
+    let mut serving = pin!(serving);
     let answer = poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
-            .unwrap_or_else(|_| Poll::Ready(reply::panicked()))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked().unwrap_or(UNKNOWN_ID))))
     });
-    Ok(answer.await)
+    answer.await
 }
 
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
+    let incoming = Received::new(incoming, head.version, &conn.worker);
     let mut exchange = Exchange::begin(Rc::clone(&conn), &head);
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
@@ -79,7 +85,12 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
 
-    let fields = match decide::decide(&mut exchange, &found, &facts) {
+    let decided = match decide::begin(&mut exchange, &found, &facts) {
+        decide::Begun::Decided(decided) => decided,
+        // Boxed: it is rare, and would make every request's future larger.
+        decide::Begun::Waits(wait) => Box::pin(wait.end(&mut exchange, &found)).await,
+    };
+    let fields = match decided {
         decide::Decided::Admitted(fields) => fields,
         decide::Decided::Refused(refusal, fields) => {
             let mut response = reply::refuse(exchange, &refusal);
@@ -124,4 +135,54 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     route.response_headers.apply(response.headers_mut(), &values);
     fields.insert(response.headers_mut());
     response
+}
+
+/// Of a request that went down before it had one.
+const UNKNOWN_ID: HeaderValue = HeaderValue::from_static("");
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::net::IpAddr;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::proxy::headers::{Peer, X_REQUEST_ID};
+    use crate::proxy::io::Gauge;
+    use crate::proxy::{listener, worker};
+
+    /// A connection on which nothing is sent.
+    fn conn() -> Rc<Conn> {
+        let (worker, figures) = worker::tests::worker();
+        let listener = listener::tests::listener(figures.listener("plain"));
+        Rc::new(Conn {
+            worker,
+            config: listener.config.load_full(),
+            listener,
+            peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
+            tls: "",
+            sni: "".into(),
+            gauge: Rc::new(Gauge::new(crate::clock::instant())),
+            stalled: Cell::new(false),
+            tunnel: RefCell::new(None),
+        })
+    }
+
+    #[tokio::test]
+    async fn the_answer_after_a_panic_has_the_request_s_id() {
+        let (head, ()) = Request::new(()).into_parts();
+        let mut exchange = Exchange::begin(conn(), &head);
+        exchange.request_id = HeaderValue::from_static("0123");
+        let failing = async move {
+            let _exchange = exchange;
+            panic!("in a request");
+        };
+        let (head, body) = caught(failing).await.into_parts();
+        assert_eq!(head.status.as_u16(), 500);
+        assert_eq!(head.headers[X_REQUEST_ID], "0123");
+        let body = body.collect().await.expect("its body is in memory").to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&body).expect("problem+json");
+        assert_eq!(problem["request-id"], "0123");
+    }
 }

@@ -31,6 +31,8 @@ pub enum Refusal {
     MethodNotAllowed(HeaderValue),
     /// Over these limits.
     Limited(Box<Limited>),
+    /// A policy admits nothing while the store is away.
+    StoreDown(Box<Limited>),
     /// A policy wants this dimension.
     MissingKey(String),
     /// The upstream's name has no address.
@@ -75,6 +77,8 @@ pub struct Violation {
     pub period_seconds: Option<u64>,
     /// Whole seconds until it may admit the request. `None`: it costs more than the window ever holds.
     pub retry_after_seconds: Option<u64>,
+    /// Where it was decided: `local`, `global` or `fallback`.
+    pub decided: &'static str,
 }
 
 impl Refusal {
@@ -91,7 +95,9 @@ impl Refusal {
             // Too much at once says something of the service, too much in a time of the caller.
             Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::StoreDown(_) | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -110,6 +116,7 @@ impl Refusal {
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
             Refusal::NoRoute => Reason::NoRoute,
             Refusal::Limited(_) => Reason::Limited,
+            Refusal::StoreDown(_) => Reason::StoreDown,
             Refusal::MissingKey(_) => Reason::MissingKey,
             Refusal::UpstreamUnresolved => Reason::UpstreamUnresolved,
             Refusal::UpstreamConnect => Reason::UpstreamConnect,
@@ -133,6 +140,7 @@ impl Refusal {
             Refusal::NoRoute => "no route matches host and path".to_owned(),
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
+            Refusal::StoreDown(_) => "the limit cannot be checked at the moment".to_owned(),
             Refusal::MissingKey(dimension) => {
                 format!("the request lacks {dimension}, which its limit counts by")
             }
@@ -193,7 +201,7 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
     }
     match refusal {
         Refusal::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
-        Refusal::Limited(limited) => {
+        Refusal::Limited(limited) | Refusal::StoreDown(limited) => {
             if let Some(seconds) = limited.retry_after_seconds {
                 headers.insert(RETRY_AFTER, seconds.into());
             }
@@ -208,13 +216,16 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
     response
 }
 
-/// The answer to a request under which the gateway itself failed; its exchange went down with it.
-pub fn panicked() -> Response<ResponseBody> {
+/// The answer to a request under which the gateway itself failed; its exchange went down with it and left its id.
+pub fn panicked(id: HeaderValue) -> Response<ResponseBody> {
     let refusal = Refusal::Panic;
-    let body = problem(&refusal, refusal.status(), &HeaderValue::from_static(""));
+    let body = problem(&refusal, refusal.status(), &id);
     let mut response = Response::new(ResponseBody::bytes(body, None));
     *response.status_mut() = refusal.status();
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    if !id.is_empty() {
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
     response
 }
 
@@ -282,7 +293,7 @@ fn problem(refusal: &Refusal, status: StatusCode, id: &HeaderValue) -> Bytes {
     if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
         problem["request-id"] = id.into();
     }
-    if let Refusal::Limited(limited) = refusal {
+    if let Refusal::Limited(limited) | Refusal::StoreDown(limited) = refusal {
         problem["violated-policies"] =
             limited.violated.iter().map(|violation| violation.window.as_str()).collect();
         problem["violations"] = limited.violated.iter().map(Violation::to_json).collect();
@@ -297,7 +308,7 @@ impl Violation {
             "window": self.window,
             "limit": self.limit,
             "period-seconds": self.period_seconds,
-            "decided": "local",
+            "decided": self.decided,
             "retry-after-seconds": self.retry_after_seconds,
         })
     }

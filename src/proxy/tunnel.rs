@@ -11,7 +11,7 @@ use super::connection::Conn;
 use super::exchange::Exchange;
 use super::io::{Gauge, Gauged, Stream};
 use crate::clock;
-use crate::upstream::pool::Upgraded;
+use crate::upstream::http1::Upgraded;
 
 /// The upstream's side of a switched protocol, waiting for the client's.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
 use super::snapshot::{Snapshot, View};
+use super::unread::Unread;
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -74,6 +75,8 @@ pub struct Worker {
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
+    /// Bodies of requests that were answered before they were whole.
+    pub unread: Unread,
     /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
     unix_offset_ns: Cell<i64>,
     draining: Cell<bool>,
@@ -176,6 +179,7 @@ impl Worker {
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,
+            unread: Unread::default(),
             unix_offset_ns: Cell::new(unix_offset_ns()),
             draining: Cell::new(false),
             drain: Notify::new(),
@@ -246,6 +250,7 @@ impl Worker {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         let now = clock::instant();
+        self.unread.sweep(now);
         for pool in &self.view().pools {
             pool.sweep(now, self.shared.loads.len());
         }

@@ -9,6 +9,9 @@ pub mod budget;
 pub mod config;
 pub mod connect;
 pub mod deadline;
+pub mod http1;
+pub mod http2;
+pub mod lease;
 pub mod pool;
 pub mod resolve;
 
@@ -21,7 +24,8 @@ use tokio::sync::Semaphore;
 
 pub use config::Config;
 pub use deadline::Deadline;
-pub use pool::{Lease, Pool};
+pub use lease::Lease;
+pub use pool::Pool;
 
 /// What all workers share of one upstream. Kept across reloads that do not change its configuration.
 #[derive(Debug)]

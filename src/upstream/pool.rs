@@ -1,29 +1,27 @@
 //! One worker's connections to one upstream.
 //!
 //! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::Server`] are a hard maximum
-//! over all workers, and a request waits for one within bounds. A connection has no task of its own: the request that
-//! holds it drives it, so an exchange wakes nobody but itself. HTTP/2: requests share connections, which are driven by
-//! themselves, up to the stream limit, the least loaded first. Nothing is locked: a pool belongs to one thread.
+//! over all workers, and a request waits for one within bounds. HTTP/2: requests share connections. Nothing is locked:
+//! a pool belongs to one thread. What a connection is, is told in [`super::http1`] and [`super::http2`]; how one is
+//! lent, in [`super::lease`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::balance::Balancer;
 use super::budget::Budget;
 use super::config::Version;
-use super::connect::{self, BoxedStream, ConnectError};
+use super::connect::{self, ConnectError};
+use super::http1::Http1;
+use super::http2::{Http2, Shared};
+use super::lease::{Connection, Lease};
 use super::{Deadline, Server, Upstream};
 use crate::clock;
 use crate::random::Random;
@@ -44,56 +42,16 @@ pub struct Pool<B: Body + 'static> {
 struct ServerPool<B: Body + 'static> {
     #[expect(clippy::vec_box, reason = "a connection is handed on as it is, without a copy")]
     idle: RefCell<Vec<Box<Http1<B>>>>,
-    shared: RefCell<Vec<Rc<Http2<B>>>>,
+    shared: Shared<B>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
-    /// Held by the request that opens an HTTP/2 connection.
-    opening: tokio::sync::Mutex<()>,
     exchanges: Cell<u32>,
     waiting: Cell<usize>,
     idle_shown: IdleShown,
 }
 
-/// An HTTP/1.1 connection, held by at most one request.
-#[derive(Debug)]
-pub struct Http1<B: Body + 'static> {
-    sender: http1::SendRequest<B>,
-    /// hyper's side of it; `None` once it has ended in an error or a close.
-    driver: Option<http1::Connection<BoxedStream, B>>,
-    /// It has ended, and its stream can be taken out: the protocol was switched, or the server closed.
-    ended: bool,
-    /// Kept with the connection, so that a deadline costs no timer each time.
-    deadline: Deadline,
-    retires: Instant,
-    idle_since: Instant,
-    _open: Open,
-}
-
-/// An HTTP/2 connection, shared by requests.
-#[derive(Debug)]
-struct Http2<B> {
-    sender: http2::SendRequest<B>,
-    streams: Cell<usize>,
-    retires: Instant,
-    _open: Open,
-}
-
-/// What is left of a connection whose protocol was switched: the stream, and bytes already read from it.
-pub struct Upgraded {
-    /// The stream.
-    pub stream: Box<dyn connect::Stream>,
-    /// What the server sent after its answer's head.
-    pub read: bytes::Bytes,
-}
-
-impl std::fmt::Debug for Upgraded {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Upgraded({} bytes read)", self.read.len())
-    }
-}
-
 /// Counts one open connection against the server's maximum for as long as it lives.
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     upstream: Arc<Upstream>,
     server: usize,
     _permit: OwnedSemaphorePermit,
@@ -119,41 +77,9 @@ pub enum AcquireError {
         server: String,
         /// The maximum.
         max: usize,
+        /// How long was waited, nanoseconds. 0: too many wait already.
+        wait_ns: u64,
     },
-}
-
-/// Why no head of an answer came.
-#[derive(Debug)]
-pub enum SendError<B> {
-    /// The exchange broke.
-    Broken {
-        /// What hyper says.
-        error: hyper::Error,
-        /// The request, if not a byte of it was sent.
-        unsent: Option<Box<Request<B>>>,
-    },
-    /// The deadline passed.
-    Timeout,
-}
-
-/// A connection lent to one exchange. Dropped before [`Lease::finish`], it takes an HTTP/1.1 connection down with
-/// it and resets an HTTP/2 stream: the server learns that nobody listens.
-#[derive(Debug)]
-pub struct Lease<B: Body + 'static> {
-    pool: Rc<Pool<B>>,
-    /// Index of the server.
-    pub server: usize,
-    /// How long it took to come free, nanoseconds. 0: nothing was waited for.
-    pub wait_ns: u64,
-    /// How long it took to open, nanoseconds. 0: it was open already.
-    pub connect_ns: u64,
-    connection: Option<Connection<B>>,
-}
-
-#[derive(Debug)]
-enum Connection<B: Body + 'static> {
-    Http1(Box<Http1<B>>),
-    Http2(Rc<Http2<B>>, Deadline),
 }
 
 impl<B> Pool<B>
@@ -211,8 +137,9 @@ where
             return self.open(index, permit, lease).await;
         }
         let bounds = &self.upstream.config.connections;
-        let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
-        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(full)?;
+        let full =
+            |wait_ns| AcquireError::Full { server: shared.authority.clone(), max: bounds.max, wait_ns };
+        let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
         let (tx, mut rx) = oneshot::channel();
         {
             let mut waiters = self.servers[index].waiters.borrow_mut();
@@ -224,7 +151,7 @@ where
             biased;
             Ok(connection) = &mut rx => Ok(connection),
             Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
-            () = tokio::time::sleep(bounds.wait) => return Err(full()),
+            () = tokio::time::sleep(bounds.wait) => return Err(full(since(began))),
         };
         drop(waiting);
         lease.wait_ns = since(began);
@@ -246,19 +173,12 @@ where
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
         let open = Open::new(&self.upstream, index, permit);
-        let (sender, driver) =
-            connect::http1(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        let connected = connect::http1(&self.upstream, index).await;
+        let connected = connected.map_err(|source| self.unreachable(index, source))?;
         lease.connect_ns = since(began);
         let now = clock::instant();
-        Ok(Box::new(Http1 {
-            sender,
-            driver: Some(driver),
-            ended: false,
-            deadline: Deadline::new(now + self.upstream.config.timeouts.response),
-            retires: now + self.age(),
-            idle_since: now,
-            _open: open,
-        }))
+        let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
+        Ok(Box::new(Http1::new(connected, deadline, now + self.age(), now, open)))
     }
 
     /// A stream on the least loaded HTTP/2 connection, or a new connection where all are at their limit. One is opened
@@ -271,22 +191,25 @@ where
     ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
-        if let Some(connection) = pool.share(now, bounds.streams) {
+        if let Some(connection) = pool.shared.share(now, bounds.streams) {
             return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
-        let full = || AcquireError::Full { server: shared.authority.clone(), max: bounds.max };
+        let full =
+            |wait_ns| AcquireError::Full { server: shared.authority.clone(), max: bounds.max, wait_ns };
+        let waiting = pool.wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
         let began = clock::instant();
-        let waiting = pool.wait(shared, bounds.waiting).ok_or_else(full)?;
-        let turn =
-            tokio::time::timeout(bounds.wait + self.upstream.config.timeouts.connect, pool.opening.lock());
-        let _turn = turn.await.map_err(|_| full())?;
-        if let Some(connection) = pool.share(clock::instant(), bounds.streams) {
+        let turn = tokio::time::timeout(
+            bounds.wait + self.upstream.config.timeouts.connect,
+            pool.shared.opening.lock(),
+        );
+        let _turn = turn.await.map_err(|_| full(since(began)))?;
+        if let Some(connection) = pool.shared.share(clock::instant(), bounds.streams) {
             lease.wait_ns = since(began);
             return Ok(connection);
         }
         let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
-        let permit = permit.await.map_err(|_| full())?.map_err(|_| full())?;
+        let permit = permit.await.map_err(|_| full(since(began)))?.map_err(|_| full(since(began)))?;
         drop(waiting);
         let opening = clock::instant();
         lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
@@ -294,10 +217,25 @@ where
         let sender =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         lease.connect_ns = since(opening);
-        let retires = clock::instant() + self.age();
-        let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, _open: open });
-        pool.shared.borrow_mut().push(Rc::clone(&connection));
-        Ok(connection)
+        Ok(pool.shared.add(sender, clock::instant() + self.age(), open))
+    }
+
+    /// Gives a connection that has come free to who waits for one, or keeps it.
+    pub(super) fn take_back(&self, server: usize, connection: Box<Http1<B>>) {
+        let mut connection = connection;
+        let pool = &self.servers[server];
+        let mut waiters = pool.waiters.borrow_mut();
+        while let Some(waiter) = waiters.pop_front() {
+            match waiter.send(connection) {
+                Ok(()) => return,
+                Err(back) => connection = back,
+            }
+        }
+        // Somebody on another worker waits for a permit: closing this one gives it.
+        if self.upstream.servers[server].waiting.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        pool.idle.borrow_mut().push(connection);
     }
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
@@ -328,10 +266,16 @@ where
             let surplus = idle.len().saturating_sub(keep).max(wanted.min(idle.len()));
             idle.drain(..surplus);
             pool.idle_shown.set(idle.len());
-            pool.shared.borrow_mut().retain(|connection| {
-                !connection.sender.is_closed() && (connection.streams.get() > 0 || now < connection.retires)
-            });
+            pool.shared.sweep(now);
         }
+    }
+}
+
+impl<B: Body + 'static> Pool<B> {
+    /// An exchange with this server is over.
+    pub(super) fn exchange_over(&self, server: usize) {
+        let exchanges = &self.servers[server].exchanges;
+        exchanges.set(exchanges.get().saturating_sub(1));
     }
 }
 
@@ -339,9 +283,8 @@ impl<B: Body + 'static> ServerPool<B> {
     fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
-            shared: RefCell::default(),
+            shared: Shared::default(),
             waiters: RefCell::default(),
-            opening: tokio::sync::Mutex::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
             idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
@@ -360,18 +303,6 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// A stream on the least loaded HTTP/2 connection that has room for one.
-    fn share(&self, now: Instant, streams_max: usize) -> Option<Rc<Http2<B>>> {
-        let mut shared = self.shared.borrow_mut();
-        shared.retain(|connection| !connection.sender.is_closed() && now < connection.retires);
-        let least = shared.iter().min_by_key(|connection| connection.streams.get())?;
-        let room = least.streams.get() < streams_max;
-        room.then(|| {
-            least.streams.set(least.streams.get() + 1);
-            Rc::clone(least)
-        })
-    }
-
     /// The last one used that still lives.
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
@@ -381,201 +312,6 @@ where
             }
         }
         None
-    }
-}
-
-impl<B> Http1<B>
-where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    /// Lets the connection read and write what it can. Ended, it keeps its stream if it may have been switched.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        let Some(driver) = self.driver.as_mut().filter(|_| !self.ended) else { return };
-        match Pin::new(driver).poll(cx) {
-            Poll::Pending => {}
-            Poll::Ready(Ok(())) => self.ended = true,
-            Poll::Ready(Err(error)) => {
-                tracing::debug!(%error, "upstream connection ended");
-                self.driver = None;
-            }
-        }
-    }
-
-    /// Whether the last exchange is over to its end and the server has not closed. Nobody has looked since.
-    fn is_idle(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        self.driver.is_some() && !self.ended && self.sender.is_ready()
-    }
-
-    /// Asks `poll`, driving the connection that what is asked depends on. What comes from the connection comes within
-    /// this call, so nobody need be woken for it: a waker there would only wake the task that is running.
-    fn poll_driven<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let mut here = Context::from_waker(Waker::noop());
-        if let Poll::Ready(known) = poll(&mut here) {
-            return Poll::Ready(known);
-        }
-        self.drive(cx);
-        let mut polled = poll(&mut here);
-        if polled.is_pending() && self.ended {
-            // Nothing more will come: without its other end, what is asked says so.
-            self.driver = None;
-            polled = poll(&mut here);
-        }
-        if polled.is_pending() && !tokio::task::coop::has_budget_remaining() {
-            // The runtime made it wait, not the connection, and would have woken nobody.
-            cx.waker().wake_by_ref();
-        }
-        polled
-    }
-}
-
-impl<B> Lease<B>
-where
-    B: Body + Unpin + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then.
-    pub fn send(&mut self, request: Request<B>, until: Instant) -> Sending<'_, B> {
-        // Boxed: hyper's future holds the request for as long as it might give it back, and would make every future
-        // around this one as much larger.
-        let connection = self.connection.as_mut().expect("a lease holds its connection until it is finished");
-        let answer: Pin<Box<Answer<B>>> = match connection {
-            Connection::Http1(connection) => Box::pin(connection.sender.try_send_request(request)),
-            Connection::Http2(connection, _) => Box::pin(connection.sender.clone().try_send_request(request)),
-        };
-        connection.deadline().set(until);
-        Sending { answer, connection }
-    }
-
-    /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
-    pub fn poll_answer<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        match self.connection.as_mut() {
-            Some(Connection::Http1(connection)) => connection.poll_driven(cx, poll),
-            _ => poll(cx),
-        }
-    }
-
-    /// The deadline that travels with the connection.
-    pub fn deadline(&mut self) -> &mut Deadline {
-        self.connection.as_mut().expect("a lease holds its connection until it is finished").deadline()
-    }
-
-    /// `host:port` of the server.
-    pub fn authority(&self) -> &str {
-        &self.pool.upstream.servers[self.server].authority
-    }
-
-    /// Gives the connection back: the exchange is over to the last byte.
-    pub fn finish(mut self, now: Instant) {
-        let Some(Connection::Http1(mut connection)) = self.connection.take_http1() else { return };
-        // An answer that came before its request was whole leaves a connection that cannot be used again.
-        if now >= connection.retires || connection.driver.is_none() || !connection.sender.is_ready() {
-            return;
-        }
-        connection.idle_since = now;
-        let pool = &self.pool.servers[self.server];
-        let mut waiters = pool.waiters.borrow_mut();
-        while let Some(waiter) = waiters.pop_front() {
-            match waiter.send(connection) {
-                Ok(()) => return,
-                Err(back) => connection = back,
-            }
-        }
-        // Somebody on another worker waits for a permit: closing this one gives it.
-        if self.pool.upstream.servers[self.server].waiting.load(Ordering::Relaxed) > 0 {
-            return;
-        }
-        pool.idle.borrow_mut().push(connection);
-    }
-
-    /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
-    pub fn into_upgraded(mut self) -> Option<Upgraded> {
-        match self.connection.take_http1() {
-            Some(Connection::Http1(connection)) if connection.ended => {
-                let parts = connection.driver?.into_parts();
-                Some(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Nanoseconds since then, at least one: 0 says that nothing was waited for.
-fn since(began: Instant) -> u64 {
-    (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
-}
-
-impl<B: Body + 'static> Connection<B> {
-    fn deadline(&mut self) -> &mut Deadline {
-        match self {
-            Connection::Http1(connection) => &mut connection.deadline,
-            Connection::Http2(_, deadline) => deadline,
-        }
-    }
-}
-
-/// The head of an answer to come, or the deadline.
-pub struct Sending<'a, B: Body + 'static> {
-    answer: Pin<Box<Answer<B>>>,
-    connection: &'a mut Connection<B>,
-}
-
-type Answer<B> =
-    dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
-
-impl<B> Future for Sending<'_, B>
-where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Output = Result<Response<Incoming>, SendError<B>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sending { answer, connection } = self.get_mut();
-        let polled = match connection {
-            Connection::Http1(connection) => connection.poll_driven(cx, |cx| answer.as_mut().poll(cx)),
-            Connection::Http2(..) => answer.as_mut().poll(cx),
-        };
-        if let Poll::Ready(sent) = polled {
-            return Poll::Ready(sent.map_err(|mut failed| {
-                let unsent = failed.take_message().map(Box::new);
-                SendError::Broken { error: failed.into_error(), unsent }
-            }));
-        }
-        connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
-    }
-}
-
-/// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
-trait TakeHttp1<B: Body + 'static> {
-    fn take_http1(&mut self) -> Option<Connection<B>>;
-}
-
-impl<B: Body + 'static> TakeHttp1<B> for Option<Connection<B>> {
-    fn take_http1(&mut self) -> Option<Connection<B>> {
-        if matches!(self, Some(Connection::Http1(_))) { self.take() } else { None }
-    }
-}
-
-impl<B: Body + 'static> Drop for Lease<B> {
-    fn drop(&mut self) {
-        if let Some(Connection::Http2(connection, _)) = &self.connection {
-            connection.streams.set(connection.streams.get().saturating_sub(1));
-        }
-        let exchanges = &self.pool.servers[self.server].exchanges;
-        exchanges.set(exchanges.get().saturating_sub(1));
     }
 }
 
@@ -590,6 +326,11 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.upstream.servers[self.server].open.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Nanoseconds since then, at least one: 0 says that nothing was waited for.
+fn since(began: Instant) -> u64 {
+    (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
 }
 
 /// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.

@@ -63,6 +63,7 @@ fn explain_spends_nothing() {
         let answer = gateway.admin(explain);
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert!(answer.text().contains("\"r\""), "{}", answer.text());
+        assert!(answer.text().contains("\"key\":{"), "{}", answer.text());
     }
     assert_eq!(gateway.client().request("GET", "/a", &["X-Key: k"], "").status, 200);
 }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::gateway::{binary, complete};
+use crate::support::tls::certify;
 use crate::support::{Directory, Gateway, eventually, stdout_of, text};
 
 /// Runs a command on a configuration; `FILE` in the arguments is its path.
@@ -47,6 +48,30 @@ fn check_names_every_error_with_its_place() {
     {
         assert!(said.contains(expected), "{expected} is not in\n{said}");
     }
+}
+
+#[test]
+fn check_reads_certificates_and_names_the_pair_that_is_wrong() {
+    let directory = Directory::new();
+    certify(&directory, "good", &["a.example"]);
+    certify(&directory, "other", &["a.example"]);
+    directory.write("empty.pem", "");
+    let config = "[listener.t]\nbind = \"127.0.0.1:0\"\ncerts = [\n\
+        { cert = \"good.pem\", key = \"good.key\" },\n\
+        { cert = \"good.pem\", key = \"other.key\" },\n\
+        { cert = \"empty.pem\", key = \"good.key\" },\n\
+        { cert = \"made.pem\", key = \"made.key\", self-signed = true },\n\
+        { cert = \"gone.pem\", key = \"gone.key\" },\n]\n";
+    let file = directory.write("gateway.toml", format!("{config}{GOOD}"));
+    let output = binary().args(["check", "--config"]).arg(&file).output();
+    let output = output.expect("the binary under test can be started");
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    for place in ["gateway.toml:5:", "gateway.toml:6:", "gateway.toml:8:", "3 errors"] {
+        assert!(said.contains(place), "{place} is not in\n{said}");
+    }
+    assert!(!said.contains("gateway.toml:4:") && !said.contains("gateway.toml:7:"), "{said}");
+    assert!(!directory.join("made.pem").exists(), "check makes no files");
 }
 
 #[test]
@@ -115,9 +140,24 @@ fn explain_says_which_route_and_which_limit() {
     );
     let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    for expected in ["orders", "rest", "10", "p"] {
+    for expected in ["orders", "rest", "10", "p by header:x-key \"k\""] {
         assert!(said.contains(expected), "{expected} is not in\n{said}");
     }
+}
+
+#[test]
+fn explain_shows_who_is_counted_but_no_secret() {
+    let config = "[[route]]\npath = \"/{id}\"\nto = \"echo\"\n\
+                  limit = \"9/m by ip header:x-plan header:authorization header:cookie query:q param:id\"\n";
+    let arguments = [
+        &["explain", "GET", "/a%0Ab", "-H", "Authorization: Bearer hunter2", "-H", "Cookie: s=hunter3"][..],
+        &["-H", "X-Plan: pro\u{e9}", "--from", "2001:db8::7", "--config", "FILE"][..],
+    ];
+    let said = said(&sluicegate(&arguments.concat(), config));
+    let counted = "ip 2001:db8::, header:x-plan \"pro\\xc3\\xa9\", header:authorization ********, \
+                   header:cookie ********, query:q is absent, ip 2001:db8:: instead, param:id \"a\\nb\"";
+    assert!(said.contains(counted), "{counted} is not in\n{said}");
+    assert!(!said.contains("hunter"), "{said}");
 }
 
 #[test]

@@ -208,6 +208,20 @@ fn the_host_may_be_the_server_s_own() {
 }
 
 #[test]
+fn a_rewritten_path_has_its_one_form() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/files/{{a}}/{{*rest}}\"\nto = \"http://{0}\"\nrewrite = \"/public/{{a}}{{rest}}..\"\n\
+         [[route]]\npath = \"/pair/{{a}}/{{b}}\"\nto = \"http://{0}\"\nrewrite = \"/{{a}}{{b}}\"",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.get("/files/q/b/").status, 200);
+    assert_eq!(upstream.request().line, "GET /public/ HTTP/1.1");
+    assert_eq!(gateway.get("/pair/50%25/41").status, 400, "put together it is encoded twice");
+    assert!(upstream.is_quiet());
+}
+
+#[test]
 fn a_rewrite_changes_the_path_and_keeps_the_query() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::client::closes_within;
-use crate::support::h2::Connection;
+use crate::support::h2::{Connection, RST_STREAM};
 use crate::support::{Gateway, Upstream, text};
 
 /// A gateway with small limits before an upstream that records.
@@ -210,10 +210,32 @@ fn a_body_over_the_limit_is_413_over_http_2() {
     let url = format!("http://{}/small/h2", gateway.plain());
     let body = crate::support::Directory::new();
     let file = body.write("body", "x".repeat(101)).display().to_string();
-    // Not curl: this release of it takes RST_STREAM(NO_ERROR) behind a whole answer (RFC 9113, 8.1) for a failure.
     let listing = crate::support::stdout_of("nghttp", &["-nv", "-d", &file, &url]);
     assert!(listing.contains(":status: 413"), "{listing}");
     assert!(upstream.is_quiet());
+}
+
+#[test]
+fn a_client_that_still_sends_gets_its_early_answer_over_http_2() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream);
+    let url = format!("http://{}/small/curl", gateway.plain());
+    let body = crate::support::Directory::new();
+    let file = body.write("body", "x".repeat(4_000_000)).display().to_string();
+    // curl takes a reset that it meets while it sends for a failure, whatever came before (RFC 9113, 8.1).
+    for _ in 0..5 {
+        let said = crate::support::run(
+            "curl",
+            &["-sS", "--http2-prior-knowledge", "-T", &file, "-o", "/dev/null", "-w", "%{http_code}", &url],
+        );
+        assert_eq!((text(&said.stdout), text(&said.stderr)), ("413".to_owned(), String::new()));
+    }
+    // One that never stops is reset in the end.
+    let mut client = Connection::open(gateway.plain());
+    client.request(1, "POST", "/small/on", false);
+    client.data(1, &[b'x'; 200], false);
+    let reset = client.until(RST_STREAM);
+    assert_eq!((reset.stream, &reset.payload[..]), (1, &[0; 4][..]), "NO_ERROR");
 }
 
 #[test]

@@ -7,9 +7,10 @@
 
 use std::num::NonZeroU64;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use sluicegate::limit::{Algorithm, Answer, Charge, Outcome, Quota};
-use sluicegate::limiter::{Decision, Limiter};
+use sluicegate::limiter::{Caller, Decision, Limiter, Undo};
 use sluicegate::local::{Place, Table};
 use sluicegate::random::Random;
 
@@ -322,7 +323,7 @@ struct Agreement {
 struct History {
     seed: u64,
     random: Random,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     charges: Vec<Charge>,
     /// How far apart the two may be in each, nanoseconds: a few ticks, and what a changed limit made of them.
     slack_ns: Vec<f64>,
@@ -335,7 +336,7 @@ impl History {
         let random = Random::new(seed);
         let mut history = History {
             seed,
-            limiter: Limiter::new(Table::with_memory(1 << 20)),
+            limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             charges: Vec::new(),
             slack_ns: Vec::new(),
             keys: Vec::new(),
@@ -479,7 +480,7 @@ impl History {
         for index in 0..self.charges.len() {
             // A bucket that has been whole in between would be given too much, by both.
             if !self.charges[index].shadow && self.is_used(index) {
-                self.limiter.give_back(&self.charges[index], Place::Slot, taken_us * 1_000);
+                self.limiter.give_back(&self.charges[index], Undo::Table(Place::Slot), taken_us * 1_000);
                 store.give_back(&[&self.keys[index]], &[self.parts()[index]], taken_us, self.now_us);
             }
         }
@@ -504,7 +505,8 @@ impl History {
         let near: Vec<[Outcome; 2]> =
             (0..self.charges.len()).map(|index| self.around(index, self.charges[index].cost)).collect();
         let mut decision = Decision::default();
-        self.limiter.decide(&self.charges, now_ns, &mut decision);
+        let waiting = self.limiter.decide(&self.charges, Caller::default(), now_ns, &mut decision);
+        assert!(waiting.is_none(), "one node waits for nobody");
         let taken = store.take(&self.keys(), &self.parts(), self.now_us);
         let alike = decision.outcomes.iter().zip(&taken.parts);
         let alike = alike.into_iter().all(|(outcome, told)| outcome.is_admitted() != is_refused(told));

@@ -2,6 +2,7 @@
 //!
 //! One binary for all of it; what a single module promises is tested beside that module.
 
+mod fleet;
 mod floors;
 mod support;
 
@@ -13,10 +14,13 @@ mod connections;
 mod costs;
 mod drain;
 mod forwarding;
+mod global;
+mod global_faults;
 mod grpc;
 mod http1;
 mod http2;
 mod input;
+mod lease_script;
 mod limits;
 mod lua_exact;
 mod reload;

@@ -319,6 +319,8 @@ fn a_full_pool_makes_a_request_wait_and_then_refuses_it() {
         (upstream.connections() == 1).then_some(())
     });
     refused(&gateway, 503, "upstream-pool-full");
+    let waited = gateway.logged("/x")["wait_us"].as_u64();
+    assert!(waited.is_some_and(|waited| waited >= 200_000), "{waited:?}");
     release.send(()).expect("the upstream waits for it");
     assert_eq!(first.response().text(), "ok");
     assert_eq!(upstream.connections(), 1);

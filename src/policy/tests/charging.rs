@@ -196,4 +196,6 @@ fn another_salt_gives_other_keys() {
     };
     assert_ne!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
     assert_eq!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([1; 16]), &Ask::new("GET /")));
+    let later = build([1; 16]).salted(&[2; 16]);
+    assert_eq!(key(&later, &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
 }

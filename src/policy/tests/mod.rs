@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::definition::{Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, Policy, Route};
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
+use crate::limit::WhenDown;
 use crate::policy::Error;
 
 /// A route that echoes.
@@ -44,6 +45,8 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         shadow: false,
         count_denied: false,
         idempotency: None,
+        overshoot_ppm: 50_000,
+        when_down: WhenDown::Local,
     }
 }
 

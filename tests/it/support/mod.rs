@@ -7,7 +7,9 @@ pub mod gateway;
 pub mod h2;
 pub mod nginx;
 pub mod python;
+pub mod redis;
 pub mod tls;
+pub mod toxic;
 pub mod upstream;
 
 use std::fs;

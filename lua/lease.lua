@@ -1,0 +1,179 @@
+-- A lease on a token bucket (or a leaky one): what a node may spend by itself until the epoch ends.
+--
+-- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember.
+--   now_us  the store's clock, microseconds since 1970
+--   r       limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent, delta, keep,
+--           release (a boolean): what the node says. Rates are units a second
+-- returns a table: epoch, tokens, rate, lasts_us, deny_us, level.
+--
+-- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
+-- reported this epoch and in the last; out, out_before: units given (floats); microseconds since the epoch began (32
+-- bits); nodes, nodes_before: who reported (16 bits). What is promised is paid already: the bucket refills at
+-- `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all at once.
+--
+-- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit.
+
+local lease_floor, lease_ceil, lease_max, lease_min = math.floor, math.ceil, math.max, math.min
+
+-- Refills for so many seconds. What is left here and what the nodes hold unspent are never more than the burst
+-- together, so the fleet as a whole is one bucket.
+local function lease_fill(level, burst, out, rate, seconds)
+  local cap = lease_max(burst - lease_max(out, 0), 0)
+  return lease_min(cap, level + lease_max(0, rate) * seconds)
+end
+
+-- Whether units of the last epoch may still be spent: for a fifth of this one, and a message takes 10 ms at most.
+local function lease_is_young(since_us, r)
+  return since_us < r.epoch_us / 5 + 10000
+end
+
+-- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+local function lease_number(begins_us)
+  local begins_ms = lease_floor(begins_us / 1000)
+  return begins_ms - lease_floor(begins_ms / 16777215) * 16777215 + 1
+end
+
+-- The record as it is now, in its epoch.
+local function lease_open(saved, now_us, r)
+  r.refill = r.limit * 1e9 / r.period_ns
+  local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
+    since_us = 0, nodes = 0, nodes_before = 0 }
+  if saved then
+    s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
+      struct.unpack('<ddfffffI4HH', saved)
+    -- A clock that stepped back a little stands still; one that stepped far goes on from there.
+    if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
+    now_us = lease_max(now_us, s.at_us)
+    s.level = lease_min(s.level, r.burst)
+  end
+  local begins_us = s.at_us - s.since_us
+  if now_us < begins_us + r.epoch_us then
+    local out = s.out + s.promised * ((now_us - begins_us) / 1e6)
+    if lease_is_young(now_us - begins_us, r) then out = out + s.out_before end
+    s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, (now_us - s.at_us) / 1e6)
+  else
+    local ended_us = begins_us + r.epoch_us
+    local out = s.out + s.promised * (r.epoch_us / 1e6)
+    s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, lease_max(0, ended_us - s.at_us) / 1e6)
+    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
+    begins_us = begins_us + turns * r.epoch_us
+    if turns == 1 then
+      s.wanted_before, s.nodes_before, s.out_before = s.wanted, s.nodes, out
+    else
+      s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0
+    end
+    s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
+    local aging = 0
+    if lease_is_young(now_us - begins_us, r) then aging = s.out_before end
+    s.level = lease_fill(s.level, r.burst, aging, r.refill, (now_us - lease_max(ended_us, s.at_us)) / 1e6)
+  end
+  s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
+  s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
+  return s
+end
+
+local function lease_save(key, s, r)
+  local ttl_ms = lease_ceil((r.burst - s.level) / r.refill * 1000) + lease_ceil(r.epoch_us / 1000) * 2 + 200
+  redis.call('SET', key, struct.pack('<ddfffffI4HH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before,
+    s.out, s.out_before, s.since_us, s.nodes, s.nodes_before), 'PX', string.format('%.0f', lease_min(ttl_ms, 1e15)))
+end
+
+-- Rates: out of what refills; debts are repaid out of it first. `n` is the node that asks: its demand, its share of
+-- what the fleet wants, its rate, whether it is_first, and what is left of the epoch.
+local function lease_rate(s, r, n)
+  local pool = lease_max(r.refill + lease_min(s.level, 0) / (r.epoch_us / 1e6), r.refill / 2)
+  local target = lease_min(pool * n.share, 1.3 * n.demand + 0.5 / (r.epoch_us / 1e6))
+  -- Too little for a lease: first come, first served here.
+  if (target - n.rate) * n.left_s < 1.5 then target = n.rate end
+  -- While the demand of the others is not known yet, half of what is free.
+  local all = lease_max(s.wanted_before, s.wanted)
+  local free = pool - s.promised
+  if s.wanted_before < 0.7 * all then free = free * 0.5 end
+  local add = lease_max(lease_min(target - n.rate, free), 0)
+  s.promised = s.promised + add
+  s.out = s.out - add * (s.since_us / 1e6)
+  n.rate = n.rate + add
+end
+
+-- Units at once: out of the level. Returns them, and the part of the level that is the node's.
+local function lease_tokens(s, r, n)
+  local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
+  local slack = 0
+  if s.level > r.burst / 4 then slack = 2 * math.sqrt(n.demand * ahead_s) end
+  local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s,
+    lease_min(r.hint, lease_ceil(n.demand * ahead_s) + 1), 0)
+  local part = n.share
+  if n.share >= 0.25 then part = n.share / 2 end
+  local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
+  local whole = lease_floor(s.level)
+  local tokens = lease_floor(lease_min(r.pending + beyond + slack, s.level * part + dither))
+  tokens = lease_max(lease_min(tokens, whole), 0)
+  -- Who waits is served exactly, first come.
+  if tokens < r.pending then tokens = lease_max(tokens, lease_min(r.pending, whole)) end
+  s.level = s.level - tokens
+  s.out = s.out + tokens
+  return tokens, part
+end
+
+-- How long the node denies by itself when it is out of units.
+local function lease_deny(s, r, n, part)
+  local free = s.level * part
+  if free >= 1 then return 0 end
+  local life_s = r.epoch_us / 1e6
+  local owned = s.promised
+  if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
+  local unowned = lease_max(r.refill - owned, 0)
+  local wait_s = 1e9
+  if unowned > 0 then wait_s = lease_max(2 - free, 1) / (unowned * n.share) end
+  -- Who is new, or has much less than is due because others have not given theirs back, asks again soon.
+  local due = r.refill * n.share
+  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4
+  if (n.is_first and n.demand <= 0.5) or is_short then wait_s = lease_min(wait_s, 0.1) end
+  return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
+end
+
+local function lease_renew(key, now_us, r)
+  local s = lease_open(redis.call('GET', key), now_us, r)
+  local left_s = (s.ends_us - s.at_us) / 1e6
+  local is_first = r.epoch ~= s.number
+  -- Debts and returns; no debt sinks the level below a whole burst owed.
+  s.level = lease_min(r.burst, lease_max(s.level - r.delta, lease_min(s.level, -r.burst)))
+  -- What the nodes hold unspent, as far as it is known.
+  local since_s = s.since_us / 1e6
+  if not is_first then
+    s.out = s.out - r.spent + r.delta
+  else
+    if r.epoch == s.number_before then
+      s.out_before = lease_max(0, s.out_before - r.spent + r.delta - r.keep)
+    end
+    s.out = s.out + r.keep
+  end
+  local aging = 0
+  if lease_is_young(s.since_us, r) then aging = s.out_before end
+  local unspent = s.out + s.promised * since_s + aging
+  s.level = lease_max(lease_min(s.level, r.burst - lease_max(unspent, 0)), lease_min(s.level, 0))
+  if r.release then
+    if not is_first then
+      s.promised = lease_max(0, s.promised - r.rate)
+      s.out = s.out + r.rate * since_s
+      s.wanted = lease_max(0, s.wanted - r.reported)
+    end
+    lease_save(key, s, r)
+    return { epoch = s.number, tokens = 0, rate = 0, lasts_us = 0, deny_us = 0, level = s.level }
+  end
+  local rate, reported, demand = r.rate, r.reported, lease_max(r.demand, 0.001)
+  if is_first then
+    rate, reported = 0, 0
+    s.nodes = lease_min(s.nodes + 1, 65535)
+  end
+  s.wanted = lease_max(s.wanted + demand - reported, demand)
+  local share = lease_max(lease_min(1, demand / lease_max(s.wanted_before, s.wanted)),
+    0.5 / lease_max(s.nodes_before, s.nodes, 1))
+  local n = { demand = demand, share = share, rate = rate, is_first = is_first, left_s = left_s }
+  lease_rate(s, r, n)
+  local tokens, part = lease_tokens(s, r, n)
+  local deny_us = lease_deny(s, r, n, part)
+  lease_save(key, s, r)
+  return { epoch = s.number, tokens = tokens, rate = n.rate, lasts_us = s.ends_us - s.at_us, deny_us = deny_us,
+    level = s.level }
+end

@@ -1,0 +1,108 @@
+//! The limiter, alone or in a fleet: connected at start, kept up beside the workers, given back to the fleet at the
+//! end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::task::JoinHandle;
+
+use crate::config::Config;
+use crate::global::{self, Global};
+use crate::limit::Plan;
+use crate::limiter::{Fleet, Limiter};
+use crate::local::Table;
+use crate::metrics::{Metrics, StoreUsage};
+use crate::{clock, policy};
+
+/// What a gateway shares with its fleet.
+pub(super) struct Store {
+    global: Arc<Global>,
+    limiter: Arc<Limiter>,
+    sweeping: JoinHandle<()>,
+}
+
+/// The limiter of a configuration, and the store where it names one.
+///
+/// # Errors
+/// Where the store is spoken to over TLS and there are no certificates to trust it by.
+pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<Store>)> {
+    let Some(redis) = &config.redis else {
+        return Ok((Arc::new(Limiter::new(Table::with_memory(config.limits_memory))), None));
+    };
+    let global = Global::start(redis).context("[redis]")?;
+    // What is not shared, and what exact policies fall back on, takes the smaller part.
+    let own_bytes = config.limits_memory / OWN_PART;
+    let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
+    let fleet = Fleet::new(link, config.limits_memory - own_bytes, redis.deadline);
+    let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
+    let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
+    Ok((Arc::clone(&limiter), Some(Store { global, limiter, sweeping })))
+}
+
+/// What limiter keys are hashed with: one secret for a fleet; for a node alone a new one at every start, so that no
+/// client can prepare keys that collide.
+pub(super) fn salt(config: &Config) -> [u8; 16] {
+    config.redis.as_ref().map_or_else(super::build::salt, global::config::salt)
+}
+
+/// Gives the windows of a table the plans by which a fleet shares them.
+pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limiter) {
+    let Some(fleet) = limiter.fleet() else { return };
+    table.share(|policy, window| {
+        let definition = config.policies.iter().find(|definition| *definition.name == *policy.name);
+        let sharing = definition.map(|definition| definition.sharing(&window.quota));
+        sharing.map_or(0, |sharing| {
+            fleet.plans().number(Plan { policy: policy.name.as_ref().into(), quota: window.quota, sharing })
+        })
+    });
+    limiter.declare(fleet.plans().load().shares());
+}
+
+impl Store {
+    /// Lets /metrics show the store.
+    pub(super) fn show(&self, metrics: &Metrics) {
+        let global = Arc::clone(&self.global);
+        metrics.set_store(move || global.status().into_iter().map(usage).collect());
+    }
+
+    /// Waits a moment until it is known how the store is, so that the first requests need not find out.
+    pub(super) async fn ready(&self) {
+        self.global.ready(FIRST_ANSWER).await;
+    }
+
+    /// Gives back every lease, and closes. No request is decided any more.
+    pub(super) async fn close(self) {
+        self.sweeping.abort();
+        self.limiter.release_all(clock::now_ns());
+        self.global.shutdown().await;
+    }
+}
+
+async fn sweep(limiter: Arc<Limiter>) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        tick.tick().await;
+        limiter.sweep(clock::now_ns());
+    }
+}
+
+fn usage(status: global::Status) -> StoreUsage {
+    StoreUsage {
+        shard: status.shard,
+        is_up: status.is_up,
+        calls: status.calls,
+        operations: status.operations,
+        late: status.late,
+        lost: status.lost,
+        refused: status.refused,
+        resent: status.resent,
+        connects: status.connects,
+        opened: status.opened,
+    }
+}
+
+/// A node's own table takes one part in so many of the limiter's memory.
+const OWN_PART: usize = 8;
+const SWEEP_EVERY: Duration = Duration::from_millis(50);
+const FIRST_ANSWER: Duration = Duration::from_millis(500);

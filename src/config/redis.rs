@@ -1,0 +1,249 @@
+//! `[redis]`: the store that gateways share.
+
+use std::time::Duration;
+
+use crate::global::Config;
+use crate::global::config::{
+    CONNECTIONS, CONNECTIONS_MAX, DEADLINE, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server,
+    Topology, Weighted,
+};
+
+use super::reader::{self, Table, Text, Value};
+
+/// Reads `[redis]`. `None`: each gateway limits by itself.
+pub(super) fn read(documents: &[Table<'_>]) -> Option<Config> {
+    let table = reader::single(documents, "redis")?.table("[redis]")?;
+    let topology = read_topology(&table);
+    let deadline = table.value("deadline").and_then(|value| deadline(&value)).unwrap_or(DEADLINE);
+    let prefix = table.value("prefix").and_then(|value| prefix(&value.text()?));
+    let connections = table.value("connections").and_then(|value| value.integer(1..=CONNECTIONS_MAX as u64));
+    let key_secret = table.value("key-secret").and_then(|value| value.text());
+    if let Some(secret) = &key_secret {
+        if secret.text.is_empty() {
+            secret.wrong("`key-secret` is empty", "leave it out, or write `\"${file:/path}\"`");
+        } else if !secret.has_reference {
+            secret.warn("`key-secret` stands in the file itself", OUT_OF_FILE);
+        }
+    }
+    let ca = table.value("ca").and_then(|value| value.text()).map(|text| reader::path(&text));
+    table.finish(&[]);
+    Some(Config {
+        topology: topology?,
+        deadline,
+        prefix: prefix.unwrap_or_else(|| PREFIX.to_owned()),
+        key_secret: key_secret.map(|text| Secret(text.text)),
+        connections: connections.map_or(CONNECTIONS, |count| usize::try_from(count).unwrap_or(CONNECTIONS)),
+        ca,
+    })
+}
+
+/// The topology as it is written.
+pub(super) fn topology_word(topology: &Topology) -> String {
+    match topology {
+        Topology::Single(_) => "single".to_owned(),
+        Topology::Sentinel { master, .. } => format!("sentinel:{master}"),
+        Topology::Cluster(_) => "cluster".to_owned(),
+        Topology::Ring { .. } => "ring".to_owned(),
+    }
+}
+
+/// Servers as one URL, the login of the first.
+pub(super) fn url(servers: &[Server]) -> String {
+    let Some(first) = servers.first() else { return String::new() };
+    let mut url = if first.tls { "rediss://" } else { "redis://" }.to_owned();
+    if first.login.username.is_some() || first.login.password.is_some() {
+        url += first.login.username.as_deref().unwrap_or("");
+        if let Some(password) = &first.login.password {
+            url += ":";
+            url += &password.0;
+        }
+        url += "@";
+    }
+    url += &servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    if first.login.db > 0 { format!("{url}/{}", first.login.db) } else { url }
+}
+
+fn read_topology(table: &Table<'_>) -> Option<Topology> {
+    let (url, ring) = (table.value("url"), table.value("ring"));
+    let word = table.value("topology").and_then(|value| value.text());
+    let master = word.as_ref().and_then(|word| word.text.strip_prefix("sentinel:")).map(str::to_owned);
+    let kind = match (&word, &master) {
+        (None, _) => Kind::Single,
+        (Some(word), Some(master)) if master.is_empty() => {
+            word.wrong(
+                "`sentinel:` names no primary",
+                "write the name the sentinels watch: `sentinel:mymaster`",
+            );
+            return None;
+        }
+        (Some(_), Some(_)) => Kind::Sentinel,
+        (Some(word), None) if word.text == "sentinel" => {
+            word.wrong(
+                "`sentinel` names no primary",
+                "write the name the sentinels watch: `sentinel:mymaster`",
+            );
+            return None;
+        }
+        (Some(word), None) => word.choice(&KINDS, &[])?,
+    };
+    if kind == Kind::Ring {
+        if let Some(url) = url {
+            url.wrong_key("a ring has no `url` of its own", "give each of its shards one");
+        }
+        let Some(ring) = ring else {
+            table.wrong(
+                "`topology = \"ring\"` needs `[redis.ring]`",
+                "write `shards = [{ url = \"redis://a\" }]`",
+            );
+            return None;
+        };
+        return read_ring(&ring.table("[redis.ring]")?);
+    }
+    if let Some(ring) = ring {
+        ring.wrong_key("`[redis.ring]` is for a ring", "write `topology = \"ring\"`, or leave it out");
+    }
+    let Some(url) = url else {
+        table.wrong("`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
+        return None;
+    };
+    let port = if kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
+    let text = url.text()?;
+    let servers = read_url(&text, port)?;
+    if kind == Kind::Cluster && servers[0].login.db > 0 {
+        text.wrong("a cluster has one database, 0", "end the URL after its hosts");
+    }
+    Some(match (kind, master) {
+        (Kind::Sentinel, Some(master)) => Topology::Sentinel { master, sentinels: servers },
+        (Kind::Cluster, _) => Topology::Cluster(servers),
+        _ => Topology::Single(servers),
+    })
+}
+
+fn read_ring(table: &Table<'_>) -> Option<Topology> {
+    let mut shards = Vec::new();
+    for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
+        let Some(shard) = value.table("a shard") else { continue };
+        let weight = shard.value("weight").and_then(|value| value.integer(1..=WEIGHT_MAX)).unwrap_or(1);
+        let weight = u32::try_from(weight).unwrap_or(1);
+        shards.extend(one_server(&shard).map(|server| Weighted { server, weight }));
+        shard.finish(&[]);
+    }
+    let mut dedicated = Vec::new();
+    for value in table.value("dedicated").and_then(|value| value.array()).unwrap_or_default() {
+        let Some(shard) = value.table("a dedicated shard") else { continue };
+        let tenants: Vec<String> =
+            shard.value("tenants").iter().flat_map(Value::texts).map(|text| text.text).collect();
+        if tenants.is_empty() {
+            shard.wrong("a dedicated shard needs `tenants`", "write `tenants = [\"acme\"]`");
+        }
+        dedicated.extend(one_server(&shard).map(|server| Dedicated { server, tenants }));
+        shard.finish(&[]);
+    }
+    if shards.is_empty() || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
+        table.wrong(
+            format!("a ring has 1 to {SHARDS_MAX} shards and at most {DEDICATED_MAX} dedicated ones"),
+            "write `shards = [{ url = \"redis://a\" }, { url = \"redis://b\", weight = 2 }]`",
+        );
+        return None;
+    }
+    Some(Topology::Ring { shards, dedicated })
+}
+
+fn one_server(table: &Table<'_>) -> Option<Server> {
+    let Some(url) = table.value("url") else {
+        table.wrong("a shard needs `url`", "write `{ url = \"redis://127.0.0.1:6379\" }`");
+        return None;
+    };
+    let text = url.text()?;
+    let mut servers = read_url(&text, PORT)?;
+    if servers.len() > 1 {
+        text.wrong("a shard is one server", "write one host, or use `topology = \"sentinel:…\"`");
+        return None;
+    }
+    servers.pop()
+}
+
+/// `redis://[user][:password]@host[:port][,host[:port]…][/db]`; `rediss://` over TLS. User and password are taken as
+/// they stand, up to the last `@`: they come out of files as often as not.
+fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
+    let wrong = |message: &str, hint: &str| {
+        text.wrong(format!("`url` {message}"), hint);
+        None
+    };
+    let (tls, rest) = match text.text.split_once("://") {
+        Some(("redis", rest)) => (false, rest),
+        Some(("rediss", rest)) => (true, rest),
+        _ => return wrong("is not a Redis URL", "write it as in `redis://127.0.0.1:6379`"),
+    };
+    let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let (username, password) = user.split_once(':').map_or((user, None), |(user, word)| (user, Some(word)));
+    if password.is_some() && !text.has_reference {
+        text.warn("a password stands in the file itself", OUT_OF_FILE);
+    }
+    let (hosts, db) = hosts.split_once('/').unwrap_or((hosts, ""));
+    let Ok(db) = (if db.is_empty() { "0" } else { db }).parse::<u16>() else {
+        return wrong("has a database that is none", "end it as in `/0`, or leave it out");
+    };
+    let login = Login {
+        username: Some(username).filter(|name| !name.is_empty()).map(str::to_owned),
+        password: password.filter(|word| !word.is_empty()).map(|word| Secret(word.to_owned())),
+        db,
+    };
+    let mut servers = Vec::new();
+    for host in hosts.split(',') {
+        let Some((host, port)) = host_and_port(host, default_port) else {
+            return wrong("has a host that is none", "write hosts as in `r1:6379,r2:6379`");
+        };
+        servers.push(Server { host, port, tls, login: login.clone() });
+    }
+    Some(servers)
+}
+
+fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
+    let authority: http::uri::Authority = text.parse().ok()?;
+    let host = authority.host();
+    let port = match authority.port_u16() {
+        Some(port) => port,
+        // A port that is written is a number.
+        None if authority.as_str().len() == host.len() => default_port,
+        None => return None,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    (!host.is_empty() && port > 0).then_some((host, port))
+}
+
+fn deadline(value: &Value<'_>) -> Option<Duration> {
+    let deadline = value.duration(DEADLINE_MIN)?;
+    if deadline > DEADLINE_MAX {
+        value.wrong("`deadline` is too long", "write `\"1s\"` or less: every request may wait so long");
+        return None;
+    }
+    Some(deadline)
+}
+
+fn prefix(text: &Text<'_>) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
+    if text.text.is_empty() || text.text.len() > PREFIX_BYTES_MAX || !text.text.bytes().all(is_plain) {
+        let hint = format!("write 1 to {PREFIX_BYTES_MAX} printable ASCII characters, no spaces, no braces");
+        text.wrong(format!("{} cannot begin a key", text.shown()), hint);
+        return None;
+    }
+    Some(text.text.clone())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Single,
+    Sentinel,
+    Cluster,
+    Ring,
+}
+
+const KINDS: [(&str, Kind); 3] = [("single", Kind::Single), ("cluster", Kind::Cluster), ("ring", Kind::Ring)];
+const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
+const DEADLINE_MIN: Duration = Duration::from_millis(1);
+const DEADLINE_MAX: Duration = Duration::from_secs(1);
+const PREFIX_BYTES_MAX: usize = 32;
+const WEIGHT_MAX: u64 = 100;
+const SHARDS_MAX: usize = 256;
+const DEDICATED_MAX: usize = 255;

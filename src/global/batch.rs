@@ -1,0 +1,134 @@
+//! Operations that travel together: one script call for one shard.
+
+use std::sync::Arc;
+
+use redis::Cmd;
+use tokio::task::AbortHandle;
+
+use crate::clock;
+use crate::limit::central::{Op, Reply, Unanswered};
+
+use super::name::Names;
+use super::script::Script;
+use super::wire;
+
+/// Who wants an answer: called once, with the time.
+pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
+
+/// One operation on its way.
+pub(super) struct Entry {
+    pub(super) op: Op,
+    pub(super) asker: Asker,
+    /// Index of the shard its keys are on.
+    pub(super) shard: usize,
+    /// When it was asked, nanoseconds.
+    pub(super) asked_ns: u64,
+    /// How often it was sent elsewhere.
+    pub(super) moves: u8,
+    /// Its node is to take it although the slot is only on its way there.
+    pub(super) asking: bool,
+}
+
+/// Calls back exactly once, even where an entry is just dropped.
+pub(super) struct Asker(Option<Done>);
+
+impl Asker {
+    pub(super) fn new(done: Done) -> Asker {
+        Asker(Some(done))
+    }
+
+    pub(super) fn tell(mut self, result: Result<Reply, Unanswered>, now_ns: u64) {
+        if let Some(done) = self.0.take() {
+            done(result, now_ns);
+        }
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(Unanswered::Lost), clock::now_ns());
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it goes into a batch with a record, which is sent again when its reply is lost. What takes and waits
+    /// is not: nobody waits any more by then.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.op, Op::Renew(_) | Op::Return { .. })
+    }
+}
+
+/// Entries in one call. Without any, it asks whether the shard can be written to.
+pub(super) struct Batch {
+    pub(super) shard: usize,
+    pub(super) entries: Vec<Entry>,
+    pub(super) command: Arc<Cmd>,
+    /// The record it is remembered in; `None`: it is not sent twice.
+    pub(super) record: Option<u8>,
+    /// Its node is to take it although the slot is only on its way there.
+    pub(super) asking: bool,
+    /// When it was sent first, nanoseconds.
+    pub(super) first_ns: u64,
+    /// When it was sent last.
+    pub(super) sent_ns: u64,
+    /// On which of the lane's connections.
+    pub(super) serial: u64,
+    /// Which flush it was part of.
+    pub(super) flush: u64,
+    /// Ends the wait for its reply.
+    pub(super) call: Option<AbortHandle>,
+    /// It was counted as late.
+    pub(super) is_late: bool,
+    /// It was counted as unanswered.
+    pub(super) is_silent: bool,
+}
+
+impl Batch {
+    /// Ends it without an answer.
+    pub(super) fn fail(self, why: Unanswered, now_ns: u64) {
+        for entry in self.entries {
+            entry.asker.tell(Err(why), now_ns);
+        }
+    }
+}
+
+/// Packs a call. `record` is the number of the batch and the name of where it is remembered.
+pub(super) fn command(
+    script: &Script,
+    names: &Names,
+    tag: Option<&str>,
+    record: Option<(u64, Vec<u8>)>,
+    entries: &[Entry],
+) -> Cmd {
+    let keys: usize = entries.iter().map(|entry| wire::keys(&entry.op).len()).sum();
+    let mut command = Cmd::with_capacity(keys + entries.len() + 6, 200 * (entries.len() + 1));
+    command.arg("EVALSHA").arg(script.hash()).arg(keys + usize::from(record.is_some()));
+    let number = record.as_ref().map_or(0, |(number, _)| *number);
+    if let Some((_, name)) = &record {
+        command.arg(name);
+    }
+    let mut buffer = Vec::with_capacity(256);
+    for entry in entries {
+        for (key, plan) in wire::keys(&entry.op) {
+            buffer.clear();
+            names.write_key(&mut buffer, tag, &plan.policy, key);
+            command.arg(&buffer);
+        }
+    }
+    command.arg((number as f64).to_le_bytes().as_slice());
+    command.arg(RECORD_MS.to_le_bytes().as_slice());
+    for entry in entries {
+        buffer.clear();
+        wire::write(&mut buffer, &entry.op);
+        command.arg(&buffer);
+    }
+    command
+}
+
+/// How long a record stays, milliseconds: far longer than a batch is sent again, so that one which was stuck on its
+/// way is known when it comes.
+const RECORD_MS: f64 = 60_000.0;
+/// Operations in one call: what bounds the time it takes Redis.
+pub(super) const OPERATIONS_MAX: usize = 64;

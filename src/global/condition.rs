@@ -1,0 +1,126 @@
+//! How a shard is, as far as its answers tell.
+
+use redis::RedisError;
+
+/// How a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Condition {
+    /// Nothing is known yet.
+    Unknown,
+    /// It answers.
+    Up,
+    /// It cannot be connected to.
+    Unreachable,
+    /// It takes what is sent and answers nothing.
+    Silent,
+    /// It reads its data after a start.
+    Loading,
+    /// It is a replica.
+    Replica,
+    /// It runs a script of somebody's that does not end.
+    Busy,
+    /// Its memory is full.
+    Full,
+    /// It does not know us, or does not let us do what we must.
+    Refusing,
+    /// The cluster has nobody for these keys.
+    Uncovered,
+    /// Another error; the log has it.
+    Failing,
+}
+
+impl Condition {
+    /// What an error says of the shard as a whole; `None`: nothing, it is of one call or key.
+    pub(super) fn of(error: &RedisError) -> Option<Condition> {
+        if error.is_connection_dropped() || error.is_connection_refusal() || error.is_io_error() {
+            return Some(Condition::Unreachable);
+        }
+        // The crate files a refused login apart, without the server's word for it.
+        if error.kind() == redis::ErrorKind::AuthenticationFailed {
+            return Some(Condition::Refusing);
+        }
+        error.code().and_then(Condition::of_code)
+    }
+
+    /// The same for an error's text as a script caught it, of which Redis 6 says where it came up first.
+    pub(super) fn of_text(text: &str) -> Option<Condition> {
+        let words = text.split(|sign: char| !sign.is_ascii_uppercase());
+        words.filter(|word| word.len() > 2).find_map(Condition::of_code)
+    }
+
+    fn of_code(code: &str) -> Option<Condition> {
+        Some(match code {
+            "LOADING" => Condition::Loading,
+            "READONLY" | "MASTERDOWN" => Condition::Replica,
+            "BUSY" | "UNKILLABLE" => Condition::Busy,
+            "OOM" => Condition::Full,
+            "NOAUTH" | "WRONGPASS" | "NOPERM" => Condition::Refusing,
+            "CLUSTERDOWN" => Condition::Uncovered,
+            "MISCONF" | "NOREPLICAS" => Condition::Failing,
+            _ => return None,
+        })
+    }
+
+    /// For logs, metrics and the admin's answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Condition::Unknown => "unknown",
+            Condition::Up => "up",
+            Condition::Unreachable => "unreachable",
+            Condition::Silent => "silent",
+            Condition::Loading => "loading",
+            Condition::Replica => "replica",
+            Condition::Busy => "busy",
+            Condition::Full => "full",
+            Condition::Refusing => "refusing",
+            Condition::Uncovered => "uncovered",
+            Condition::Failing => "failing",
+        }
+    }
+
+    pub(super) fn from_number(number: u8) -> Condition {
+        ALL.get(usize::from(number)).copied().unwrap_or(Condition::Unknown)
+    }
+
+    /// Whether another server may have taken its place.
+    pub(super) fn is_worth_looking_elsewhere(self) -> bool {
+        matches!(self, Condition::Replica | Condition::Loading | Condition::Uncovered)
+    }
+}
+
+const ALL: [Condition; 11] = [
+    Condition::Unknown,
+    Condition::Up,
+    Condition::Unreachable,
+    Condition::Silent,
+    Condition::Loading,
+    Condition::Replica,
+    Condition::Busy,
+    Condition::Full,
+    Condition::Refusing,
+    Condition::Uncovered,
+    Condition::Failing,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_condition_comes_back_from_its_number() {
+        for condition in ALL {
+            assert_eq!(Condition::from_number(condition as u8), condition);
+        }
+        assert_eq!(Condition::from_number(99), Condition::Unknown);
+    }
+
+    #[test]
+    fn a_caught_error_says_what_the_server_is() {
+        let said = |text| Condition::of_text(text);
+        assert_eq!(said("READONLY You can't write against a read only replica"), Some(Condition::Replica));
+        assert_eq!(said("@user_script: 12: -OOM command not allowed"), Some(Condition::Full));
+        assert_eq!(said("WRONGTYPE Operation against a key holding the wrong kind of value"), None);
+        assert_eq!(said("user_script:3: attempt to index a nil value"), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! One connection to a server: TCP, TLS where wanted, login, scripts, and proof that it may be written to.
+//!
+//! It never tries again by itself: whoever opens connections knows when that is worth it. What is open can be
+//! written to when it is handed out, so a replica, a server that is loading or one without memory is no connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::condition::Condition;
+use super::config::{Config, Server, Topology};
+use super::script::Script;
+
+/// Opens connections.
+pub(super) struct Connector {
+    tls: Option<Arc<rustls::ClientConfig>>,
+    script: Arc<Script>,
+}
+
+/// An open connection. Dropping the last of its clones closes it.
+#[derive(Clone)]
+pub(super) struct Connection {
+    redis: MultiplexedConnection,
+    /// Which server it leads to.
+    pub(super) server: Server,
+    /// What that server calls itself.
+    pub(super) version: Arc<str>,
+    _driver: Arc<Driver>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The certificates of `ca` are unreadable, or the system has none.
+    #[error("certificates for rediss://: {0}")]
+    Certificates(String),
+    /// The operating system's answer.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It took too long.
+    #[error("not connected within {0:?}")]
+    Timeout(Duration),
+    /// The server's answer, without what it was asked.
+    #[error("{0}")]
+    Redis(#[from] RedisError),
+    /// No sentinel names a primary.
+    #[error("no sentinel names a primary of `{0}`")]
+    Unnamed(String),
+}
+
+impl ConnectError {
+    /// What it says of the server.
+    pub(super) fn condition(&self) -> Condition {
+        match self {
+            ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
+            ConnectError::Timeout(_) => Condition::Silent,
+            ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(_) => {
+                Condition::Unreachable
+            }
+        }
+    }
+}
+
+struct Driver(tokio::task::AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Connector {
+    /// One that trusts what `config` says; reads certificates where a server speaks TLS.
+    pub(super) fn new(config: &Config, script: Arc<Script>) -> Result<Connector, ConnectError> {
+        let servers: Vec<&Server> = match &config.topology {
+            Topology::Single(servers) | Topology::Cluster(servers) => servers.iter().collect(),
+            Topology::Sentinel { sentinels, .. } => sentinels.iter().collect(),
+            Topology::Ring { shards, dedicated } => {
+                let shards = shards.iter().map(|shard| &shard.server);
+                shards.chain(dedicated.iter().map(|shard| &shard.server)).collect()
+            }
+        };
+        let tls = servers.iter().any(|server| server.tls).then(|| trust(config)).transpose()?;
+        Ok(Connector { tls: tls.map(Arc::new), script })
+    }
+
+    /// A connection for commands and scripts, which `probe`, a write, has gone through.
+    pub(super) async fn open(&self, server: &Server, probe: &Cmd) -> Result<Connection, ConnectError> {
+        let attempt = async {
+            let mut connection = self.plain(server).await?;
+            // An ACL may keep it from us; it is for people.
+            if let Ok(answer) = connection.call(redis::cmd("INFO").arg("server")).await {
+                connection.version = version_in(&answer).into();
+            }
+            connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
+            connection.call(probe).await?;
+            Ok(connection)
+        };
+        tokio::time::timeout(CONNECT_WITHIN, attempt)
+            .await
+            .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
+    }
+
+    /// A connection that nothing is known of but that the login was right: for sentinels and questions.
+    pub(super) async fn plain(&self, server: &Server) -> Result<Connection, ConnectError> {
+        let attempt = async {
+            match (&self.tls, server.tls) {
+                (Some(tls), true) => {
+                    let tcp = tcp(server).await?;
+                    let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
+                    let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
+                    login(server, stream).await
+                }
+                _ => login(server, tcp(server).await?).await,
+            }
+        };
+        tokio::time::timeout(CONNECT_WITHIN, attempt)
+            .await
+            .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
+    }
+
+    /// How long a question beside the operations may take.
+    pub(super) fn patience(&self) -> Duration {
+        CONNECT_WITHIN
+    }
+
+    /// The scripts it loads.
+    pub(super) fn script(&self) -> &Script {
+        &self.script
+    }
+}
+
+impl Connection {
+    /// Sends a command and waits for its reply, however long that takes.
+    pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
+        self.redis.clone().send_packed_command(command).await?.extract_error()
+    }
+
+    /// Sends a command that this node of a cluster is to take although the slot is on its way to it.
+    pub(super) async fn call_asking(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING");
+        pipeline.add_command(command.clone());
+        let replies = self.redis.clone().send_packed_commands(&pipeline, 1, 1).await?;
+        replies.into_iter().next().unwrap_or(Value::Nil).extract_error()
+    }
+}
+
+async fn tcp(server: &Server) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name does not resolve");
+    let addresses: Vec<SocketAddr> =
+        tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(tcp) => {
+                tcp.set_nodelay(true)?;
+                let socket = socket2::SockRef::from(&tcp);
+                let keepalive = socket2::TcpKeepalive::new()
+                    .with_time(KEEPALIVE)
+                    .with_interval(KEEPALIVE)
+                    .with_retries(3);
+                socket.set_tcp_keepalive(&keepalive)?;
+                socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+                return Ok(tcp);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn login<S>(server: &Server, stream: S) -> Result<Connection, ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut settings = RedisConnectionInfo::default().set_db(server.login.db.into()).set_skip_set_lib_name();
+    if let Some(username) = &server.login.username {
+        settings = settings.set_username(username);
+    }
+    if let Some(password) = &server.login.password {
+        settings = settings.set_password(&password.0);
+    }
+    // Deadlines are the caller's, per call; nothing is ever sent twice below it.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let (redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+    let driver = Driver(tokio::spawn(driver).abort_handle());
+    Ok(Connection { redis, server: server.clone(), version: "".into(), _driver: Arc::new(driver) })
+}
+
+/// `valkey 8.0.1`, `redis 7.0.15`: of what INFO says.
+fn version_in(info: &Value) -> String {
+    let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match (field("valkey_version:"), field("redis_version:")) {
+        (Some(version), _) => format!("valkey {version}"),
+        (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
+    }
+}
+
+fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
+    let mut roots = rustls::RootCertStore::empty();
+    match &config.ca {
+        Some(file) => {
+            let wrong = |why: String| ConnectError::Certificates(format!("{}: {why}", file.display()));
+            let found = rustls::pki_types::CertificateDer::pem_file_iter(file);
+            for certificate in found.map_err(|error| wrong(error.to_string()))? {
+                let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+                roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+            }
+        }
+        None => {
+            let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            tracing::debug!(added, "the system's certificates");
+        }
+    }
+    if roots.is_empty() {
+        return Err(ConnectError::Certificates("there are none".to_owned()));
+    }
+    Ok(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+}
+
+/// How long a connection may take to be ready. A server that is slower than this is away for a limiter.
+const CONNECT_WITHIN: Duration = Duration::from_millis(300);
+/// An idle connection is looked at this often by the kernel, three times in vain.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// What was sent may stay unacknowledged so long.
+const USER_TIMEOUT: Duration = Duration::from_secs(2);

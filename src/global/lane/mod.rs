@@ -1,0 +1,386 @@
+//! One connection to a node and the queue in front of it: what waits is gathered into calls.
+//!
+//! A call is made at once where none is in flight, so a lone operation waits for nobody; while calls are in flight,
+//! what comes meanwhile gathers. The more are in flight, the more must have gathered.
+//!
+//! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent
+//! again, under the same number, and count once whatever arrived; the others have no answer. Nothing here decides
+//! what an operation means.
+
+mod upkeep;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::clock;
+use crate::limit::central::Unanswered;
+use crate::random::Random;
+
+use super::batch::{self, Batch, Entry, OPERATIONS_MAX};
+use super::condition::Condition;
+use super::connection::Connection;
+use super::node::Node;
+use super::routes::Shared;
+use super::wire::{self, Answered};
+use upkeep::{Link, REPLACE_NS};
+
+/// What runs a lane.
+pub(super) struct Lane {
+    shared: Arc<Shared>,
+    node: Arc<Node>,
+    /// Which of the node's lanes it is.
+    index: usize,
+    /// Sets this lane's records apart from those of other lanes and of other processes.
+    identity: String,
+    queue: mpsc::Receiver<Entry>,
+    waiting: VecDeque<Entry>,
+    /// Calls in flight, by their number.
+    flying: HashMap<u64, Batch>,
+    calls: JoinSet<Landed>,
+    /// Calls to send again when there is a connection.
+    again: Vec<(u64, Batch)>,
+    /// Records in use, one bit each, by shard.
+    records: HashMap<usize, u8>,
+    number: u64,
+    flushes: u64,
+    link: Link,
+    random: Random,
+}
+
+/// A call's end.
+struct Landed {
+    number: u64,
+    serial: u64,
+    result: Result<Value, RedisError>,
+}
+
+impl Lane {
+    /// The `index`th lane of a node.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        node: Arc<Node>,
+        index: usize,
+        queue: mpsc::Receiver<Entry>,
+    ) -> Lane {
+        let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.index);
+        let link = Link::new(node.moves.subscribe());
+        Lane {
+            shared,
+            node,
+            index,
+            identity,
+            queue,
+            waiting: VecDeque::new(),
+            flying: HashMap::new(),
+            calls: JoinSet::new(),
+            again: Vec::new(),
+            records: HashMap::new(),
+            number: 0,
+            flushes: 0,
+            link,
+            random: Random::seeded(),
+        }
+    }
+
+    /// Runs until `stop` says so and nothing is left to answer, but not much longer.
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stop_ns = None;
+        let mut incoming = Vec::with_capacity(OPERATIONS_MAX);
+        loop {
+            let (has_room, has_waiting) = (self.waiting.len() < WAITING_MAX, !self.waiting.is_empty());
+            tokio::select! {
+                biased;
+                Some(landed) = self.calls.join_next(), if !self.calls.is_empty() => {
+                    // One that was aborted has been dealt with by whoever aborted it.
+                    if let Ok(landed) = landed { self.land(landed) }
+                }
+                Some(opened) = self.link.opening.join_next(), if !self.link.opening.is_empty() => {
+                    if let Ok(opened) = opened { self.opened(opened, clock::now_ns()) }
+                }
+                count = self.queue.recv_many(&mut incoming, OPERATIONS_MAX), if has_room => {
+                    if count == 0 && stop_ns.is_none() {
+                        stop_ns = Some(clock::now_ns());
+                    }
+                    self.waiting.extend(incoming.drain(..));
+                }
+                _ = stop.changed(), if stop_ns.is_none() => {
+                    stop_ns = Some(clock::now_ns());
+                    self.queue.close();
+                }
+                () = tokio::time::sleep(Duration::from_nanos(GATHER_NS)), if has_waiting => {}
+                _ = tick.tick() => self.look(clock::now_ns()),
+            }
+            self.flush(clock::now_ns());
+            if let Some(since_ns) = stop_ns {
+                let is_over = clock::now_ns().saturating_sub(since_ns) > STOP_NS;
+                let is_idle = self.waiting.is_empty() && self.flying.is_empty() && self.again.is_empty();
+                if is_over || is_idle && self.queue.is_empty() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends what waits, if it is time for it.
+    fn flush(&mut self, now_ns: u64) {
+        if self.link.connection.is_none() {
+            // They wait for an answer in time; there is none to be had.
+            for entry in self.waiting.drain(..) {
+                self.shared.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
+                entry.asker.tell(Err(Unanswered::Down), now_ns);
+            }
+            return;
+        }
+        while let Some(first) = self.waiting.front() {
+            let flushes: usize = self.flushes_in_flight();
+            let is_due = self.waiting.len() >= GATHERED.get(flushes).copied().unwrap_or(usize::MAX)
+                || flushes < GATHERED.len() && now_ns.saturating_sub(first.asked_ns) >= GATHER_NS;
+            if !is_due {
+                return;
+            }
+            let count = self.waiting.len().min(FLUSH_MAX);
+            let mut entries: Vec<Entry> = self.waiting.drain(..count).collect();
+            self.flushes += 1;
+            entries.sort_by_key(|entry| (entry.shard, entry.is_kept(), entry.asking));
+            let (mut entries, mut held) = (entries.into_iter().peekable(), Vec::new());
+            while let Some(entry) = entries.next() {
+                let kind = (entry.shard, entry.is_kept(), entry.asking);
+                let mut group = vec![entry];
+                while group.len() < OPERATIONS_MAX
+                    && let Some(next) =
+                        entries.next_if(|next| (next.shard, next.is_kept(), next.asking) == kind)
+                {
+                    group.push(next);
+                }
+                held.extend(self.depart(group, now_ns));
+            }
+            if !held.is_empty() {
+                held.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
+                return;
+            }
+        }
+    }
+
+    fn flushes_in_flight(&self) -> usize {
+        let current = self.flying.values().filter(|batch| batch.serial == self.link.serial);
+        let mut flushes: Vec<u64> = current.map(|batch| batch.flush).collect();
+        flushes.sort_unstable();
+        flushes.dedup();
+        flushes.len()
+    }
+
+    /// Makes one call of entries of one kind. Gives them back where all of their shard's records are in use: a call
+    /// must come back first.
+    fn depart(&mut self, entries: Vec<Entry>, now_ns: u64) -> Vec<Entry> {
+        let Some(first) = entries.first() else { return entries };
+        let (shard_index, asking, is_kept) = (first.shard, first.asking, first.is_kept());
+        let used = self.records.entry(shard_index).or_default();
+        let free = used.trailing_ones();
+        if is_kept && free >= u8::BITS {
+            return entries;
+        }
+        let record = is_kept.then_some(free as u8);
+        *used |= record.map_or(0, |record| 1 << record);
+        self.number += 1;
+        let shared = Arc::clone(&self.shared);
+        let shard = &shared.shards[shard_index];
+        let tag = shard.tag.as_deref();
+        let name =
+            record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
+        let command = batch::command(shared.connector.script(), &shared.names, tag, name, &entries);
+        shard.figures.calls.fetch_add(1, Ordering::Relaxed);
+        shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        let batch = Batch {
+            shard: shard_index,
+            entries,
+            command: Arc::new(command),
+            record,
+            asking,
+            first_ns: now_ns,
+            sent_ns: now_ns,
+            serial: 0,
+            flush: self.flushes,
+            call: None,
+            is_late: false,
+            is_silent: false,
+        };
+        self.send(self.number, batch, now_ns);
+        Vec::new()
+    }
+
+    /// Sends a batch over the connection there is.
+    fn send(&mut self, number: u64, mut batch: Batch, now_ns: u64) {
+        let Some(connection) = self.link.connection.clone() else {
+            self.again.push((number, batch));
+            return;
+        };
+        let (serial, asking) = (self.link.serial, batch.asking);
+        (batch.serial, batch.sent_ns) = (serial, now_ns);
+        let (command, shared) = (Arc::clone(&batch.command), Arc::clone(&self.shared));
+        let call = self.calls.spawn(async move {
+            let mut result = call(&connection, &command, asking).await;
+            if let Err(error) = &result
+                && error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+            {
+                // Somebody emptied the server's scripts; what came with them was not acted upon.
+                let load = redis::cmd("SCRIPT").arg("LOAD").arg(shared.connector.script().text()).to_owned();
+                result = match connection.call(&load).await {
+                    Ok(_) => call(&connection, &command, asking).await,
+                    Err(error) => Err(error),
+                };
+            }
+            Landed { number, serial, result }
+        });
+        batch.call = Some(call);
+        self.flying.insert(number, batch);
+        self.link.active_ns = now_ns;
+    }
+
+    /// A call has come to its end.
+    fn land(&mut self, landed: Landed) {
+        let now_ns = clock::now_ns();
+        let Some(batch) = self.flying.remove(&landed.number) else { return };
+        let shared = Arc::clone(&self.shared);
+        let shard = &shared.shards[batch.shard];
+        if landed.serial == self.link.serial {
+            self.link.active_ns = now_ns;
+        }
+        match landed.result {
+            Ok(value) => {
+                let took_ns = now_ns.saturating_sub(batch.sent_ns);
+                if took_ns <= shared.deadline_ns {
+                    (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                }
+                self.release(&batch);
+                self.answer(batch, &value, took_ns, now_ns);
+            }
+            Err(error) if error.is_io_error() || error.is_connection_dropped() => {
+                shard.failed(now_ns);
+                if landed.serial == self.link.serial {
+                    self.disconnect(now_ns);
+                }
+                self.retry(landed.number, batch, now_ns);
+            }
+            Err(error) if error.is_cluster_error() => {
+                self.release(&batch);
+                shared.reroute(batch, &error, now_ns);
+            }
+            Err(error) => {
+                self.release(&batch);
+                self.refused(batch, &error, now_ns);
+            }
+        }
+    }
+
+    /// Tells everybody of a batch what the reply says.
+    fn answer(&mut self, batch: Batch, value: &Value, took_ns: u64, now_ns: u64) {
+        let shared = Arc::clone(&self.shared);
+        let shard = &shared.shards[batch.shard];
+        if batch.entries.is_empty() {
+            shard.recovered(now_ns);
+            return shard.answered(now_ns, took_ns, shared.deadline_ns);
+        }
+        let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
+        let answers = match value {
+            Value::BulkString(reply) => wire::read(reply, &ops),
+            _ => None,
+        };
+        let Some(answers) = answers else {
+            shard.troubled(Condition::Failing, "a reply that is none of our script's", now_ns);
+            return batch.fail(Unanswered::Lost, now_ns);
+        };
+        let mut trouble = None;
+        for (entry, answer) in batch.entries.into_iter().zip(answers) {
+            match answer {
+                Answered::Reply(reply) => entry.asker.tell(Ok(reply), now_ns),
+                Answered::Error(text) => {
+                    shard.figures.refused.fetch_add(1, Ordering::Relaxed);
+                    match Condition::of_text(&text) {
+                        Some(condition) => trouble = Some((condition, text)),
+                        None => shared.complain(&shard.name, &text, now_ns),
+                    }
+                    entry.asker.tell(Err(Unanswered::Refused), now_ns);
+                }
+            }
+        }
+        match trouble {
+            Some((condition, text)) => self.troubled(batch.shard, condition, &text, now_ns),
+            None if took_ns > SILENT_NS => {}
+            None => shard.answered(now_ns, took_ns, shared.deadline_ns),
+        }
+    }
+
+    /// The server answered a whole call with an error: nothing of it was done.
+    fn refused(&mut self, batch: Batch, error: &RedisError, now_ns: u64) {
+        let shared = Arc::clone(&self.shared);
+        let (shard, count) = (batch.shard, batch.entries.len() as u64);
+        shared.shards[shard].figures.refused.fetch_add(count, Ordering::Relaxed);
+        let text = error.to_string();
+        match Condition::of(error) {
+            Some(condition) => self.troubled(shard, condition, &text, now_ns),
+            None => shared.complain(&shared.shards[shard].name, &text, now_ns),
+        }
+        batch.fail(Unanswered::Refused, now_ns);
+    }
+
+    fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {
+        self.shared.shards[shard].troubled(condition, why, now_ns);
+        if condition.is_worth_looking_elsewhere() {
+            self.disconnect(now_ns);
+        }
+    }
+
+    /// Sends a batch once more, where it may be; it counts once by its record.
+    fn retry(&mut self, number: u64, batch: Batch, now_ns: u64) {
+        let is_old = now_ns.saturating_sub(batch.first_ns) > LOST_NS;
+        let figures = &self.shared.shards[batch.shard].figures;
+        if batch.record.is_none() || is_old {
+            figures.lost.fetch_add(batch.entries.len() as u64, Ordering::Relaxed);
+            self.release(&batch);
+            return batch.fail(Unanswered::Lost, now_ns);
+        }
+        figures.resent.fetch_add(1, Ordering::Relaxed);
+        self.send(number, batch, now_ns);
+    }
+
+    /// A batch's record may be used by the next: its number is higher, so what of this one is still on its way will
+    /// be known for old.
+    fn release(&mut self, batch: &Batch) {
+        if let (Some(record), Some(used)) = (batch.record, self.records.get_mut(&batch.shard)) {
+            *used &= !(1 << record);
+        }
+    }
+}
+
+async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Value, RedisError> {
+    match asking {
+        false => connection.call(command).await,
+        true => connection.call_asking(command).await,
+    }
+}
+
+/// How many must have gathered for another call while so many flushes are in flight.
+const GATHERED: [usize; 6] = [1, 8, 32, 64, 128, 256];
+/// Who has waited so long is sent all the same, nanoseconds: the runtime's timers are no finer.
+const GATHER_NS: u64 = 1_000_000;
+/// Operations of one flush.
+const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
+/// Operations that wait in a lane, beside those in its queue.
+const WAITING_MAX: usize = 2 * FLUSH_MAX;
+/// How often a lane looks after its calls and its connection.
+const TICK: Duration = Duration::from_millis(10);
+/// What has no answer after so long will have none, nanoseconds.
+const LOST_NS: u64 = 1_000_000_000;
+/// A connection that owes an answer for so long is replaced, nanoseconds.
+const SILENT_NS: u64 = 50_000_000;
+/// How long what is queued may take at the end, nanoseconds.
+const STOP_NS: u64 = 500_000_000;

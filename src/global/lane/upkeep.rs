@@ -1,0 +1,262 @@
+//! A lane's connection: opened, watched, replaced.
+//!
+//! What is suspected is not closed before there is something better, for a server that is frozen or far away is no
+//! nearer over a new connection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::limit::central::Unanswered;
+
+use super::super::batch::Batch;
+use super::super::connection::{ConnectError, Connection};
+use super::{LOST_NS, Lane, SILENT_NS};
+
+/// The connection, and what is known of it.
+pub(super) struct Link {
+    pub(super) connection: Option<Connection>,
+    /// Counts connections.
+    pub(super) serial: u64,
+    pub(super) opening: JoinSet<Result<Connection, ConnectError>>,
+    /// Attempts in a row that failed.
+    failures: u32,
+    /// No attempt before this, nanoseconds.
+    next_ns: u64,
+    /// Calls in a row without an answer in time.
+    pub(super) misses: u32,
+    /// How long after one replacement another is worth trying, nanoseconds.
+    pub(super) patience_ns: u64,
+    /// No replacement before this.
+    replace_ns: u64,
+    /// When something was asked or answered last.
+    pub(super) active_ns: u64,
+    /// Nothing is asked before this.
+    ask_ns: u64,
+    /// Raised when the node moved.
+    moves: watch::Receiver<u64>,
+}
+
+impl Link {
+    pub(super) fn new(moves: watch::Receiver<u64>) -> Link {
+        Link {
+            connection: None,
+            serial: 0,
+            opening: JoinSet::new(),
+            failures: 0,
+            next_ns: 0,
+            misses: 0,
+            patience_ns: REPLACE_NS,
+            replace_ns: 0,
+            active_ns: 0,
+            ask_ns: 0,
+            moves,
+        }
+    }
+}
+
+impl Lane {
+    /// Looks after calls and connection.
+    pub(super) fn look(&mut self, now_ns: u64) {
+        let is_silent = self.look_at_calls(now_ns);
+        let is_suspect = is_silent || self.link.misses >= MISSES_MAX;
+        let has_moved = self.link.moves.has_changed().unwrap_or(false);
+        if has_moved {
+            self.link.moves.mark_unchanged();
+        }
+        let is_wanted = match &self.link.connection {
+            None => self.node.is_used() && now_ns >= self.link.next_ns,
+            Some(_) => has_moved || is_suspect && now_ns >= self.link.replace_ns,
+        };
+        if is_wanted && self.link.opening.is_empty() {
+            self.open(now_ns);
+        }
+        if self.link.connection.is_some() && !self.node.is_used() {
+            self.disconnect(now_ns);
+        }
+        self.keep_asking(now_ns);
+        while let Some(entry) =
+            self.waiting.pop_front_if(|entry| now_ns.saturating_sub(entry.asked_ns) > LOST_NS)
+        {
+            self.shared.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
+            entry.asker.tell(Err(Unanswered::Down), now_ns);
+        }
+        for (number, batch) in std::mem::take(&mut self.again) {
+            if now_ns.saturating_sub(batch.first_ns) > LOST_NS {
+                self.lose(batch, now_ns);
+            } else {
+                self.again.push((number, batch));
+            }
+        }
+    }
+
+    /// Counts what is late, ends what will have no answer. Says whether the connection owes an answer for too long.
+    fn look_at_calls(&mut self, now_ns: u64) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let (mut given_up, mut stuck, mut is_silent) = (Vec::new(), Vec::new(), false);
+        for (number, batch) in &mut self.flying {
+            let age_ns = now_ns.saturating_sub(batch.sent_ns);
+            let shard = &shared.shards[batch.shard];
+            if age_ns > shared.deadline_ns && !batch.is_late {
+                batch.is_late = true;
+                self.link.misses = self.link.misses.saturating_add(1);
+                shard.late(now_ns);
+            }
+            if age_ns > SILENT_NS && !batch.is_silent {
+                batch.is_silent = true;
+                shard.failed(now_ns);
+            }
+            let is_current = batch.serial == self.link.serial;
+            is_silent |= is_current && batch.is_silent;
+            if now_ns.saturating_sub(batch.first_ns) > LOST_NS {
+                given_up.push(*number);
+            } else if batch.is_silent && !is_current {
+                stuck.push(*number);
+            }
+        }
+        for number in given_up {
+            if let Some(batch) = self.take(number) {
+                self.lose(batch, now_ns);
+            }
+        }
+        for number in stuck {
+            if let Some(batch) = self.take(number) {
+                self.retry(number, batch, now_ns);
+            }
+        }
+        is_silent
+    }
+
+    /// Asks what nobody else asks: a connection that did nothing, since nobody else would find out that it is dead,
+    /// and shards whose breakers are open, so that their return waits for no request.
+    fn keep_asking(&mut self, now_ns: u64) {
+        if now_ns < self.link.ask_ns {
+            return;
+        }
+        self.link.ask_ns = now_ns + ASK_NS;
+        let shared = Arc::clone(&self.shared);
+        let is_connected = self.link.connection.is_some();
+        let is_idle = self.flying.is_empty() && now_ns.saturating_sub(self.link.active_ns) >= ASK_NS;
+        for (index, shard) in shared.shards_of(&self.node).enumerate() {
+            shared.shards[shard].look(now_ns);
+            if is_connected && (is_idle && index == 0 || !shared.shards[shard].is_well()) {
+                self.probe(shard, now_ns);
+            }
+        }
+    }
+
+    /// Writes a key of ours.
+    fn probe(&mut self, shard: usize, now_ns: u64) {
+        let command = self.shared.probe(Some(shard));
+        self.number += 1;
+        self.flushes += 1;
+        let batch = Batch {
+            shard,
+            entries: Vec::new(),
+            command: Arc::new(command),
+            record: None,
+            asking: false,
+            first_ns: now_ns,
+            sent_ns: now_ns,
+            serial: 0,
+            flush: self.flushes,
+            call: None,
+            is_late: false,
+            is_silent: false,
+        };
+        self.send(self.number, batch, now_ns);
+    }
+
+    /// Opens a connection; what comes of it is in [`Lane::opened`].
+    fn open(&mut self, now_ns: u64) {
+        self.link.next_ns = now_ns + BACKOFF_MAX_NS;
+        self.link.replace_ns = now_ns + self.link.patience_ns;
+        self.link.patience_ns = (self.link.patience_ns * 2).min(REPLACE_MAX_NS);
+        let (shared, node, attempt) = (Arc::clone(&self.shared), Arc::clone(&self.node), self.link.failures);
+        let probe = shared.probe(shared.shards_of(&node).next());
+        self.link.opening.spawn(async move {
+            let server = node.locate(&shared.connector, attempt).await?;
+            shared.connector.open(&server, &probe).await
+        });
+    }
+
+    /// An attempt has come to its end.
+    pub(super) fn opened(&mut self, opened: Result<Connection, ConnectError>, now_ns: u64) {
+        let shared = Arc::clone(&self.shared);
+        match opened {
+            Ok(connection) => {
+                tracing::debug!(server = %connection.server, version = &*connection.version, "connected");
+                self.node.found(&connection);
+                self.node.set_connected(self.index, true);
+                self.link.connection = Some(connection);
+                self.link.serial += 1;
+                (self.link.failures, self.link.misses, self.link.active_ns) = (0, 0, now_ns);
+                for shard in shared.shards_of(&self.node) {
+                    shared.shards[shard].figures.connects.fetch_add(1, Ordering::Relaxed);
+                    shared.shards[shard].recovered(now_ns);
+                }
+                for (number, batch) in std::mem::take(&mut self.again) {
+                    self.retry(number, batch, now_ns);
+                }
+                // What the old connection owes for too long is asked over the new one.
+                self.look_at_calls(now_ns);
+            }
+            Err(error) => {
+                self.link.failures = self.link.failures.saturating_add(1);
+                self.link.next_ns = now_ns + self.backoff_ns();
+                // One that works, if slowly, is no worse for another that could not be opened.
+                let is_silent =
+                    self.flying.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);
+                if self.link.connection.is_none() && self.node.is_away() || is_silent {
+                    for shard in shared.shards_of(&self.node) {
+                        shared.shards[shard].troubled(error.condition(), &error.to_string(), now_ns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the connection up; the next attempt is at once.
+    pub(super) fn disconnect(&mut self, now_ns: u64) {
+        if self.link.connection.take().is_some() {
+            self.node.set_connected(self.index, false);
+            self.link.next_ns = now_ns;
+            self.link.serial += 1;
+        }
+    }
+
+    /// From 10 ms, doubling, to a quarter of a second; between half of that and all of it.
+    fn backoff_ns(&self) -> u64 {
+        let whole_ns = BACKOFF_MIN_NS.saturating_mul(1 << self.link.failures.min(10)).min(BACKOFF_MAX_NS);
+        whole_ns / 2 + self.random.next() % (whole_ns / 2)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Batch> {
+        let batch = self.flying.remove(&number)?;
+        if let Some(call) = &batch.call {
+            call.abort();
+        }
+        Some(batch)
+    }
+
+    fn lose(&mut self, batch: Batch, now_ns: u64) {
+        self.release(&batch);
+        let lost = batch.entries.len() as u64;
+        self.shared.shards[batch.shard].figures.lost.fetch_add(lost, Ordering::Relaxed);
+        batch.fail(Unanswered::Lost, now_ns);
+    }
+}
+
+/// Attempts to connect begin so far apart, nanoseconds.
+const BACKOFF_MIN_NS: u64 = 5_000_000;
+/// And are never further apart than this.
+const BACKOFF_MAX_NS: u64 = 250_000_000;
+/// Deadlines missed in a row that make a connection suspect.
+const MISSES_MAX: u32 = 3;
+/// A suspect connection is replaced after so long, doubling while that does not help.
+pub(super) const REPLACE_NS: u64 = 250_000_000;
+const REPLACE_MAX_NS: u64 = 30_000_000_000;
+/// A connection that did nothing for so long is asked whether it lives, and a shard that is away whether it is back.
+const ASK_NS: u64 = 100_000_000;

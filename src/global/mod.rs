@@ -1,0 +1,283 @@
+//! The store that gateways share: Redis, as one server, behind sentinels, as a cluster, or as a ring.
+//!
+//! Any thread asks ([`Global::send`]) and never waits; the answer comes back by a call. What is asked is gathered
+//! into few script calls, sent once, and counted once, whatever becomes of connections and servers. Nothing here
+//! knows what a limit is or what to do without an answer.
+
+mod batch;
+pub mod condition;
+pub mod config;
+mod connection;
+mod lane;
+mod name;
+mod node;
+mod ring;
+mod routes;
+mod script;
+mod sentinel;
+mod shard;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::limit::central::{Op, Reply, Unanswered};
+use crate::random::Random;
+
+use batch::{Asker, Entry};
+pub use condition::Condition;
+pub use config::Config;
+use config::{CONNECTIONS_MAX, Server, Topology};
+pub use connection::ConnectError;
+use connection::Connector;
+use lane::Lane;
+use node::{Locator, Node};
+use ring::Ring;
+use routes::{Shared, Way};
+use script::Script;
+use sentinel::Sentinels;
+use shard::Shard;
+
+/// The shared store, as one process sees it.
+pub struct Global {
+    shared: Arc<Shared>,
+    dedicated: Vec<(String, u8)>,
+    stop: watch::Sender<bool>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// How one shard is, and what was counted of it since the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// A server, or a tag of a cluster.
+    pub shard: String,
+    /// Where it is now, once it was found.
+    pub server: Option<String>,
+    /// What that server calls itself, as in `redis 7.0.15`.
+    pub version: Option<String>,
+    /// How it is.
+    pub condition: Condition,
+    /// Whether it is asked.
+    pub is_up: bool,
+    /// Script calls made.
+    pub calls: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Calls not answered within the deadline.
+    pub late: u64,
+    /// Operations without an answer.
+    pub lost: u64,
+    /// Operations answered with an error.
+    pub refused: u64,
+    /// Calls sent again.
+    pub resent: u64,
+    /// Connections opened.
+    pub connects: u64,
+    /// Times its breaker opened for trouble it told of.
+    pub opened: u64,
+}
+
+impl Global {
+    /// Connects to what `config` says, on the runtime of the caller, and keeps connected until [`Global::shutdown`].
+    /// Returns at once; see [`Global::ready`].
+    ///
+    /// # Errors
+    /// Where a server speaks TLS and there are no certificates to trust it by.
+    pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
+        Global::start_with(config, &script::OPERATIONS)
+    }
+
+    /// The same with `operations` in place of the script's own: text that defines what lua/batch.lua calls.
+    ///
+    /// # Errors
+    /// As [`Global::start`].
+    pub fn start_with(config: &Config, operations: &[&str]) -> Result<Arc<Global>, ConnectError> {
+        let parts = [&[script::CLOCK], operations, &[script::BATCH]].concat();
+        let connector = Connector::new(config, Arc::new(Script::new(&parts)))?;
+        let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
+        let (shards, locators, way, dedicated) = lay_out(&config.topology);
+        let incarnation = Random::seeded().next();
+        let shared = Arc::new(Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, way));
+        let (stop, _) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut nodes = Vec::new();
+        let mut lanes = Vec::new();
+        for (index, (name, locator)) in locators.into_iter().enumerate() {
+            let (senders, receivers): (Vec<_>, Vec<_>) =
+                (0..config.connections.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
+            let node = Arc::new(Node::new(index, name, locator, senders));
+            lanes.extend(
+                receivers
+                    .into_iter()
+                    .enumerate()
+                    .map(|(lane, queue)| Lane::new(Arc::clone(&shared), Arc::clone(&node), lane, queue)),
+            );
+            nodes.push(node);
+        }
+        shared.nodes.store(Arc::new(nodes));
+        for lane in lanes {
+            tasks.spawn(lane.run(stop.subscribe()));
+        }
+        Ok(Arc::new(Global { shared, dedicated, stop, tasks: Mutex::new(tasks) }))
+    }
+
+    /// Asks. `done` is called exactly once, on the control runtime or, where there is no room or no connection, on
+    /// this thread: with the answer whenever it comes, be it after the deadline, or with what became of it, within a
+    /// second and a little. Neither waits nor takes a lock.
+    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>) {
+        let now_ns = clock::now_ns();
+        let asker = Asker::new(done);
+        let keys = wire::keys(&op);
+        let Some((key, _)) = keys.first() else { return asker.tell(Err(Unanswered::Refused), now_ns) };
+        let (key, shard) = (*key, self.shared.shard(*key));
+        let is_one_call = keys.len() <= wire::PARTS_MAX
+            && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
+        drop(keys);
+        if !is_one_call {
+            return asker.tell(Err(Unanswered::Refused), now_ns);
+        }
+        let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false };
+        self.shared.post(entry, key, now_ns);
+    }
+
+    /// Whether to ask for this key: its shard answers, or this call is one of the few that find out.
+    #[inline]
+    pub fn is_up(&self, key: u128) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_up()
+    }
+
+    /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is
+    /// one of the few that find out. A shard that is up and not quick is worth asking for what can wait.
+    #[inline]
+    pub fn is_quick(&self, key: u128) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_quick()
+    }
+
+    /// The share of renewals that should go to this key's shard now, percent: 100, but for two seconds after it came
+    /// back from an outage.
+    pub fn ramp_percent(&self, key: u128) -> u32 {
+        self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
+    }
+
+    /// Whether one operation may have parts of both keys.
+    #[inline]
+    pub fn same_shard(&self, one: u128, other: u128) -> bool {
+        self.shared.shard(one) == self.shared.shard(other)
+    }
+
+    /// The key under which a tenant's keys are on that tenant's dedicated shard, where it has one: the key's lowest
+    /// byte says so. Every key of a gateway with dedicated shards goes through here, with `None` where no tenant is
+    /// known; without dedicated shards it stays what it is.
+    pub fn settle(&self, key: u128, tenant: Option<&str>) -> u128 {
+        if self.dedicated.is_empty() {
+            return key;
+        }
+        let home = tenant.and_then(|tenant| self.dedicated.iter().find(|(name, _)| name == tenant));
+        key & !0xff | u128::from(home.map_or(0, |(_, home)| *home))
+    }
+
+    /// Waits until every shard has been connected to, or has said why not, at most `patience`.
+    pub async fn ready(&self, patience: Duration) {
+        let told = |shard: &Shard| shard.condition() != Condition::Unknown;
+        let all = async {
+            while !self.shared.shards.iter().all(told) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // Whoever is late is found out about by the breaker.
+        tokio::time::timeout(patience, all).await.ok();
+    }
+
+    /// How every shard is.
+    pub fn status(&self) -> Vec<Status> {
+        let nodes = self.shared.nodes.load();
+        let status = |shard: &Shard| {
+            let place = nodes.get(shard.node.load(Ordering::Relaxed)).and_then(|node| node.place());
+            let figures = &shard.figures;
+            let [calls, operations, late, lost, refused, resent, connects, opened] = [
+                &figures.calls,
+                &figures.operations,
+                &figures.late,
+                &figures.lost,
+                &figures.refused,
+                &figures.resent,
+                &figures.connects,
+                &figures.opened,
+            ]
+            .map(|figure| figure.load(Ordering::Relaxed));
+            Status {
+                shard: shard.name.clone(),
+                server: place.as_ref().map(|place| place.0.to_string()),
+                version: place.as_ref().map(|place| place.1.to_string()),
+                condition: shard.condition(),
+                is_up: shard.is_closed(),
+                calls,
+                operations,
+                late,
+                lost,
+                refused,
+                resent,
+                connects,
+                opened,
+            }
+        };
+        self.shared.shards.iter().map(status).collect()
+    }
+
+    /// Sends what is queued, waits for its answers for at most half a second, and closes the connections. What is
+    /// asked from then on has no answer.
+    pub async fn shutdown(&self) {
+        self.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+type Layout = (Vec<Shard>, Vec<(String, Locator)>, Way, Vec<(String, u8)>);
+
+/// The shards and nodes of a topology.
+fn lay_out(topology: &Topology) -> Layout {
+    let one = |name: String, locator| {
+        (vec![Shard::new(name.clone(), None, 0)], vec![(name, locator)], Way::One, Vec::new())
+    };
+    match topology {
+        Topology::Single(servers) | Topology::Cluster(servers) => {
+            one(names_of(servers), Locator::Fixed(servers.clone()))
+        }
+        Topology::Sentinel { master, sentinels } => {
+            let sentinels = Sentinels { master: master.as_str().into(), servers: sentinels.clone() };
+            one(master.clone(), Locator::Sentinel(sentinels))
+        }
+        Topology::Ring { shards, dedicated } => {
+            let names: Vec<String> = shards.iter().map(|shard| shard.server.to_string()).collect();
+            let weights = shards.iter().map(|shard| shard.weight);
+            let ring = Ring::new(names.iter().map(String::as_str).zip(weights));
+            let way = Way::Ring { ring, has_dedicated: !dedicated.is_empty(), shared: shards.len() };
+            let servers = shards.iter().map(|shard| &shard.server);
+            let servers: Vec<&Server> = servers.chain(dedicated.iter().map(|shard| &shard.server)).collect();
+            let tenants = (1..)
+                .zip(dedicated)
+                .flat_map(|(home, shard)| shard.tenants.iter().map(move |tenant| (tenant.clone(), home)));
+            (
+                servers.iter().enumerate().map(|(at, it)| Shard::new(it.to_string(), None, at)).collect(),
+                servers.iter().map(|it| (it.to_string(), Locator::Fixed(vec![(*it).clone()]))).collect(),
+                way,
+                tenants.collect(),
+            )
+        }
+    }
+}
+
+fn names_of(servers: &[Server]) -> String {
+    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Operations in the queue of a lane; where it is full, there is no answer.
+const QUEUE: usize = 4_096;

@@ -1,0 +1,121 @@
+//! One server as the global tier addresses it: where it is now, and the lanes that lead there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{mpsc, watch};
+
+use super::batch::Entry;
+use super::config::Server;
+use super::connection::{ConnectError, Connection, Connector};
+use super::sentinel::Sentinels;
+
+/// One server.
+pub(super) struct Node {
+    /// Its place among all nodes.
+    pub(super) index: usize,
+    /// For people.
+    pub(super) name: String,
+    locator: Locator,
+    /// Where it was found last, and what it calls itself.
+    found: ArcSwapOption<(Server, Arc<str>)>,
+    /// Raised when it moved: lanes connect anew.
+    pub(super) moves: watch::Sender<u64>,
+    /// One queue a lane.
+    pub(super) lanes: Vec<mpsc::Sender<Entry>>,
+    /// Which lanes are connected, one bit each.
+    connected: AtomicU32,
+    /// Whether any shard is on it: only then connections are kept.
+    pub(super) is_used: AtomicBool,
+}
+
+/// How a node's address is found.
+pub(super) enum Locator {
+    /// It is one of these, tried in turn.
+    Fixed(Vec<Server>),
+    /// Sentinels say.
+    Sentinel(Sentinels),
+}
+
+impl Node {
+    /// A node with a queue for each lane.
+    pub(super) fn new(index: usize, name: String, locator: Locator, lanes: Vec<mpsc::Sender<Entry>>) -> Node {
+        let (moves, _) = watch::channel(0);
+        let found = ArcSwapOption::empty();
+        Node {
+            index,
+            name,
+            locator,
+            found,
+            moves,
+            lanes,
+            connected: AtomicU32::new(0),
+            is_used: AtomicBool::new(true),
+        }
+    }
+
+    /// Where to connect to, at the `attempt`th time in a row.
+    pub(super) async fn locate(
+        &self,
+        connector: &Arc<Connector>,
+        attempt: u32,
+    ) -> Result<Server, ConnectError> {
+        match &self.locator {
+            Locator::Fixed(servers) => Ok(servers[attempt as usize % servers.len()].clone()),
+            Locator::Sentinel(sentinels) => sentinels.primary(connector).await,
+        }
+    }
+
+    /// A connection to it was opened.
+    pub(super) fn found(&self, connection: &Connection) {
+        let found = (connection.server.clone(), Arc::clone(&connection.version));
+        if self.found.load().as_deref() != Some(&found) {
+            tracing::info!(node = self.name, server = %found.0, version = &*found.1, "connected to redis");
+            self.found.store(Some(Arc::new(found)));
+        }
+    }
+
+    /// Where it was found last, and what it calls itself.
+    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<str>)>> {
+        self.found.load_full()
+    }
+
+    /// Its sentinels.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.locator {
+            Locator::Fixed(_) => None,
+            Locator::Sentinel(sentinels) => Some(sentinels),
+        }
+    }
+
+    /// The queue of a key's lane; of another that is connected where that one is not.
+    #[inline]
+    pub(super) fn lane(&self, key: u128) -> &mpsc::Sender<Entry> {
+        // Other bits than those that chose the shard.
+        let mine = (key >> 96) as usize % self.lanes.len();
+        let connected = self.connected.load(Ordering::Relaxed);
+        match connected >> mine & 1 {
+            0 if connected != 0 => &self.lanes[connected.trailing_zeros() as usize % self.lanes.len()],
+            _ => &self.lanes[mine],
+        }
+    }
+
+    /// A lane has a connection, or has it no more.
+    pub(super) fn set_connected(&self, lane: usize, is_connected: bool) {
+        match is_connected {
+            true => self.connected.fetch_or(1 << lane, Ordering::Relaxed),
+            false => self.connected.fetch_and(!(1 << lane), Ordering::Relaxed),
+        };
+    }
+
+    /// Whether no lane has a connection.
+    pub(super) fn is_away(&self) -> bool {
+        self.connected.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether it should be connected.
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+}

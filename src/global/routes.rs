@@ -1,0 +1,137 @@
+//! Where keys are: key to shard, shard to node, node to lane. And what all lanes share.
+//!
+//! The way from key to queue takes no lock: a shard's node is one number, the list of nodes is replaced whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use redis::{Cmd, RedisError};
+use tokio::sync::{Notify, mpsc};
+
+use crate::limit::central::Unanswered;
+
+use super::batch::{Batch, Entry};
+use super::connection::Connector;
+use super::name::Names;
+use super::node::Node;
+use super::ring::Ring;
+use super::shard::Shard;
+
+/// What all lanes share.
+pub(super) struct Shared {
+    /// How long a decision waits, nanoseconds.
+    pub(super) deadline_ns: u64,
+    /// Sets this process apart from every other that was ever there.
+    pub(super) incarnation: u64,
+    pub(super) names: Names,
+    pub(super) connector: Arc<Connector>,
+    pub(super) shards: Box<[Shard]>,
+    /// They are only ever added to.
+    pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
+    pub(super) way: Way,
+    /// Wakes who looks where the slots of a cluster are.
+    pub(super) look: Notify,
+    complained_ns: AtomicU64,
+}
+
+/// From a key to its shard.
+pub(super) enum Way {
+    /// There is one.
+    One,
+    /// By the ring, but for keys of dedicated shards: these carry the shard in their lowest byte.
+    Ring { ring: Ring, has_dedicated: bool, shared: usize },
+    /// By hash tag.
+    Tags,
+}
+
+impl Shared {
+    pub(super) fn new(
+        deadline_ns: u64,
+        incarnation: u64,
+        prefix: &str,
+        connector: Connector,
+        shards: Vec<Shard>,
+        way: Way,
+    ) -> Shared {
+        Shared {
+            deadline_ns,
+            incarnation,
+            names: Names::new(prefix),
+            connector: Arc::new(connector),
+            shards: shards.into(),
+            nodes: ArcSwap::default(),
+            way,
+            look: Notify::new(),
+            complained_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The shard of a key.
+    #[inline]
+    pub(super) fn shard(&self, key: u128) -> usize {
+        match &self.way {
+            Way::One => 0,
+            Way::Ring { ring, has_dedicated, shared } => match (key & 0xff) as usize {
+                home if *has_dedicated && home > 0 => (shared + home - 1).min(self.shards.len() - 1),
+                _ => ring.server(key),
+            },
+            Way::Tags => (key >> 64) as usize % self.shards.len(),
+        }
+    }
+
+    /// Hands an entry to the lane of its key; where there is no room, nobody waits.
+    pub(super) fn post(&self, entry: Entry, key: u128, now_ns: u64) {
+        let shard = &self.shards[entry.shard];
+        let nodes = self.nodes.load();
+        let lane = nodes.get(shard.node.load(Ordering::Relaxed)).map(|node| node.lane(key));
+        let refused = match lane.map(|lane| lane.try_send(entry)) {
+            Some(Ok(())) => return,
+            Some(Err(mpsc::error::TrySendError::Full(entry) | mpsc::error::TrySendError::Closed(entry))) => {
+                Some(entry)
+            }
+            None => None,
+        };
+        shard.figures.lost.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = refused {
+            entry.asker.tell(Err(Unanswered::Down), now_ns);
+        }
+    }
+
+    /// The shards that are on a node.
+    pub(super) fn shards_of(&self, node: &Node) -> impl Iterator<Item = usize> + use<> {
+        let on_it = |shard: &&(usize, &Shard)| shard.1.node.load(Ordering::Relaxed) == node.index;
+        let found: Vec<usize> =
+            self.shards.iter().enumerate().filter(|shard| on_it(&shard)).map(|(index, _)| index).collect();
+        found.into_iter()
+    }
+
+    /// A write that proves that a shard can be written to, and changes nothing.
+    pub(super) fn probe(&self, shard: Option<usize>) -> Cmd {
+        let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
+        let mut command = redis::cmd("SET");
+        command.arg(self.names.own(tag, "up")).arg(1).arg("PX").arg(PROBE_MS);
+        command
+    }
+
+    /// The cluster says that a batch's slot is elsewhere, or nowhere now; nothing of the batch was done.
+    pub(super) fn reroute(&self, batch: Batch, error: &RedisError, now_ns: u64) {
+        self.look.notify_one();
+        tracing::debug!(%error, "a slot is elsewhere");
+        batch.fail(Unanswered::Refused, now_ns);
+    }
+
+    /// An error of one operation: one line in ten seconds, for there may be one a request.
+    pub(super) fn complain(&self, shard: &str, error: &str, now_ns: u64) {
+        let last_ns = self.complained_ns.load(Ordering::Relaxed);
+        let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;
+        let mine = self.complained_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+        if is_due && mine.is_ok() {
+            tracing::warn!(shard, error, "redis refuses an operation");
+        }
+    }
+}
+
+/// How long the key of a probe stays, milliseconds.
+const PROBE_MS: u64 = 1_000;
+const COMPLAINT_NS: u64 = 10_000_000_000;

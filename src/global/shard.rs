@@ -1,0 +1,227 @@
+//! What is known of one shard: whether calls are worth making, how it is, what was counted.
+//!
+//! Lanes and probes write it, requests read one byte of it. It sends nothing itself.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limit::breaker::{Breaker, HALF_OPEN_EVERY, Phase, TRIED_EVERY};
+use crate::random::Random;
+
+use super::condition::Condition;
+
+/// One shard: the keys that are in the same place, come what may.
+pub(super) struct Shard {
+    /// For people: a server, or a tag of a cluster.
+    pub(super) name: String,
+    /// The hash tag of its keys, in a cluster.
+    pub(super) tag: Option<String>,
+    /// Index of the node that has it now.
+    pub(super) node: AtomicUsize,
+    /// Whether it answers at all.
+    up: Gate,
+    /// Whether it answers within the deadline.
+    quick: Gate,
+    breakers: Mutex<Breakers>,
+    condition: AtomicU8,
+    /// When it was in trouble last.
+    troubled_ns: AtomicU64,
+    /// Counts since the start.
+    pub(super) figures: Figures,
+}
+
+/// What was counted of a shard since the start.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Scripts sent.
+    pub(super) calls: AtomicU64,
+    /// Operations in them.
+    pub(super) operations: AtomicU64,
+    /// Calls whose reply came after the deadline, or not.
+    pub(super) late: AtomicU64,
+    /// Operations without an answer.
+    pub(super) lost: AtomicU64,
+    /// Operations answered with an error.
+    pub(super) refused: AtomicU64,
+    /// Calls sent again.
+    pub(super) resent: AtomicU64,
+    /// Connections opened.
+    pub(super) connects: AtomicU64,
+    /// Times its breaker opened.
+    pub(super) opened: AtomicU64,
+}
+
+struct Breakers {
+    up: Breaker,
+    quick: Breaker,
+    random: Random,
+}
+
+/// A breaker's phase where any thread may look.
+#[derive(Default)]
+struct Gate {
+    phase: AtomicU8,
+    tickets: AtomicU32,
+}
+
+impl Gate {
+    /// One relaxed load where it is closed.
+    #[inline]
+    fn lets_through(&self) -> bool {
+        let every = match self.phase.load(Ordering::Relaxed) {
+            CLOSED => return true,
+            HALF_OPEN => HALF_OPEN_EVERY,
+            _ => TRIED_EVERY,
+        };
+        self.tickets.fetch_add(1, Ordering::Relaxed) % every == every - 1
+    }
+
+    fn set(&self, phase: Phase) {
+        let number = match phase {
+            Phase::Closed => CLOSED,
+            Phase::Open => OPEN,
+            Phase::HalfOpen => HALF_OPEN,
+        };
+        self.phase.store(number, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// A shard of which nothing is known: calls are worth trying.
+    pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
+        let breakers = Breakers { up: Breaker::new(), quick: Breaker::new(), random: Random::seeded() };
+        Shard {
+            name,
+            tag,
+            node: AtomicUsize::new(node),
+            up: Gate::default(),
+            quick: Gate::default(),
+            breakers: Mutex::new(breakers),
+            condition: AtomicU8::new(Condition::Unknown as u8),
+            troubled_ns: AtomicU64::new(0),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Whether to ask it: it answers, or this call is to find out.
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.up.lets_through()
+    }
+
+    /// Whether to wait for it: it answers in time, or this call is to find out.
+    #[inline]
+    pub(super) fn is_quick(&self) -> bool {
+        self.quick.lets_through()
+    }
+
+    /// Whether its breaker is closed: asks for nothing and counts nothing.
+    pub(super) fn is_closed(&self) -> bool {
+        self.up.phase.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether it is known to answer, and in time.
+    pub(super) fn is_well(&self) -> bool {
+        self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
+    }
+
+    pub(super) fn condition(&self) -> Condition {
+        Condition::from_number(self.condition.load(Ordering::Relaxed))
+    }
+
+    /// The share of renewals that should go through now, percent.
+    pub(super) fn ramp_percent(&self, now_ns: u64) -> u32 {
+        self.breakers().up.ramp_percent(now_ns)
+    }
+
+    /// A call was answered after so long.
+    pub(super) fn answered(&self, now_ns: u64, took_ns: u64, deadline_ns: u64) {
+        let mut breakers = self.breakers();
+        if took_ns <= deadline_ns {
+            breakers.quick.succeeded(now_ns);
+        }
+        breakers.up.succeeded(now_ns);
+        self.publish(&breakers, now_ns);
+        drop(breakers);
+        if now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) > CALM_NS {
+            self.note(Condition::Up, "");
+        }
+    }
+
+    /// A write went through: whatever was wrong is over.
+    pub(super) fn recovered(&self, now_ns: u64) {
+        let mut breakers = self.breakers();
+        breakers.up.succeeded(now_ns);
+        self.publish(&breakers, now_ns);
+        let is_closed = breakers.up.phase(now_ns) == Phase::Closed;
+        drop(breakers);
+        if is_closed {
+            self.note(Condition::Up, "");
+        }
+    }
+
+    /// A call has had no answer within the deadline.
+    pub(super) fn late(&self, now_ns: u64) {
+        self.figures.late.fetch_add(1, Ordering::Relaxed);
+        let mut breakers = self.breakers();
+        let jitter = breakers.random.next();
+        breakers.quick.failed(now_ns, jitter);
+        self.publish(&breakers, now_ns);
+    }
+
+    /// A call failed for a reason that may be its own.
+    pub(super) fn failed(&self, now_ns: u64) {
+        let mut breakers = self.breakers();
+        let jitter = breakers.random.next();
+        breakers.up.failed(now_ns, jitter);
+        self.publish(&breakers, now_ns);
+    }
+
+    /// It told what is wrong with it, or cannot be reached: no call has a chance.
+    pub(super) fn troubled(&self, condition: Condition, why: &str, now_ns: u64) {
+        self.troubled_ns.store(now_ns, Ordering::Relaxed);
+        self.note(condition, why);
+        let mut breakers = self.breakers();
+        let jitter = breakers.random.next();
+        if breakers.up.phase(now_ns) == Phase::Closed {
+            self.figures.opened.fetch_add(1, Ordering::Relaxed);
+        }
+        breakers.up.refused(now_ns, jitter);
+        self.publish(&breakers, now_ns);
+    }
+
+    /// Time has passed.
+    pub(super) fn look(&self, now_ns: u64) {
+        let breakers = self.breakers();
+        self.publish(&breakers, now_ns);
+    }
+
+    fn publish(&self, breakers: &Breakers, now_ns: u64) {
+        self.up.set(breakers.up.phase(now_ns));
+        self.quick.set(breakers.quick.phase(now_ns));
+    }
+
+    /// One line at a change, none at the same again.
+    fn note(&self, condition: Condition, why: &str) {
+        let before = self.condition.swap(condition as u8, Ordering::Relaxed);
+        if before == condition as u8 {
+            return;
+        }
+        let (shard, before) = (self.name.as_str(), Condition::from_number(before).name());
+        match condition {
+            Condition::Up => tracing::info!(shard, before, "redis answers"),
+            _ => tracing::warn!(shard, before, now = condition.name(), why, "redis does not answer"),
+        }
+    }
+
+    fn breakers(&self) -> MutexGuard<'_, Breakers> {
+        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const CLOSED: u8 = 0;
+const OPEN: u8 = 1;
+const HALF_OPEN: u8 = 2;
+/// So long after its last trouble a shard that answers is said to be well, nanoseconds. A write of ours going
+/// through says so at once; operations that read may go well all the time.
+const CALM_NS: u64 = 1_000_000_000;

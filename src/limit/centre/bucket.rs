@@ -1,0 +1,221 @@
+//! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
+
+use super::{Asked, Granted};
+
+/// What the centre keeps of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Record {
+    at_us: f64,
+    level: f64,
+    /// Rates given this epoch.
+    promised: f64,
+    /// Demand reported this epoch, and in the last.
+    wanted: f64,
+    wanted_before: f64,
+    /// Units given this epoch, and in the last.
+    out: f64,
+    out_before: f64,
+    /// Since the epoch began.
+    since_us: f64,
+    /// Who reported this epoch, and in the last.
+    nodes: f64,
+    nodes_before: f64,
+}
+
+impl Record {
+    /// As the script packs it.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let doubles = [self.at_us, self.level];
+        let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
+        let counts = [self.nodes, self.nodes_before];
+        doubles
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .chain(floats.iter().flat_map(|number| (*number as f32).to_le_bytes()))
+            .chain((self.since_us as u32).to_le_bytes())
+            .chain(counts.iter().flat_map(|number| (*number as u16).to_le_bytes()))
+            .collect()
+    }
+
+    /// As it is after the store has kept it.
+    fn packed(self) -> Record {
+        let float = |number: f64| f64::from(number as f32);
+        Record {
+            promised: float(self.promised),
+            wanted: float(self.wanted),
+            wanted_before: float(self.wanted_before),
+            out: float(self.out),
+            out_before: float(self.out_before),
+            ..self
+        }
+    }
+}
+
+/// A record brought to now, with its epoch.
+struct Open {
+    record: Record,
+    /// The epoch's number as nodes are told it.
+    number: f64,
+    number_before: f64,
+    ends_us: f64,
+}
+
+/// Answers one renewal.
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
+    let Open { record: mut s, number, number_before, ends_us } = open(*saved, now_us, r);
+    let left_s = (ends_us - s.at_us) / 1e6;
+    let is_first = r.epoch != number;
+    s.level = r.burst.min((s.level - r.delta).max(s.level.min(-r.burst)));
+    let since_s = s.since_us / 1e6;
+    if !is_first {
+        s.out = s.out - r.spent + r.delta;
+    } else {
+        if r.epoch == number_before {
+            s.out_before = 0f64.max(s.out_before - r.spent + r.delta - r.keep);
+        }
+        s.out += r.keep;
+    }
+    let unspent = s.out + s.promised * since_s + if is_young(s.since_us, r) { s.out_before } else { 0.0 };
+    s.level = s.level.min(r.burst - unspent.max(0.0)).max(s.level.min(0.0));
+    if r.release {
+        if !is_first {
+            s.promised = 0f64.max(s.promised - r.rate);
+            s.out += r.rate * since_s;
+            s.wanted = 0f64.max(s.wanted - r.reported);
+        }
+        *saved = Some(s.packed());
+        return Granted { epoch: number, level: s.level, ..Granted::default() };
+    }
+    let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
+    if is_first {
+        (rate, reported) = (0.0, 0.0);
+        s.nodes = (s.nodes + 1.0).min(65535.0);
+    }
+    s.wanted = (s.wanted + demand - reported).max(demand);
+    let share =
+        (demand / s.wanted_before.max(s.wanted)).min(1.0).max(0.5 / s.nodes_before.max(s.nodes).max(1.0));
+    let mut n = Node { demand, share, rate, is_first, left_s };
+    lease_rate(&mut s, r, &mut n);
+    let (tokens, part) = lease_tokens(&mut s, r, &n);
+    let deny_us = lease_deny(&s, r, &n, part);
+    let rate = n.rate;
+    *saved = Some(s.packed());
+    Granted { epoch: number, tokens, rate, lasts_us: ends_us - s.at_us, deny_us, level: s.level }
+}
+
+fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+    let mut now_us = now_us;
+    let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
+    if let Some(saved) = saved {
+        s = saved;
+        if s.at_us > now_us + 2.0 * r.epoch_us {
+            s.at_us = now_us;
+        }
+        now_us = now_us.max(s.at_us);
+        s.level = s.level.min(r.burst);
+    }
+    let mut begins_us = s.at_us - s.since_us;
+    if now_us < begins_us + r.epoch_us {
+        let mut out = s.out + s.promised * ((now_us - begins_us) / 1e6);
+        if is_young(now_us - begins_us, r) {
+            out += s.out_before;
+        }
+        s.level = fill(s.level, r.burst, out, r.refill - s.promised, (now_us - s.at_us) / 1e6);
+    } else {
+        let ended_us = begins_us + r.epoch_us;
+        let out = s.out + s.promised * (r.epoch_us / 1e6);
+        s.level = fill(s.level, r.burst, out, r.refill - s.promised, (ended_us - s.at_us).max(0.0) / 1e6);
+        let turns = ((now_us - begins_us) / r.epoch_us).floor();
+        begins_us += turns * r.epoch_us;
+        (s.wanted_before, s.nodes_before, s.out_before) =
+            if turns == 1.0 { (s.wanted, s.nodes, out) } else { (0.0, 0.0, 0.0) };
+        (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
+        let aging = if is_young(now_us - begins_us, r) { s.out_before } else { 0.0 };
+        s.level = fill(s.level, r.burst, aging, r.refill, (now_us - ended_us.max(s.at_us)) / 1e6);
+    }
+    s.at_us = now_us;
+    s.since_us = now_us - begins_us;
+    let number = number_of(begins_us);
+    let number_before = number_of(begins_us - r.epoch_us);
+    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
+}
+
+fn number_of(begins_us: f64) -> f64 {
+    let begins_ms = (begins_us / 1000.0).floor();
+    begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
+}
+
+fn is_young(since_us: f64, r: &Asked) -> bool {
+    since_us < r.epoch_us / 5.0 + 10000.0
+}
+
+fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {
+    let cap = (burst - out.max(0.0)).max(0.0);
+    cap.min(level + rate.max(0.0) * seconds)
+}
+
+/// The node that asks.
+struct Node {
+    demand: f64,
+    /// Of what the fleet wants.
+    share: f64,
+    rate: f64,
+    is_first: bool,
+    /// Of the epoch.
+    left_s: f64,
+}
+
+fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
+    let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
+    let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
+    if (target - n.rate) * n.left_s < 1.5 {
+        target = n.rate;
+    }
+    let all = s.wanted_before.max(s.wanted);
+    let mut free = pool - s.promised;
+    if s.wanted_before < 0.7 * all {
+        free *= 0.5;
+    }
+    let add = (target - n.rate).min(free).max(0.0);
+    s.promised += add;
+    s.out -= add * (s.since_us / 1e6);
+    n.rate += add;
+}
+
+fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
+    let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
+    let slack = if s.level > r.burst / 4.0 { 2.0 * (n.demand * ahead_s).sqrt() } else { 0.0 };
+    let beyond =
+        ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
+    let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
+    let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
+    let whole = s.level.floor();
+    let mut tokens = (r.pending + beyond + slack).min(s.level * part + dither).floor();
+    tokens = tokens.min(whole).max(0.0);
+    if tokens < r.pending {
+        tokens = tokens.max(r.pending.min(whole));
+    }
+    s.level -= tokens;
+    s.out += tokens;
+    (tokens, part)
+}
+
+fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
+    let free = s.level * part;
+    if free >= 1.0 {
+        return 0.0;
+    }
+    let life_s = r.epoch_us / 1e6;
+    let mut owned = s.promised;
+    if n.left_s > 0.8 * life_s {
+        owned = owned.max(r.refill.min(1.3 * s.wanted_before));
+    }
+    let unowned = (r.refill - owned).max(0.0);
+    let mut wait_s = if unowned > 0.0 { (2.0 - free).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let due = r.refill * n.share;
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
+    if (n.is_first && n.demand <= 0.5) || is_short {
+        wait_s = wait_s.min(0.1);
+    }
+    (n.left_s.min(wait_s) * 1e6).floor()
+}

@@ -1,0 +1,87 @@
+//! The centre's side of a lease, as the store's scripts do it: for simulations and as the scripts' proof. It decides
+//! nothing in a gateway.
+//!
+//! Floating point on purpose: the scripts have nothing else, and the twin does the same operations in the same
+//! order, so the two are equal to the bit.
+
+mod bucket;
+
+use super::central::{Grant, Renewal};
+
+/// The centre's record of one key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Centre {
+    record: Option<bucket::Record>,
+}
+
+impl Centre {
+    /// What the store keeps of the key.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        self.record.map(bucket::Record::to_bytes)
+    }
+
+    /// Answers a renewal at `now_us` of the centre's clock, microseconds since 1970.
+    pub fn renew(&mut self, renewal: &Renewal, now_us: u64) -> Grant {
+        let asked = Asked::from(renewal);
+        let granted = bucket::renew(&mut self.record, now_us as f64, &asked);
+        let ns = |us: f64| (us as u64).saturating_mul(1_000);
+        Grant {
+            epoch: granted.epoch as u32,
+            tokens: granted.tokens,
+            rate: granted.rate,
+            lasts_ns: ns(granted.lasts_us),
+            deny_ns: ns(granted.deny_us),
+            level: granted.level,
+        }
+    }
+}
+
+/// A renewal as a script has it.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    refill: f64,
+    burst: f64,
+    epoch_us: f64,
+    epoch: f64,
+    demand: f64,
+    reported: f64,
+    rate: f64,
+    pending: f64,
+    hint: f64,
+    spent: f64,
+    delta: f64,
+    keep: f64,
+    release: bool,
+}
+
+impl From<&Renewal> for Asked {
+    fn from(renewal: &Renewal) -> Asked {
+        let quota = &renewal.plan.quota;
+        Asked {
+            refill: quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64,
+            burst: quota.capacity() as f64,
+            epoch_us: (renewal.plan.sharing.epoch_ns / 1_000) as f64,
+            epoch: f64::from(renewal.epoch),
+            demand: renewal.demand,
+            reported: renewal.reported,
+            rate: renewal.rate,
+            pending: renewal.pending as f64,
+            hint: renewal.hint,
+            spent: renewal.spent,
+            delta: renewal.delta,
+            keep: renewal.keep,
+            release: renewal.release,
+        }
+    }
+}
+
+/// A grant as a script returns it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Granted {
+    epoch: f64,
+    tokens: f64,
+    rate: f64,
+    lasts_us: f64,
+    deny_us: f64,
+    level: f64,
+}

@@ -1,0 +1,234 @@
+//! A node's share of one key: what it may spend by itself of a limit the whole fleet shares, and what it says of it
+//! to the centre. Pure: six words, `now` as an argument, no clock and no I/O.
+//!
+//! A share is a lease: units held, a rate at which more accrue until the lease ends, and after that nothing. The
+//! units are kept as a balance *at the lease's end* in fractions of 2^20, so spending and giving back are exact and
+//! a look costs one multiplication: `held(now) = balance - rate * (end - now)`. A negative balance is a debt, which
+//! the next renewal tells the centre.
+//!
+//! It deliberately knows nothing of other keys, of who waits for what, or of how a message travels. What happens
+//! between messages stands here, the messages in `upkeep.rs`, the time without a centre in `alone.rs`.
+
+mod alone;
+mod upkeep;
+mod words;
+
+use super::{Plan, Quota};
+use words::{Flag, Words};
+
+/// A node's share of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share(Words);
+
+/// What a share says to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Taken.
+    Admitted {
+        /// The lease should be renewed now, without waiting for it.
+        renew: bool,
+    },
+    /// Not taken, and asking would be in vain.
+    Denied {
+        /// When it is worth coming back, nanoseconds; at least 1.
+        retry_after_ns: u64,
+    },
+    /// Only the centre knows.
+    Ask,
+}
+
+impl Share {
+    /// A share as `into_words` gave it; all zero: of a key never seen.
+    #[inline]
+    pub fn from_words(words: [u64; 6]) -> Share {
+        Share(Words(words))
+    }
+
+    /// Its six words.
+    #[inline]
+    pub fn into_words(self) -> [u64; 6] {
+        self.0.0
+    }
+
+    /// Takes `cost` where it is held, and notes that it was wanted.
+    #[inline]
+    pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+        self.0.add_offered(cost);
+        self.0.set_seen(now_ns);
+        self.take_again(plan, cost, now_ns)
+    }
+
+    /// Takes `cost` for a request that was told to ask and has waited: it has been noted before.
+    #[inline]
+    pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+        let (price, end_ns) = (fixed(cost), self.0.end_ns());
+        if now_ns <= end_ns + plan.sharing.age_ns() && self.0.epoch() != 0 {
+            let left = self.held(now_ns) - price;
+            if left >= 0 {
+                self.0.set_balance(self.0.balance() - price);
+                return Told::Admitted { renew: self.is_running_dry(plan, left, now_ns) };
+            }
+        }
+        self.without(plan, cost, now_ns)
+    }
+
+    /// What to do for a request whose cost is not held.
+    fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+        let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
+        if now_ns < deny_until_ns {
+            return Told::Denied { retry_after_ns: deny_until_ns - now_ns };
+        }
+        if self.0.epoch() == 0 {
+            return Told::Ask;
+        }
+        let rate = self.0.rate();
+        let is_in_flight = self.0.has(Flag::InFlight);
+        // Paced: more would not be held if the answer were here already. Where plenty is left at the centre, the
+        // answer brings units, and is worth waiting for.
+        if is_in_flight && rate > 0.0 && now_ns < end_ns + GRACE_NS && !self.is_plenty(&plan.quota) {
+            let missing = (fixed(cost) - self.held(now_ns)) as f64 / UNIT as f64;
+            return Told::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
+        }
+        let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
+        if is_awaited && cost == 1 && !self.0.has(Flag::Overdrawn) && self.may_overdraw(plan) {
+            self.0.raise(Flag::Overdrawn);
+            self.0.set_balance(self.0.balance() - UNIT);
+            return Told::Admitted { renew: !is_in_flight };
+        }
+        Told::Ask
+    }
+
+    /// Undoes a `take` that admitted, whatever became of the lease since; the demand is taken back too.
+    #[inline]
+    pub fn give_back(&mut self, cost: u64) {
+        self.0.set_balance(self.0.balance().saturating_add(fixed(cost)));
+        self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));
+        if self.0.has(Flag::Alone) {
+            self.0.set_level(self.0.level() - cost as f64);
+        }
+    }
+
+    /// Spends units that are not held, for a cost that is known only now: the next renewal settles what is owed.
+    pub fn owe(&mut self, cost: u64) {
+        self.0.add_offered(cost);
+        self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
+        if self.0.has(Flag::Alone) {
+            self.0.set_level(self.0.level() + cost as f64);
+        }
+    }
+
+    /// Remembers a denial of the centre: nothing that costs as much can be admitted before.
+    pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
+        // A bucket of its own that goes on at a lease's rate keeps its beginning there.
+        if !self.0.has(Flag::Alone) || self.0.rate() == 0.0 {
+            self.0.set_deny_until_ns(now_ns.saturating_add(wait_ns));
+        }
+    }
+
+    /// Notes what the centre said is left of an exact window.
+    pub fn hear(&mut self, remaining: u64, now_ns: u64) {
+        self.0.set_level(remaining as f64);
+        self.0.set_end_ns(now_ns);
+    }
+
+    /// Remembers that the centre refused so many units of an exact window: no request for as many can be admitted
+    /// before.
+    pub fn refuse(&mut self, cost: u64, wait_ns: u64, now_ns: u64) {
+        self.0.set_offered(u32::try_from(cost).unwrap_or(u32::MAX));
+        self.deny_for(wait_ns, now_ns);
+    }
+
+    /// How long a refusal of the centre still stands for a request of that cost, nanoseconds.
+    pub fn refused_for(&self, cost: u64, now_ns: u64) -> Option<u64> {
+        let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0);
+        wait_ns.filter(|_| cost >= u64::from(self.0.offered()))
+    }
+
+    /// Whether forgetting it loses nothing: it holds, owes and denies nothing, awaits no answer, and a bucket of its
+    /// own has refilled.
+    pub fn says_nothing(&self, plan: &Plan, now_ns: u64) -> bool {
+        if now_ns < self.0.deny_until_ns() || self.0.has(Flag::InFlight) {
+            return false;
+        }
+        let gone_ns = now_ns.saturating_sub(self.0.end_ns());
+        if self.0.has(Flag::Alone) {
+            return seconds(gone_ns) * rate_of(&plan.quota) >= plan.quota.capacity() as f64;
+        }
+        gone_ns > plan.sharing.age_ns() && self.0.balance() >= 0
+    }
+
+    /// What is left of the limit in the whole fleet as far as this node knows, units, and nanoseconds until it is
+    /// whole if nobody spends. An estimate: what others spent since the last word of the centre is not in it.
+    pub fn estimate(&self, plan: &Plan, now_ns: u64) -> (u64, u64) {
+        let (whole, rate) = (plan.quota.capacity() as f64, rate_of(&plan.quota));
+        if self.0 == Words::default() {
+            return (whole as u64, 0);
+        }
+        let held = if self.0.epoch() == 0 { 0.0 } else { self.held(now_ns).max(0) as f64 / UNIT as f64 };
+        let level = if self.0.has(Flag::Alone) { 0.0 } else { self.0.level() };
+        // While the lease lasts others hold leases too, and what refills is theirs; after it, nobody's.
+        let refilled = seconds(now_ns.saturating_sub(self.0.end_ns().max(1))) * rate;
+        let left = (level + held + refilled).clamp(0.0, whole);
+        (left as u64, ((whole - left) / rate * 1e9) as u64)
+    }
+
+    /// Held now, `2^-20` units; negative: owed.
+    #[inline]
+    fn held(&self, now_ns: u64) -> i64 {
+        let to_come_ns = self.0.end_ns().saturating_sub(now_ns);
+        self.0.balance() - (to_come_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64
+    }
+
+    /// Whether what is `left` lasts no longer than a renewal takes, and the key is worth a lease.
+    #[inline]
+    fn is_running_dry(&self, plan: &Plan, left: i64, now_ns: u64) -> bool {
+        let demand = self.0.demand();
+        let is_low = left as f64 <= demand * RENEWAL_S * UNIT as f64;
+        let is_over = now_ns >= self.0.end_ns();
+        (is_low || is_over)
+            && !self.0.has(Flag::InFlight)
+            && (is_over || now_ns >= self.0.deny_until_ns())
+            && demand * seconds(plan.sharing.epoch_ns) >= LEASE_MIN
+    }
+
+    /// Whether its lease was large enough for the unit to be within what the plan spares: leases are the limit's rate
+    /// together, so at most `spare` of them are.
+    fn may_overdraw(&self, plan: &Plan) -> bool {
+        let life_s = seconds(plan.sharing.epoch_ns);
+        let lease_min = (rate_of(&plan.quota) * life_s / f64::from(plan.sharing.spare)).max(2.0);
+        self.0.rate() * life_s >= lease_min
+    }
+
+    /// Whether the centre had so much left that it gives what is asked for.
+    fn is_plenty(&self, quota: &Quota) -> bool {
+        self.0.level() >= quota.capacity() as f64 / 4.0
+    }
+}
+
+/// Units as the balance keeps them; what is more than any limit allows saturates.
+#[inline]
+fn fixed(units: u64) -> i64 {
+    (units.min(UNITS_MAX) as i64) * UNIT
+}
+
+/// Units a second that a quota refills.
+fn rate_of(quota: &Quota) -> f64 {
+    quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// One unit in a balance.
+const UNIT: i64 = 1 << 20;
+const UNITS_MAX: u64 = 1 << 40;
+/// How much longer than its life a lease denies while its renewal is on its way.
+const GRACE_NS: u64 = 2_000_000;
+/// A renewal is asked for when what is held lasts no longer.
+const RENEWAL_S: f64 = 0.003;
+/// A demand of fewer units a lease's life is served by the centre, first come.
+const LEASE_MIN: f64 = 1.5;
+
+#[cfg(test)]
+mod tests;

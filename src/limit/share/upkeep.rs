@@ -1,0 +1,179 @@
+//! What a share says to the centre and is told by it. Debits are told at least once, credits at most once: a lost
+//! message can only cost the fleet what it might have spent.
+
+use std::sync::Arc;
+
+use super::words::{self, Flag};
+use super::{Share, UNIT, seconds};
+use crate::limit::Plan;
+use crate::limit::central::{Grant, Renewal};
+
+impl Share {
+    /// Whether a renewal is on its way.
+    #[inline]
+    pub fn is_in_flight(&self) -> bool {
+        self.0.has(Flag::InFlight)
+    }
+
+    /// What to send: the demand since the last report, debts, and what it holds beyond its need. `pending` units are
+    /// waited for.
+    pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, pending: u64, now_ns: u64) -> Renewal {
+        if now_ns > self.0.end_ns() + plan.sharing.epoch_ns {
+            // Long over: the centre may number another epoch so by now.
+            self.0.set_lease(self.0.rate(), 0);
+        }
+        let (hint, spent) = (self.hint(now_ns), self.spent());
+        let reported = self.0.reported();
+        let demand = self.sample_demand(now_ns);
+        let (delta, keep) = match self.0.has(Flag::Alone) {
+            true => (self.rejoin(plan, now_ns), 0.0),
+            false => self.settle(plan, demand, now_ns),
+        };
+        self.0.raise(Flag::InFlight);
+        Renewal {
+            key,
+            plan: Arc::clone(plan),
+            epoch: self.0.epoch(),
+            demand,
+            reported,
+            rate: self.0.rate(),
+            pending,
+            hint,
+            spent,
+            delta,
+            keep,
+            release: false,
+        }
+    }
+
+    /// Takes what the centre gave. The lease counts from when it was asked for, so it ends here before it ends there.
+    pub fn granted(&mut self, grant: &Grant, sent_ns: u64) {
+        // What the old lease had accrued when it was asked; what was spent since is in the balance.
+        let held = self.held(sent_ns);
+        self.0.set_end_ns(sent_ns.saturating_add(grant.lasts_ns));
+        self.0.set_lease(grant.rate, grant.epoch);
+        let life_s = seconds(self.0.end_ns().saturating_sub(sent_ns));
+        let given = ((grant.tokens + self.0.rate() * life_s) * UNIT as f64) as i64;
+        self.0.set_balance(held.saturating_add(given));
+        self.0.set_deny_until_ns(if grant.deny_ns == 0 { 0 } else { sent_ns.saturating_add(grant.deny_ns) });
+        self.0.set_level(grant.level);
+        self.0.set_last_grant(grant.tokens);
+        self.0.lower(Flag::InFlight);
+        self.0.lower(Flag::Overdrawn);
+        self.0.raise(Flag::Known);
+    }
+
+    /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
+    pub fn lost(&mut self, renewal: &Renewal) {
+        if renewal.delta > 0.0 {
+            self.0.set_balance(self.0.balance() - (renewal.delta * UNIT as f64) as i64);
+        }
+        // What was spent may have been heard, and is not told twice.
+        self.0.set_last_grant(0.0);
+        self.0.lower(Flag::InFlight);
+    }
+
+    /// Whether it holds something worth giving back and nobody has come for it for a while.
+    pub fn is_idle(&self, plan: &Plan, now_ns: u64) -> bool {
+        if self.0.epoch() == 0 || self.0.has(Flag::InFlight) || self.0.has(Flag::Alone) {
+            return false;
+        }
+        let is_over = now_ns > self.0.end_ns() + plan.sharing.age_ns();
+        let quiet_ns = ((IDLE_ARRIVALS / self.0.demand()) * 1e9).max(IDLE_NS as f64);
+        // The balance is what it holds and what it would still accrue.
+        !is_over && self.0.balance() >= IDLE_UNITS * UNIT && self.0.unseen_ns(now_ns) as f64 >= quiet_ns
+    }
+
+    /// Gives everything back, where there is a lease: what it holds, and the rate. The demand stays known.
+    pub fn release(&mut self, plan: &Arc<Plan>, key: u128, now_ns: u64) -> Option<Renewal> {
+        if self.0.epoch() == 0 || self.0.has(Flag::Alone) || self.0.has(Flag::InFlight) {
+            return None;
+        }
+        let held = self.held(now_ns);
+        let spent = self.spent();
+        let renewal = Renewal {
+            key,
+            plan: Arc::clone(plan),
+            epoch: self.0.epoch(),
+            demand: 0.0,
+            reported: self.0.reported(),
+            rate: self.0.rate(),
+            pending: 0,
+            hint: 0.0,
+            spent,
+            delta: -(held as f64 / UNIT as f64),
+            keep: 0.0,
+            release: true,
+        };
+        self.0.set_balance(0);
+        self.0.set_end_ns(now_ns);
+        self.0.set_lease(0.0, 0);
+        self.0.set_reported(0.0);
+        Some(renewal)
+    }
+
+    /// Twice the last grant where it was used up in no time: a slow start that doubles.
+    fn hint(&self, now_ns: u64) -> f64 {
+        let is_spent = self.0.epoch() != 0 && self.held(now_ns) < UNIT;
+        if is_spent && self.0.unreported_ns(now_ns) < HINT_NS { 2.0 * self.0.last_grant() } else { 0.0 }
+    }
+
+    /// Spent of the last grant and of what accrues, units: never more than it was.
+    fn spent(&self) -> f64 {
+        if self.0.epoch() == 0 {
+            return 0.0;
+        }
+        let life_s = seconds(self.0.reported_before_ns(self.0.end_ns()));
+        let given = self.0.last_grant() + self.0.rate() * life_s;
+        (given - self.0.balance() as f64 / UNIT as f64).max(0.0)
+    }
+
+    /// The demand, units a second: rises at once where the arrivals leave no doubt, falls slowly.
+    fn sample_demand(&mut self, now_ns: u64) -> f64 {
+        let before = self.0.demand();
+        // Without the arrival that brought the report about: it always comes, however short the time.
+        let arrived = f64::from(self.0.offered().saturating_sub(1));
+        // A shorter sample let one node claim nearly everything.
+        let sample_s = seconds(self.0.unreported_ns(now_ns)).max(SAMPLE_MIN_S);
+        let demand = if before == 0.0 {
+            UNKNOWN
+        } else {
+            let weight = 1.0 - (-sample_s / DECAY_S).exp();
+            let slow = before + (arrived / sample_s - before) * weight;
+            let certain = (arrived - 1.5 * arrived.sqrt()) / sample_s;
+            slow.max(certain).max(DEMAND_MIN)
+        };
+        let demand = words::rounded(demand);
+        self.0.set_offered(0);
+        self.0.set_demand(demand);
+        self.0.set_reported(demand);
+        self.0.set_reported_at(now_ns);
+        demand
+    }
+
+    /// Takes out of the balance what is owed or held beyond need. (Debts less returns, what is kept), units.
+    fn settle(&mut self, plan: &Plan, demand: f64, now_ns: u64) -> (f64, f64) {
+        let held = self.held(now_ns);
+        let is_aged = now_ns > self.0.end_ns() + plan.sharing.age_ns();
+        let need = (0.25 * demand * seconds(plan.sharing.epoch_ns)).max(1.0);
+        let keep_max = if is_aged || self.0.epoch() == 0 { 0 } else { (need * UNIT as f64) as i64 };
+        let kept = held.clamp(0, keep_max);
+        self.0.set_balance(self.0.balance() - (held - kept));
+        ((kept - held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
+    }
+}
+
+/// A demand nobody has measured, units a second.
+const UNKNOWN: f64 = 0.5;
+/// The least that is told.
+const DEMAND_MIN: f64 = 0.01;
+const SAMPLE_MIN_S: f64 = 0.02;
+/// Time in which an old demand is forgotten to a third.
+const DECAY_S: f64 = 0.6;
+/// A grant that lasts no longer is doubled.
+const HINT_NS: u64 = 50_000_000;
+/// A share is idle when so many arrivals are missing, and at least for `IDLE_NS`.
+const IDLE_ARRIVALS: f64 = 6.0;
+const IDLE_NS: u64 = 30_000_000;
+/// Less than this is not worth a message.
+const IDLE_UNITS: i64 = 2;

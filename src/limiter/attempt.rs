@@ -1,0 +1,189 @@
+//! One request's walk over its charges: what this node can say by itself, what the centre must, and how it all ends
+//! in one decision.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::waiting::{Verdict, Wait, Waiting};
+use super::{Caller, Decision, Limiter, Tier};
+use crate::limit::{Algorithm, Charge, Outcome};
+use crate::local::Place;
+
+/// What became of one charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// It is spent; so it is given back.
+    Taken(Undo),
+    /// It does not fit.
+    Refused,
+    /// Nothing was spent on it: another charge refuses the request already.
+    Unspent,
+    /// The centre must say.
+    Asked,
+}
+
+/// How a charge is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undo {
+    /// To this node's own table, under its own quota.
+    Table(Place),
+    /// To the same, under this node's share of the quota: it was decided without the store.
+    Alone(Place),
+    /// To the lease.
+    Share,
+    /// To the centre, which took it at this time of its clock.
+    Centre {
+        /// Microseconds since 1970.
+        taken_us: u64,
+    },
+    /// Not at all: nothing was counted.
+    Nothing,
+}
+
+impl Limiter {
+    /// Decides any number of charges. `None`: they are decided.
+    #[inline(never)]
+    pub(super) fn decide_all(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> Option<Waiting> {
+        let mut stands: SmallVec<[Stand; 4]> = SmallVec::new();
+        let mut waits = false;
+        for charge in charges {
+            let (stand, outcome) = if decision.is_refused && !charge.count_denied {
+                (Stand::Unspent, self.foresee(charge, now_ns))
+            } else {
+                self.stand(charge, caller, now_ns, decision)
+            };
+            decision.is_refused |= stand == Stand::Refused && !charge.shadow;
+            waits |= stand == Stand::Asked;
+            stands.push(stand);
+            decision.outcomes.push(outcome);
+        }
+        if waits && !decision.is_refused {
+            return Some(self.ask(charges, stands, caller, now_ns));
+        }
+        self.conclude(charges, &stands, now_ns, decision);
+        None
+    }
+
+    /// Ends a wait with what the centre has said so far, in the decision that began it. What it has not said is
+    /// decided as the policies want it without the store, and an answer that comes later is undone.
+    pub fn resume(self: &Arc<Self>, mut waiting: Waiting, now_ns: u64, decision: &mut Decision) {
+        let verdicts = waiting.wait.close();
+        // From here on it is undone here, not when the wait is dropped.
+        let mut stands = std::mem::take(&mut waiting.stands);
+        let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
+        let plans = fleet.plans.load();
+        for (index, verdict) in verdicts.into_iter().enumerate() {
+            if stands[index] != Stand::Asked {
+                continue;
+            }
+            let charge = &waiting.charges[index];
+            let said = verdict.and_then(Verdict::stand);
+            let (stand, outcome) = match (said, plans.get(charge.plan)) {
+                (Some(said), _) => {
+                    decision.tier = decision.tier.max(Tier::Global);
+                    said
+                }
+                (None, Some(plan)) => self.alone(fleet, plan, charge, waiting.caller, now_ns, decision),
+                (None, None) => unreachable!("what was asked of the centre has a plan"),
+            };
+            decision.is_refused |= stand == Stand::Refused && !charge.shadow;
+            decision.outcomes[index] = outcome;
+            stands[index] = stand;
+        }
+        self.conclude(&waiting.charges, &stands, now_ns, decision);
+    }
+
+    /// Says what stands, all or nothing.
+    fn conclude(&self, charges: &[Charge], stands: &[Stand], now_ns: u64, decision: &mut Decision) {
+        if decision.is_refused {
+            self.undo(charges, stands, now_ns);
+            for ((charge, stand), outcome) in charges.iter().zip(stands).zip(&mut decision.outcomes) {
+                match stand {
+                    // What the centre said holds without the cost that has just been given back.
+                    Stand::Taken(Undo::Centre { .. }) => {
+                        let remaining = outcome.remaining + charge.cost;
+                        *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
+                    }
+                    Stand::Refused | Stand::Unspent if charge.plan != 0 => {}
+                    _ => {
+                        let left = self.look(charge, now_ns);
+                        *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
+                    }
+                }
+            }
+        } else {
+            for (index, stand) in stands.iter().enumerate() {
+                if let Stand::Taken(undo) = stand {
+                    decision.note(index, *undo);
+                }
+            }
+        }
+        decision.bind(charges);
+    }
+
+    /// Gives back what a refused request has taken. What counts when denied stays taken; but a refused request is not
+    /// in flight.
+    pub(super) fn undo(&self, charges: &[Charge], stands: &[Stand], taken_ns: u64) {
+        for (charge, stand) in charges.iter().zip(stands) {
+            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
+            if let Stand::Taken(undo) = stand
+                && !stays
+            {
+                self.give_back(charge, *undo, taken_ns);
+            }
+        }
+    }
+
+    /// What is left of a charge's window, as this node knows it; nothing is spent.
+    pub(super) fn look(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        self.foresee(&Charge { cost: 0, ..*charge }, now_ns)
+    }
+
+    /// What would be said of a charge, as this node knows it; nothing is spent.
+    pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        let shared = self.fleet.as_ref().and_then(|fleet| fleet.foresee(charge, now_ns));
+        shared.unwrap_or_else(|| self.table.peek(charge, now_ns))
+    }
+
+    /// Sends every question of a request.
+    fn ask(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        stands: SmallVec<[Stand; 4]>,
+        caller: Caller,
+        now_ns: u64,
+    ) -> Waiting {
+        let asked = |stand: &&Stand| **stand == Stand::Asked;
+        let wait = Arc::new(Wait::new(charges.len(), stands.iter().filter(asked).count()));
+        let waiting = Waiting {
+            limiter: Arc::clone(self),
+            charges: charges.into(),
+            stands,
+            wait: Arc::clone(&wait),
+            caller,
+            started_ns: now_ns,
+        };
+        let indices = (0..charges.len()).filter(|index| waiting.stands[*index] == Stand::Asked).collect();
+        self.ask_centre(charges, indices, &wait, now_ns);
+        waiting
+    }
+}
+
+impl Verdict {
+    /// What becomes of its charge; `None` where there is no answer.
+    fn stand(self) -> Option<(Stand, Outcome)> {
+        match self {
+            Verdict::Taken(outcome, undo) => Some((Stand::Taken(undo), outcome)),
+            Verdict::Fits(outcome) => Some((Stand::Unspent, outcome)),
+            Verdict::Refused(outcome) => Some((Stand::Refused, outcome)),
+            Verdict::Unanswered => None,
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What one node knows of the keys it shares with its fleet: leases, denials, and its own share while the store is
+//! away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::{Stand, Undo};
+use super::link::Link;
+use super::plans::Plans;
+use super::renewals::Renewals;
+use super::sweep::Watched;
+use super::{Caller, Decision, Limiter, Tier};
+use crate::limit::Plan;
+use crate::limit::central::{Op, Part};
+use crate::limit::{Answer, Charge, Outcome, WhenDown};
+use crate::limit::{Share, Told};
+use crate::local::Shares;
+
+/// The shared half of a limiter.
+pub struct Fleet {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) deadline: Duration,
+    pub(super) shares: Shares,
+    pub(super) plans: Plans,
+    pub(super) renewals: Renewals,
+    pub(super) watched: Watched,
+}
+
+impl Fleet {
+    /// A fleet's node with so many bytes for its shares, whose requests wait for the centre no longer than the
+    /// deadline.
+    pub fn new(link: Arc<dyn Link>, bytes: usize, deadline: Duration) -> Fleet {
+        Fleet {
+            link,
+            deadline,
+            shares: Shares::with_memory(bytes),
+            plans: Plans::default(),
+            renewals: Renewals::default(),
+            watched: Watched::default(),
+        }
+    }
+
+    /// The table of shares.
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The plans of every configuration so far.
+    pub fn plans(&self) -> &Plans {
+        &self.plans
+    }
+
+    /// Changes a key's share; `None` where the table has no room for it.
+    #[inline(always)]
+    pub(super) fn change<R>(
+        &self,
+        charge: &Charge,
+        now_ns: u64,
+        change: impl FnOnce(&mut Share) -> R,
+    ) -> Option<R> {
+        let says_nothing = |number: u32, words| {
+            let plans = self.plans.load();
+            plans.get(number).is_none_or(|plan| Share::from_words(words).says_nothing(plan, now_ns))
+        };
+        self.shares.change(charge.key, charge.plan, says_nothing, |_, words| {
+            let mut share = Share::from_words(*words);
+            let result = change(&mut share);
+            *words = share.into_words();
+            result
+        })
+    }
+
+    /// Changes the share of a key that has one.
+    pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(&mut Share) -> R) -> Option<R> {
+        self.shares.change_known(key, |_, words| {
+            let mut share = Share::from_words(*words);
+            let result = change(&mut share);
+            *words = share.into_words();
+            result
+        })
+    }
+
+    /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
+    pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+        let plans = self.plans.load();
+        let plan = plans.get(charge.plan)?;
+        let (_, words) = self.shares.peek(charge.key).unwrap_or_default();
+        let mut share = Share::from_words(words);
+        let (remaining, reset_ns) = share.estimate(plan, now_ns);
+        let told = match (plan.sharing.is_exact(), share.refused_for(charge.cost, now_ns)) {
+            _ if charge.cost > plan.quota.capacity() => {
+                return Some(Outcome::new(Answer::Never, remaining, reset_ns));
+            }
+            (true, Some(retry_after_ns)) if charge.cost > 0 => Told::Denied { retry_after_ns },
+            (false, _) if charge.cost > remaining => share.take(plan, charge.cost, now_ns),
+            _ => Told::Admitted { renew: false },
+        };
+        Some(outcome_of(told, (remaining, reset_ns)))
+    }
+}
+
+impl Limiter {
+    /// What this node can say of one charge.
+    pub(super) fn stand(
+        self: &Arc<Self>,
+        charge: &Charge,
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> (Stand, Outcome) {
+        let plans = self.fleet.as_ref().map(|fleet| (fleet, fleet.plans.load()));
+        let Some((fleet, plan)) =
+            plans.as_ref().and_then(|(fleet, plans)| Some((*fleet, plans.get(charge.plan)?)))
+        else {
+            let taken = self.table.take(charge, now_ns);
+            return (stand_of(&taken.outcome, Undo::Table(taken.place)), taken.outcome);
+        };
+        if charge.cost > plan.quota.capacity() {
+            return (Stand::Refused, self.foresee(charge, now_ns));
+        }
+        let told = if plan.sharing.is_exact() {
+            denied_before(fleet, plan, charge, now_ns)
+        } else {
+            self.spend_lease(fleet, plan, charge, now_ns)
+        };
+        match told {
+            Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
+            None if fleet.link.is_quick(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
+            None => self.alone(fleet, plan, charge, caller, now_ns, decision),
+        }
+    }
+
+    /// Spends what this node holds; `None`: the centre must say.
+    #[inline]
+    fn spend_lease(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        plan: &Arc<Plan>,
+        charge: &Charge,
+        now_ns: u64,
+    ) -> Option<Outcome> {
+        let (told, left) = fleet.change(charge, now_ns, |share| {
+            let told = share.take(plan, charge.cost, now_ns);
+            (told, share.estimate(plan, now_ns))
+        })?;
+        match told {
+            Told::Ask => return None,
+            Told::Admitted { renew: true } if fleet.link.is_up(charge.key) => {
+                self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
+            }
+            Told::Admitted { .. } | Told::Denied { .. } => {}
+        }
+        Some(outcome_of(told, left))
+    }
+
+    /// Decides a charge without the store, as its policy wants it.
+    pub(super) fn alone(
+        &self,
+        fleet: &Fleet,
+        plan: &Plan,
+        charge: &Charge,
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> (Stand, Outcome) {
+        decision.tier = Tier::Fallback;
+        match plan.sharing.when_down {
+            WhenDown::Deny => {
+                decision.is_store_down |= !charge.shadow;
+                (Stand::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
+            }
+            WhenDown::Allow => {
+                // Coarse: what the whole window allows, for each address. It is not given back what another policy
+                // refuses.
+                let key = charge.key ^ caller.address.wrapping_mul(SPREAD);
+                let taken = self.table.take(&Charge { key, ..*charge }, now_ns);
+                (stand_of(&taken.outcome, Undo::Nothing), taken.outcome)
+            }
+            WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
+            WhenDown::Local => {
+                let nodes = fleet.link.nodes();
+                let told = fleet.change(charge, now_ns, |share| {
+                    let told = share.take_alone(plan, charge.cost, now_ns, nodes);
+                    (told, share.estimate(plan, now_ns))
+                });
+                match told {
+                    Some((told, left)) => {
+                        let outcome = outcome_of(told, left);
+                        (stand_of(&outcome, Undo::Share), outcome)
+                    }
+                    // No room for its share: the table's overflow bucket stands in for it.
+                    None => self.take_share(fleet, charge, now_ns),
+                }
+            }
+        }
+    }
+
+    /// Spends this node's share of a window in its own table.
+    fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> (Stand, Outcome) {
+        let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+        let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
+        (stand_of(&taken.outcome, Undo::Alone(taken.place)), taken.outcome)
+    }
+
+    /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
+    pub fn give_back(&self, charge: &Charge, undo: Undo, taken_ns: u64) {
+        match (undo, &self.fleet) {
+            (Undo::Nothing, _) => {}
+            (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),
+            (_, None) => {}
+            (Undo::Alone(place), Some(fleet)) => {
+                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+            }
+            (Undo::Share, Some(fleet)) => {
+                // A share that has gone meanwhile has been returned whole.
+                let _ = fleet.change_known(charge.key, |share| share.give_back(charge.cost));
+            }
+            (Undo::Centre { taken_us }, Some(fleet)) => {
+                if let Some(plan) = fleet.plans.load().get(charge.plan) {
+                    let parts = [part(charge, plan)].into_iter().collect();
+                    fleet.link.send(Op::Return { parts, taken_us }, Box::new(|_, _| {}));
+                }
+            }
+        }
+    }
+
+    /// Settles what a charge took with what its request cost, once that is known: less comes back, and what is more
+    /// is owed where it was taken.
+    pub fn settle(&self, charge: &Charge, undo: Undo, taken_ns: u64, cost: u64, now_ns: u64) {
+        let Some(more) = cost.checked_sub(charge.cost) else {
+            return self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, undo, taken_ns);
+        };
+        let rest = Charge { cost: more, ..*charge };
+        match (undo, &self.fleet) {
+            _ if more == 0 => {}
+            (Undo::Nothing, _) => {}
+            (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
+            (_, None) => {}
+            (Undo::Alone(place), Some(fleet)) => {
+                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                self.table.debit(&Charge { quota, ..rest }, place, now_ns);
+            }
+            (Undo::Share, Some(fleet)) => {
+                let _ = fleet.change_known(charge.key, |share| share.owe(more));
+            }
+            (Undo::Centre { .. }, Some(fleet)) => {
+                if let Some(plan) = fleet.plans.load().get(charge.plan) {
+                    // Counted even where it does not fit: the centre goes as far as empty, not into debt.
+                    let part = Part { shadow: true, count_denied: true, ..part(&rest, plan) };
+                    fleet.link.send(Op::Take([part].into_iter().collect()), Box::new(|_, _| {}));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a denial that the centre gave still stands for this charge.
+fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+    let (_, words) = fleet.shares.peek(charge.key)?;
+    let share = Share::from_words(words);
+    let retry_after_ns = share.refused_for(charge.cost, now_ns)?;
+    let (remaining, reset_ns) = share.estimate(plan, now_ns);
+    Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))
+}
+
+/// What a share's word means to a client. To one that was let ask it is a denial of unknown length.
+pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outcome {
+    match told {
+        Told::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
+        Told::Denied { retry_after_ns } => {
+            Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
+        }
+        Told::Ask => Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, remaining, reset_ns),
+    }
+}
+
+fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
+    if outcome.is_admitted() { Stand::Taken(undo) } else { Stand::Refused }
+}
+
+/// A charge as the centre is asked for it.
+pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
+    Part {
+        key: charge.key,
+        plan: Arc::clone(plan),
+        cost: charge.cost,
+        shadow: charge.shadow,
+        count_denied: charge.count_denied,
+    }
+}
+
+/// When a caller that is denied because the store is away may try again.
+const DOWN_RETRY_NS: u64 = 1_000_000_000;
+/// When one may for whom the centre had too little, without saying how long that will be so.
+const ASK_RETRY_NS: u64 = 10_000_000;
+/// An odd number with its bits well mixed (2^128 divided by the golden ratio).
+const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

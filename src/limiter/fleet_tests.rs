@@ -1,0 +1,341 @@
+//! Two tiers without a network: nodes over a desk that answers when a test says so.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+
+use smallvec::SmallVec;
+
+use super::*;
+use crate::limit::central::{Op, Part, Reply, Taken, Unanswered};
+use crate::limit::{Algorithm, Answer, Centre, Plan, Sharing, State, WhenDown};
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const NOW: u64 = 3_600 * SECOND;
+
+/// The centre: the real arithmetic, and a queue of what it was asked.
+#[derive(Default)]
+struct Desk {
+    is_down: Mutex<bool>,
+    queue: Mutex<Vec<(Op, Done)>>,
+    leased: Mutex<HashMap<u128, Centre>>,
+    exact: Mutex<HashMap<u128, State>>,
+}
+
+impl Link for Desk {
+    fn send(&self, op: Op, done: Done) {
+        self.queue.lock().expect("no test panics here").push((op, done));
+    }
+
+    fn is_up(&self, _key: u128) -> bool {
+        !*self.is_down.lock().expect("no test panics here")
+    }
+
+    fn same_shard(&self, one: u128, other: u128) -> bool {
+        one & 1 == other & 1
+    }
+
+    fn nodes(&self) -> u32 {
+        2
+    }
+}
+
+impl Desk {
+    /// Answers everything asked so far, and what is asked because of it; how many questions that were.
+    fn answer(&self, now_ns: u64) -> usize {
+        let mut count = 0;
+        loop {
+            let asked = std::mem::take(&mut *self.queue.lock().expect("no test panics here"));
+            if asked.is_empty() {
+                return count;
+            }
+            for (op, done) in asked {
+                count += 1;
+                let reply = self.act(&op, now_ns);
+                done(Ok(reply), now_ns);
+            }
+        }
+    }
+
+    /// Loses everything asked so far.
+    fn lose(&self, now_ns: u64) {
+        let asked = std::mem::take(&mut *self.queue.lock().expect("no test panics here"));
+        asked.into_iter().for_each(|(_, done)| done(Err(Unanswered::Lost), now_ns));
+    }
+
+    fn act(&self, op: &Op, now_ns: u64) -> Reply {
+        match op {
+            Op::Renew(renewal) => {
+                let mut leased = self.leased.lock().expect("no test panics here");
+                Reply::Grant(leased.entry(renewal.key).or_default().renew(renewal, now_ns / 1_000))
+            }
+            Op::Take(parts) => {
+                let mut exact = self.exact.lock().expect("no test panics here");
+                let state = |exact: &HashMap<u128, State>, part: &Part| {
+                    exact.get(&part.key).copied().unwrap_or_default().take(
+                        &part.plan.quota,
+                        part.cost,
+                        now_ns,
+                    )
+                };
+                let outcomes: SmallVec<[_; 2]> = parts.iter().map(|part| state(&exact, part).1).collect();
+                let admitted = outcomes.iter().all(|outcome| outcome.is_admitted());
+                for part in parts.iter().filter(|_| admitted) {
+                    let taken = state(&exact, part).0;
+                    exact.insert(part.key, taken);
+                }
+                Reply::Taken(Taken { at_us: now_ns / 1_000, outcomes, admitted })
+            }
+            Op::Return { parts, taken_us } => {
+                let mut exact = self.exact.lock().expect("no test panics here");
+                for part in parts {
+                    let state = exact.entry(part.key).or_default();
+                    *state = state.give_back(&part.plan.quota, part.cost, taken_us * 1_000);
+                }
+                Reply::Returned
+            }
+            _ => unreachable!("no test asks that"),
+        }
+    }
+
+    /// Units left of an exact window.
+    fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
+        let exact = self.exact.lock().expect("no test panics here");
+        exact.get(&charge.key).copied().unwrap_or_default().take(&charge.quota, 0, now_ns).1.remaining
+    }
+}
+
+fn node(desk: &Arc<Desk>) -> Arc<Limiter> {
+    let link: Arc<dyn Link> = Arc::clone(desk) as Arc<dyn Link>;
+    let fleet = Fleet::new(link, 1 << 16, Duration::from_millis(2));
+    Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), fleet))
+}
+
+/// A charge against `limit` a second, shared so.
+fn charge(node: &Limiter, key: u64, limit: u64, overshoot: f64, when_down: WhenDown) -> Charge {
+    let limit = NonZeroU64::new(limit).expect("tests give no zero");
+    let period_ns = NonZeroU64::new(SECOND).expect("not zero");
+    let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
+    let sharing = Sharing::new(&quota, overshoot, when_down);
+    let plans = node.fleet().expect("a fleet's node").plans();
+    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
+    node.declare([quota, quota.share_of(2)]);
+    let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key);
+    Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan }
+}
+
+fn exact(node: &Limiter, key: u64, limit: u64) -> Charge {
+    charge(node, key, limit, 0.0, WhenDown::Local)
+}
+
+fn leased(node: &Limiter, key: u64, limit: u64) -> Charge {
+    charge(node, key, limit, 0.3, WhenDown::Local)
+}
+
+/// Decides, with the centre answering at once where it is asked.
+fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> Decision {
+    let mut decision = Decision::default();
+    if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
+        desk.answer(now_ns);
+        assert!(waiting.is_settled());
+        node.resume(waiting, now_ns, &mut decision);
+    } else {
+        desk.answer(now_ns);
+    }
+    decision
+}
+
+/// Decides with a centre that does not answer in time.
+fn decide_late(node: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
+    let mut decision = Decision::default();
+    if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
+        node.resume(waiting, now_ns + 2 * MS, &mut decision);
+    }
+    decision
+}
+
+#[test]
+fn an_exact_window_is_one_for_all_nodes() {
+    let desk = Arc::new(Desk::default());
+    let nodes = [node(&desk), node(&desk)];
+    let admitted = (0..20)
+        .filter(|turn| {
+            let node = &nodes[turn % 2];
+            decide(node, &desk, &[exact(node, 1, 10)], NOW).is_admitted()
+        })
+        .count();
+    assert_eq!(admitted, 10);
+}
+
+#[test]
+fn a_denial_is_remembered_until_it_ends() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = exact(&node, 1, 10);
+    let dear = Charge { cost: 10, ..charge };
+    assert!(decide(&node, &desk, &[dear], NOW).is_admitted());
+    let refused = decide(&node, &desk, &[charge], NOW);
+    assert_eq!((refused.tier, refused.retry_after_ns()), (Tier::Global, Some(SECOND / 10)));
+    for _ in 0..5 {
+        let refused = decide(&node, &desk, &[charge], NOW + 50 * MS);
+        assert_eq!((refused.is_admitted(), refused.tier), (false, Tier::Local));
+    }
+    assert_eq!(desk.answer(NOW), 0, "nothing was asked");
+    assert!(decide(&node, &desk, &[charge], NOW + 101 * MS).is_admitted());
+    // A dearer denial says nothing of a cheaper request.
+    assert!(!decide(&node, &desk, &[Charge { cost: 5, ..charge }], NOW + 210 * MS).is_admitted());
+    assert!(decide(&node, &desk, &[charge], NOW + 210 * MS).is_admitted());
+}
+
+#[test]
+fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let own = Charge { plan: 0, ..exact(&node, 9, 5) };
+    let (near, far, lease) = (exact(&node, 2, 5), exact(&node, 3, 5), leased(&node, 4, 1_000));
+    let full = exact(&node, 5, 1);
+    assert!(decide(&node, &desk, &[full], NOW).is_admitted());
+    let before = decide(&node, &desk, &[own, lease], NOW).outcomes[1].remaining;
+    for round in 0..3 {
+        let refused = decide(&node, &desk, &[own, near, lease, far, full], NOW + round);
+        assert!(!refused.is_admitted());
+        assert_eq!(refused.binding, Some(4));
+        assert_eq!((refused.outcomes[0].remaining, refused.outcomes[2].remaining), (4, before));
+    }
+    desk.answer(NOW);
+    assert_eq!((desk.left(&near, NOW), desk.left(&far, NOW)), (5, 5));
+}
+
+#[test]
+fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
+    let desk = Arc::new(Desk::default());
+    let nodes = [node(&desk), node(&desk)];
+    let charges = [leased(&nodes[0], 1, 1_000), leased(&nodes[1], 1, 1_000)];
+    let (mut admitted, mut local, mut asked) = (0, 0, 0);
+    // 4,000 requests a second over two nodes, for ten seconds.
+    for turn in 0..40_000u64 {
+        let (index, now_ns) = ((turn % 2) as usize, NOW + turn * SECOND / 4_000);
+        let mut decision = Decision::default();
+        let waiting = nodes[index].decide(&charges[index..=index], Caller::default(), now_ns, &mut decision);
+        asked += desk.answer(now_ns);
+        if let Some(waiting) = waiting {
+            nodes[index].resume(waiting, now_ns, &mut decision);
+        }
+        admitted += u64::from(decision.is_admitted());
+        local += u64::from(decision.tier == Tier::Local);
+        if turn % 200 == 0 {
+            nodes.iter().for_each(|node| node.sweep(now_ns));
+        }
+    }
+    assert!(admitted <= 11_000, "{admitted} of 1,000 and 10 s of 1,000");
+    assert!(admitted >= 10_500, "{admitted}");
+    assert!(local >= 39_600, "{local} of 40,000 decided here");
+    assert!(asked <= 400, "{asked} questions");
+}
+
+#[test]
+fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    let mut decisions: Vec<Decision> = (0..100).map(|_| Decision::default()).collect();
+    let waiting: Vec<_> = decisions
+        .iter_mut()
+        .map(|decision| {
+            node.decide(&[charge], Caller::default(), NOW, decision).expect("a first touch waits")
+        })
+        .collect();
+    assert_eq!(desk.answer(NOW + MS), 2, "one for the first, one for all others");
+    for (waiting, decision) in waiting.into_iter().zip(&mut decisions) {
+        assert!(waiting.is_settled());
+        node.resume(waiting, NOW + MS, decision);
+        assert!(decision.is_admitted());
+    }
+}
+
+#[test]
+fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let own = Charge { plan: 0, ..exact(&node, 9, 5) };
+    let wanted = exact(&node, 2, 5);
+    let mut decision = Decision::default();
+    drop(node.decide(&[own, wanted], Caller::default(), NOW, &mut decision).expect("it waits"));
+    assert_eq!(node.table().peek(&Charge { cost: 0, ..own }, NOW).remaining, 5);
+    assert_eq!(desk.answer(NOW), 2, "taken and returned");
+    assert_eq!(desk.left(&wanted, NOW), 5);
+}
+
+#[test]
+fn a_late_answer_is_undone_and_the_policy_decides() {
+    for (when_down, admitted) in [(WhenDown::Local, true), (WhenDown::Allow, true), (WhenDown::Deny, false)] {
+        for overshoot in [0.0, 0.3] {
+            let desk = Arc::new(Desk::default());
+            let node = node(&desk);
+            let charge = charge(&node, 1, 100, overshoot, when_down);
+            let decision = decide_late(&node, &[charge], NOW);
+            assert_eq!((decision.is_admitted(), decision.tier), (admitted, Tier::Fallback));
+            assert_eq!(decision.is_store_down, !admitted);
+            desk.answer(NOW + 5 * MS);
+            assert_eq!(desk.left(&charge, NOW + 5 * MS), 100, "the late charge was given back");
+        }
+    }
+}
+
+#[test]
+fn without_the_store_a_node_keeps_to_its_share() {
+    for (overshoot, when_down, most) in
+        [(0.0, WhenDown::Local, 100), (0.3, WhenDown::Local, 100), (0.0, WhenDown::Allow, 100)]
+    {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = charge(&node, 1, 100, overshoot, when_down);
+        *desk.is_down.lock().expect("no test panics here") = true;
+        let admitted = (0..1_000).filter(|_| decide_late(&node, &[charge], NOW).is_admitted()).count();
+        assert_eq!(admitted, most, "{when_down:?} {overshoot}");
+        assert_eq!(desk.answer(NOW), 0);
+    }
+}
+
+#[test]
+fn a_lost_question_is_no_answer() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charges = [exact(&node, 1, 10), leased(&node, 2, 100)];
+    let mut decision = Decision::default();
+    let waiting = node.decide(&charges, Caller::default(), NOW, &mut decision).expect("it waits");
+    desk.lose(NOW + MS);
+    assert!(waiting.is_settled());
+    node.resume(waiting, NOW + MS, &mut decision);
+    assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Fallback));
+}
+
+#[test]
+fn a_draining_node_returns_its_leases() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    for turn in 0..500 {
+        decide(&node, &desk, &[charge], NOW + turn * MS);
+    }
+    let end = NOW + 500 * MS;
+    node.release_all(end);
+    assert_eq!(desk.answer(end), 1);
+    let other = super::fleet_tests::node(&desk);
+    let most = leased(&other, 1, 1_000);
+    let left = (0..2_000).filter(|_| decide(&other, &desk, &[most], end).is_admitted()).count();
+    // 500 were spent and 500 refilled; a newcomer is given most of it at once, not the last of it.
+    assert!(left >= 800, "{left}");
+}
+
+#[test]
+fn one_question_shows_where_shadow_and_answer_part() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let shadow = Charge { shadow: true, ..exact(&node, 1, 1) };
+    assert!(decide(&node, &desk, &[shadow], NOW).is_admitted());
+    let over = decide(&node, &desk, &[shadow], NOW);
+    assert!(over.is_admitted());
+    assert_eq!(over.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
+}

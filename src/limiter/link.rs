@@ -1,0 +1,51 @@
+//! The way to the centre, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
+
+use crate::global::Global;
+use crate::limit::central::{Op, Reply, Unanswered};
+
+/// Carries questions to the centre.
+pub trait Link: Send + Sync {
+    /// Sends a question without waiting. `done` is called once, from any thread, also at once.
+    fn send(&self, op: Op, done: Done);
+
+    /// Whether the key's shard answers, as far as is known. May say so now and then of one that does not, to find
+    /// out.
+    fn is_up(&self, key: u128) -> bool;
+
+    /// Whether a request should wait for this key: its shard answers in time. One that does not may still be worth
+    /// asking for what can wait.
+    fn is_quick(&self, key: u128) -> bool {
+        self.is_up(key)
+    }
+
+    /// Whether one `Op::Take` may hold both keys.
+    fn same_shard(&self, one: u128, other: u128) -> bool;
+
+    /// How many nodes share the limits, this one included; at least 1.
+    fn nodes(&self) -> u32;
+}
+
+/// Told the answer, and the monotonic time at which it came, nanoseconds.
+pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
+
+impl Link for Global {
+    fn send(&self, op: Op, done: Done) {
+        Global::send(self, op, done);
+    }
+
+    fn is_up(&self, key: u128) -> bool {
+        Global::is_up(self, key)
+    }
+
+    fn is_quick(&self, key: u128) -> bool {
+        Global::is_quick(self, key)
+    }
+
+    fn same_shard(&self, one: u128, other: u128) -> bool {
+        Global::same_shard(self, one, other)
+    }
+
+    fn nodes(&self) -> u32 {
+        1
+    }
+}

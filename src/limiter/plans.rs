@@ -1,0 +1,124 @@
+//! The plans of every configuration so far, by the number that charges and slots name them by.
+//!
+//! A number is never given to another plan, so that what a slot was written under can always be read. A plan that
+//! stays the same over a reload keeps its number.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::limit::{Plan, Quota};
+
+/// All plans.
+#[derive(Debug, Default)]
+pub struct Plans {
+    known: ArcSwap<Known>,
+    adding: Mutex<()>,
+}
+
+/// The plans at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    plans: Vec<Entry>,
+    nodes: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    plan: Arc<Plan>,
+    /// What this node alone enforces of an exact plan without the store.
+    share: Quota,
+}
+
+impl Plans {
+    /// The number of a plan, from 1; the same for an equal one.
+    pub fn number(&self, plan: Plan) -> u32 {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.load();
+        if let Some(index) = known.plans.iter().position(|entry| *entry.plan == plan) {
+            return index as u32 + 1;
+        }
+        let mut known = Known::clone(&known);
+        let share = plan.quota.share_of(known.nodes.max(1));
+        known.plans.push(Entry { plan: Arc::new(plan), share });
+        let number = known.plans.len() as u32;
+        self.known.store(Arc::new(known));
+        number
+    }
+
+    /// The plans as they are now.
+    #[inline]
+    pub fn load(&self) -> Guard<Arc<Known>> {
+        self.known.load()
+    }
+
+    /// Works out every plan's share anew where the fleet has become another size; those that changed.
+    pub fn resize(&self, nodes: u32) -> Vec<Quota> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.load();
+        if known.nodes == nodes {
+            return Vec::new();
+        }
+        let mut known = Known { nodes, ..Known::clone(&known) };
+        for entry in &mut known.plans {
+            entry.share = entry.plan.quota.share_of(nodes);
+        }
+        let shares = known.shares().collect();
+        self.known.store(Arc::new(known));
+        shares
+    }
+}
+
+impl Known {
+    /// The plan of a number; `None` for 0.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&Arc<Plan>> {
+        Some(&self.plans.get((number as usize).checked_sub(1)?)?.plan)
+    }
+
+    /// What this node enforces of the plan of a number without the store; `None` for 0.
+    pub fn share(&self, number: u32) -> Option<&Quota> {
+        Some(&self.plans.get((number as usize).checked_sub(1)?)?.share)
+    }
+
+    /// All of these shares.
+    pub fn shares(&self) -> impl Iterator<Item = Quota> {
+        self.plans.iter().map(|entry| entry.share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use crate::limit::{Algorithm, Sharing, WhenDown};
+
+    fn plan(policy: &str, limit: u64) -> Plan {
+        let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+        let quota =
+            Quota::new(Algorithm::FixedWindow, positive(limit), positive(1_000_000_000), positive(limit));
+        Plan { policy: policy.into(), quota, sharing: Sharing::new(&quota, 0.0, WhenDown::Local) }
+    }
+
+    #[test]
+    fn an_equal_plan_keeps_its_number_and_no_other_gets_it() {
+        let plans = Plans::default();
+        let numbers = [plan("a", 5), plan("b", 5), plan("a", 6), plan("a", 5)].map(|plan| plans.number(plan));
+        assert_eq!(numbers, [1, 2, 3, 1]);
+        assert_eq!(plans.load().get(3).map(|found| found.quota.limit().get()), Some(6));
+        assert_eq!(plans.load().get(0), None);
+    }
+
+    #[test]
+    fn a_share_is_twice_the_even_one_and_never_more_than_the_whole() {
+        let plans = Plans::default();
+        let number = plans.number(plan("a", 100));
+        let share = || plans.load().share(number).map(|share| share.limit().get());
+        assert_eq!(share(), Some(100));
+        assert_eq!((plans.resize(2).len(), share()), (1, Some(100)));
+        assert_eq!((plans.resize(8).len(), share()), (1, Some(25)));
+        assert_eq!((plans.resize(8).len(), share()), (0, Some(25)));
+        assert_eq!((plans.resize(1_000).len(), share()), (1, Some(1)));
+    }
+}

@@ -1,0 +1,287 @@
+//! Questions to the centre and what comes of their answers.
+//!
+//! Of one key one renewal is on its way at a time. Requests that find it so wait for the next, which goes out as
+//! soon as the first is answered: what was asked for before they came is not theirs. Tokens go to those who wait in
+//! the order in which they came, before anybody else can take them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::Limiter;
+use super::attempt::Undo;
+use super::fleet::{Fleet, outcome_of, part};
+use super::waiting::{Verdict, Wait};
+use crate::limit::Plan;
+use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
+use crate::limit::{Answer, Charge, Outcome};
+use crate::limit::{Share, Told};
+
+/// Renewals on their way, by key.
+#[derive(Debug)]
+pub(super) struct Renewals([Mutex<HashMap<u128, Renewing>>; STRIPES]);
+
+/// One key's.
+#[derive(Debug, Default)]
+struct Renewing {
+    /// Requests the renewal on its way asks for.
+    sent: Vec<Waiter>,
+    /// Requests that came later.
+    queued: Vec<Waiter>,
+}
+
+/// A request that waits for units of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    wait: Arc<Wait>,
+    /// Index of its charge.
+    index: usize,
+    charge: Charge,
+}
+
+/// A key that is renewed.
+#[derive(Clone, Debug)]
+struct Leased {
+    key: u128,
+    number: u32,
+    plan: Arc<Plan>,
+    /// When the node asked.
+    sent_ns: u64,
+}
+
+impl Default for Renewals {
+    fn default() -> Renewals {
+        Renewals(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Renewals {
+    fn of(&self, key: u128) -> MutexGuard<'_, HashMap<u128, Renewing>> {
+        self.0[(key >> 64) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a key, or queues the waiter behind the renewal that is on its way. Whether one is to be sent.
+    fn begin(&self, key: u128, waiter: Option<Waiter>) -> bool {
+        match self.of(key).entry(key) {
+            Entry::Occupied(mut renewing) => {
+                renewing.get_mut().queued.extend(waiter);
+                false
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Renewing { sent: waiter.into_iter().collect(), queued: Vec::new() });
+                true
+            }
+        }
+    }
+
+    /// Those whose renewal is answered.
+    fn answered(&self, key: u128) -> Vec<Waiter> {
+        self.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.sent)).unwrap_or_default()
+    }
+
+    /// Ends a renewal. Where requests came meanwhile, they are those the next one asks for: their units.
+    fn next(&self, key: u128) -> Option<u64> {
+        let mut keys = self.of(key);
+        let renewing = keys.get_mut(&key)?;
+        renewing.sent = std::mem::take(&mut renewing.queued);
+        if renewing.sent.is_empty() {
+            keys.remove(&key);
+            return None;
+        }
+        Some(renewing.sent.iter().map(|waiter| waiter.charge.cost).sum())
+    }
+}
+
+impl Limiter {
+    /// Asks the centre for every one of these charges of a request.
+    pub(super) fn ask_centre(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        asked: SmallVec<[usize; 4]>,
+        wait: &Arc<Wait>,
+        now_ns: u64,
+    ) {
+        let Some(fleet) = &self.fleet else { return };
+        let plans = fleet.plans.load();
+        let mut groups: SmallVec<[SmallVec<[usize; 2]>; 2]> = SmallVec::new();
+        for index in asked {
+            let charge = charges[index];
+            let Some(plan) = plans.get(charge.plan) else { continue };
+            if !plan.sharing.is_exact() {
+                let waiter = Waiter { wait: Arc::clone(wait), index, charge };
+                self.renew(fleet, charge.key, charge.plan, plan, Some(waiter), now_ns);
+                continue;
+            }
+            let together = |group: &&mut SmallVec<[usize; 2]>| {
+                group.iter().all(|other| fleet.link.same_shard(charges[*other].key, charge.key))
+            };
+            match groups.iter_mut().find(together) {
+                Some(group) => group.push(index),
+                None => groups.push(SmallVec::from_slice(&[index])),
+            }
+        }
+        for group in groups {
+            let parts = group.iter().filter_map(|index| {
+                let charge = &charges[*index];
+                Some(part(charge, plans.get(charge.plan)?))
+            });
+            self.take_at_centre(fleet, charges, group.clone(), parts.collect(), Arc::clone(wait), now_ns);
+        }
+    }
+
+    /// Renews a key's lease, for a request that waits or for those to come.
+    pub(super) fn renew(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        key: u128,
+        number: u32,
+        plan: &Arc<Plan>,
+        waiter: Option<Waiter>,
+        now_ns: u64,
+    ) {
+        let pending = waiter.as_ref().map_or(0, |waiter| waiter.charge.cost);
+        if fleet.renewals.begin(key, waiter) {
+            let leased = Leased { key, number, plan: Arc::clone(plan), sent_ns: now_ns };
+            self.send_renewal(fleet, leased, pending);
+        }
+    }
+
+    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, leased: Leased, pending: u64) {
+        let Leased { key, plan, sent_ns, .. } = &leased;
+        let renewal = fleet.change_known(*key, |share| share.renewal(plan, *key, pending, *sent_ns));
+        // A key without a slot is asked for each time anew.
+        let renewal = renewal.unwrap_or_else(|| Share::default().renewal(plan, *key, pending, *sent_ns));
+        let (limiter, sent) = (Arc::clone(self), renewal.clone());
+        fleet.link.send(
+            Op::Renew(renewal),
+            Box::new(move |answer, now_ns| limiter.renewed(leased, &sent, answer, now_ns)),
+        );
+    }
+
+    /// Takes up the answer to a renewal: first for those who wait, then for those to come.
+    fn renewed(
+        self: &Arc<Self>,
+        leased: Leased,
+        renewal: &Renewal,
+        answer: Result<Reply, Unanswered>,
+        now_ns: u64,
+    ) {
+        let Some(fleet) = &self.fleet else { return };
+        let Leased { key, ref plan, sent_ns, .. } = leased;
+        let grant = match answer {
+            Ok(Reply::Grant(grant)) => Some(grant),
+            _ => None,
+        };
+        let known = fleet.change_known(key, |share| match &grant {
+            Some(grant) => share.granted(grant, sent_ns),
+            None => share.lost(renewal),
+        });
+        if known.is_some() && grant.is_some() {
+            fleet.watched.add(key, leased.number);
+        }
+        // What a key without a slot was given, for those who wait now.
+        let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };
+        for waiter in fleet.renewals.answered(key) {
+            waiter.wait.settle(waiter.index, || match (&grant, known) {
+                (None, _) => Verdict::Unanswered,
+                (Some(_), Some(())) => spend(fleet, plan, &waiter.charge, now_ns),
+                (Some(grant), None) => {
+                    let cost = waiter.charge.cost as f64;
+                    let told = if cost <= loose {
+                        loose -= cost;
+                        Told::Admitted { renew: false }
+                    } else {
+                        Told::Denied { retry_after_ns: grant.deny_ns.max(1) }
+                    };
+                    verdict(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Undo::Nothing)
+                }
+            });
+        }
+        if let Some(pending) = fleet.renewals.next(key) {
+            self.send_renewal(fleet, Leased { sent_ns: now_ns, ..leased }, pending);
+        }
+    }
+
+    /// Lets the centre decide exact windows of one shard.
+    fn take_at_centre(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        charges: &[Charge],
+        indices: SmallVec<[usize; 2]>,
+        parts: SmallVec<[Part; 2]>,
+        wait: Arc<Wait>,
+        now_ns: u64,
+    ) {
+        let charges: SmallVec<[Charge; 2]> = indices.iter().map(|index| charges[*index]).collect();
+        let limiter = Arc::clone(self);
+        let asked = parts.clone();
+        fleet.link.send(
+            Op::Take(parts),
+            Box::new(move |answer, _| {
+                let Some(fleet) = &limiter.fleet else { return };
+                let Ok(Reply::Taken(taken)) = answer else {
+                    for index in indices {
+                        wait.settle(index, || Verdict::Unanswered);
+                    }
+                    return;
+                };
+                limiter.remember(fleet, &charges, &taken, now_ns);
+                let undo = Undo::Centre { taken_us: taken.at_us };
+                let mut late: SmallVec<[Part; 2]> = SmallVec::new();
+                for ((index, part), outcome) in indices.iter().zip(asked).zip(&taken.outcomes) {
+                    let said = match taken.admitted {
+                        false if outcome.is_admitted() => Verdict::Fits(*outcome),
+                        _ => verdict(*outcome, undo),
+                    };
+                    // The request was decided without this answer, so it was not this that let it pass.
+                    if !wait.settle(*index, || said) && matches!(said, Verdict::Taken(..)) {
+                        late.push(part);
+                    }
+                }
+                if !late.is_empty() {
+                    let op = Op::Return { parts: late, taken_us: taken.at_us };
+                    fleet.link.send(op, Box::new(|_, _| {}));
+                }
+            }),
+        );
+    }
+
+    /// Notes what the centre said of exact windows: denials, which stand until their time, and what this node would
+    /// have to know if the store went away now.
+    fn remember(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
+        for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
+            let is_taken = taken.admitted && outcome.is_admitted();
+            if is_taken {
+                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
+            }
+            fleet.change(charge, sent_ns, |share| {
+                share.hear(outcome.remaining, sent_ns);
+                match outcome.answer() {
+                    Answer::Later { retry_after_ns } => share.refuse(charge.cost, retry_after_ns, sent_ns),
+                    Answer::Admitted | Answer::Never => {}
+                }
+            });
+        }
+    }
+}
+
+/// Spends what was granted for one who waited.
+fn spend(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Verdict {
+    let told = fleet.change(charge, now_ns, |share| {
+        (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
+    });
+    match told {
+        Some((told, left)) => verdict(outcome_of(told, left), Undo::Share),
+        None => Verdict::Unanswered,
+    }
+}
+
+fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
+    if outcome.is_admitted() { Verdict::Taken(outcome, undo) } else { Verdict::Refused(outcome) }
+}
+
+/// Locks over which the keys are spread.
+const STRIPES: usize = 64;

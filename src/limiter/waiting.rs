@@ -1,0 +1,137 @@
+//! A request that waits for the centre, and who answers it.
+//!
+//! The request lives on a worker, answers come on another thread. What is said of a charge and whether the request
+//! still waits is decided under one lock: an answer is either used by the request or undone by who brought it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use smallvec::SmallVec;
+
+use super::attempt::{Stand, Undo};
+use super::{Caller, Limiter};
+use crate::limit::{Charge, Outcome};
+
+/// A request whose decision is not made yet. Resume it with [`Limiter::resume`]; dropped, it gives back what it took.
+#[must_use = "a request that waits holds what it has taken"]
+pub struct Waiting {
+    pub(super) limiter: Arc<Limiter>,
+    pub(super) charges: SmallVec<[Charge; 4]>,
+    pub(super) stands: SmallVec<[Stand; 4]>,
+    pub(super) wait: Arc<Wait>,
+    pub(super) caller: Caller,
+    pub(super) started_ns: u64,
+}
+
+/// What is said of one charge while its request waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verdict {
+    /// It is taken; so it is undone.
+    Taken(Outcome, Undo),
+    /// It would fit, but another part of the same question did not, so nothing was taken.
+    Fits(Outcome),
+    /// It does not fit.
+    Refused(Outcome),
+    /// There is no answer.
+    Unanswered,
+}
+
+/// Where answers meet their request.
+#[derive(Debug)]
+pub(super) struct Wait(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    verdicts: SmallVec<[Option<Verdict>; 4]>,
+    /// Charges without a verdict.
+    open: usize,
+    /// Nobody waits any more.
+    over: bool,
+    waker: Option<Waker>,
+}
+
+impl Wait {
+    /// For a request of so many charges, of which `open` wait.
+    pub(super) fn new(charges: usize, open: usize) -> Wait {
+        let verdicts = SmallVec::from_elem(None, charges);
+        Wait(Mutex::new(State { verdicts, open, over: false, waker: None }))
+    }
+
+    /// Lets `verdict` say what becomes of a charge, if its request still waits; else returns false.
+    pub(super) fn settle(&self, charge: usize, verdict: impl FnOnce() -> Verdict) -> bool {
+        let mut state = self.state();
+        if state.over {
+            return false;
+        }
+        state.verdicts[charge] = Some(verdict());
+        state.open -= 1;
+        let waker = if state.open == 0 { state.waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Whether every charge has its verdict.
+    pub(super) fn is_settled(&self) -> bool {
+        self.state().open == 0
+    }
+
+    /// Ends the wait: answers that come later are undone by who brings them.
+    pub(super) fn close(&self) -> SmallVec<[Option<Verdict>; 4]> {
+        let mut state = self.state();
+        state.over = true;
+        std::mem::take(&mut state.verdicts)
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.open == 0 {
+            return Poll::Ready(());
+        }
+        if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Whether the centre has answered everything.
+    pub fn is_settled(&self) -> bool {
+        self.wait.is_settled()
+    }
+
+    /// Done when the centre has answered everything.
+    pub fn settled(&self) -> impl Future<Output = ()> {
+        Settled(&self.wait)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let verdicts = self.wait.close();
+        for (stand, verdict) in self.stands.iter_mut().zip(verdicts) {
+            if let Some(Verdict::Taken(_, undo)) = verdict {
+                *stand = Stand::Taken(undo);
+            }
+        }
+        self.limiter.undo(&self.charges, &self.stands, self.started_ns);
+    }
+}
+
+struct Settled<'w>(&'w Wait);
+
+impl Future for Settled<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll(cx)
+    }
+}

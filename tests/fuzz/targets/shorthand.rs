@@ -1,0 +1,31 @@
+//! A limit as written: errors lie within it, and what is read is what another spelling of it says.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluicegate::policy::shorthand;
+
+fuzz_target!(|text: &str| {
+    let limit = match shorthand::parse(text) {
+        Ok(limit) => limit,
+        Err(error) => {
+            assert!(text.get(error.span.clone()).is_some(), "{:?} of {text:?}", error.span);
+            assert!(!error.problem.to_string().is_empty() && !error.problem.hint().is_empty());
+            return;
+        }
+    };
+    let window = &limit.window;
+    assert_eq!(window.period_ns().get() % 1_000_000_000, 0, "periods are whole seconds");
+    let mut again = format!("{} per {} s", window.limit(), window.period_ns().get() / 1_000_000_000);
+    if limit.has_burst {
+        again += &format!(" burst {}", window.burst());
+    } else {
+        assert_eq!(window.burst(), window.limit());
+    }
+    for (index, dimension) in limit.by.iter().enumerate() {
+        again += if index == 0 { " by " } else { ", " };
+        again += &dimension.to_string();
+        assert!(!limit.by[..index].contains(dimension), "{dimension} twice in {text:?}");
+    }
+    assert_eq!(shorthand::parse(&again).as_ref(), Ok(&limit), "{text:?} written as {again:?}");
+});

@@ -1,0 +1,130 @@
+//! Several gateways and one Redis: one limit, whoever is asked.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::redis::Redis;
+use crate::support::{Client, Gateway, eventually};
+
+/// A gateway of a fleet with one policy `p`. What is counted here is not to hang on how busy the machine is, so its
+/// requests wait for Redis longer than a gateway's should.
+fn node(redis: &Redis, policy: &str) -> Gateway {
+    node_with(redis, policy, "deadline = \"1s\"")
+}
+
+/// The same with more keys under `[redis]`.
+fn node_with(redis: &Redis, policy: &str, more: &str) -> Gateway {
+    Gateway::start(&format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = []\n{policy}\n[redis]\nurl = \"redis://{}\"\n{more}\n",
+        redis.addr()
+    ))
+}
+
+/// How many of so many requests on one connection are admitted.
+fn spend(gateway: &Gateway, requests: usize) -> usize {
+    let mut client = gateway.client();
+    (0..requests).filter(|_| ask(&mut client) == 200).count()
+}
+
+fn ask(client: &mut Client) -> u16 {
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.response().status
+}
+
+/// Lets all gateways spend at once for so long, as fast as one connection each can: how many were admitted.
+fn storm(gateways: &[Gateway], time: Duration) -> usize {
+    let until = Instant::now() + time;
+    thread::scope(|scope| {
+        let spenders: Vec<_> = gateways
+            .iter()
+            .map(|gateway| {
+                scope.spawn(move || {
+                    let mut client = gateway.client();
+                    let mut admitted = 0;
+                    while Instant::now() < until {
+                        admitted += usize::from(ask(&mut client) == 200);
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        spenders.into_iter().map(|spender| spender.join().expect("no spender panics")).sum()
+    })
+}
+
+#[test]
+fn an_exact_limit_is_exact_over_all_gateways() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        let policy = format!("limit = \"40/d\"\nalgorithm = \"{algorithm}\"\novershoot = 0");
+        let nodes = [node(&redis, &policy), node(&redis, &policy), node(&redis, &policy)];
+        let admitted: usize = nodes.iter().map(|node| spend(node, 25)).sum();
+        assert_eq!(admitted, 40, "{algorithm}");
+        let refused = nodes[0].get("/");
+        assert_eq!(refused.status, 429, "{algorithm}");
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_leased_limit_is_kept_by_all_gateways_and_asked_for_now_and_then() {
+    let redis = Redis::start(&[]);
+    let nodes: Vec<_> =
+        (0..3).map(|_| node(&redis, "limit = \"300/s burst 300\"\novershoot = \"5%\"")).collect();
+    let time = Duration::from_secs(3);
+    let begin = Instant::now();
+    let admitted = storm(&nodes, time);
+    let seconds = begin.elapsed().as_secs_f64();
+    let exact = 300.0 + 300.0 * seconds;
+    assert!(admitted as f64 <= exact * 1.05, "{admitted} of {exact}");
+    assert!(admitted as f64 >= exact * 0.9, "{admitted} of {exact}");
+    let requests: f64 = nodes.iter().map(|node| node.metric("sluicegate_requests_total", &[])).sum();
+    let operations: f64 =
+        nodes.iter().map(|node| node.metric("sluicegate_store_operations_total", &[])).sum();
+    assert!(operations < requests / 10.0, "{operations} operations for {requests} requests");
+}
+
+#[test]
+fn a_gateway_that_stops_gives_its_lease_back() {
+    let redis = Redis::start(&[]);
+    let policy = "limit = \"2000/m\"\novershoot = \"5%\"";
+    let mut first = node(&redis, policy);
+    let admitted = spend(&first, 500);
+    assert_eq!(admitted, 500);
+    first.signal("TERM");
+    first.wait();
+    let second = node(&redis, policy);
+    let admitted = spend(&second, 2_000);
+    assert!((1_400..=1_600).contains(&admitted), "{admitted} after 500 of 2,000");
+}
+
+#[test]
+fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
+    for (when_down, admitted) in [("local", 40), ("allow", 40), ("deny", 0)] {
+        let mut redis = Redis::start(&[]);
+        let policy = format!("limit = \"40/d\"\novershoot = 0\nwhen-store-down = \"{when_down}\"");
+        let node = node(&redis, &policy);
+        assert_eq!(spend(&node, 1), 1);
+        redis.kill();
+        eventually("the gateway has noticed", || {
+            (node.metric("sluicegate_store_up", &[]) == 0.0).then_some(())
+        });
+        let begin = Instant::now();
+        let spent = spend(&node, 60);
+        assert!(begin.elapsed() < Duration::from_secs(2), "nothing waits for what is away");
+        // What was spent before counts on: a node of one keeps to the whole limit.
+        assert!(spent <= admitted && spent + 1 >= admitted, "{when_down}: {spent} of {admitted}");
+        let said = node.get("/");
+        assert_eq!(said.status, if when_down == "deny" { 503 } else { 429 });
+        assert!(node.metric("sluicegate_decisions_by_total", &["tier=\"fallback\""]) >= 60.0);
+        redis.restart();
+        let back = Instant::now();
+        eventually("it is exact again", || {
+            spend(&node, 1);
+            let global = node.metric("sluicegate_decisions_by_total", &["tier=\"global\""]);
+            (global >= 2.0).then_some(())
+        });
+        assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    }
+}

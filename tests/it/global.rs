@@ -1,0 +1,81 @@
+//! The global tier against a real Redis: what it asks is done once, and answered.
+
+use sluicegate::global::Condition;
+use sluicegate::global::config::Topology;
+use sluicegate::limit::central::{Op, Reply, Unanswered};
+
+use crate::support::redis::{Node, Redis, add, config, part};
+
+#[test]
+fn every_operation_is_answered_in_its_kind() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    assert_eq!(node.add(1, 5), Ok(5));
+    assert_eq!(node.take(1, 2), Ok(7));
+    assert_eq!(node.ask(Op::Peek(part(1, 1))).counted(), Ok(7));
+    let parts = [part(1, 3)].into_iter().collect();
+    assert_eq!(node.ask(Op::Return { parts, taken_us: 1 }).counted(), Ok(0));
+    assert_eq!(node.ask(Op::Peek(part(1, 1))).counted(), Ok(4));
+    assert_eq!(redis.cli(&["GET", "sg:p:AAAAAAAAAAAAAAAAAAAAAQ"]).trim(), "4");
+    let status = node.status();
+    assert_eq!((status.condition, status.is_up), (Condition::Up, true));
+    assert!(status.version.is_some_and(|version| version.contains('.')));
+    node.shutdown();
+}
+
+#[test]
+fn what_waits_is_gathered_into_few_calls() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    let before = node.status();
+    let asked: Vec<_> = (0..2_000).map(|number| node.ask(add(number % 7, 1))).collect();
+    assert!(asked.iter().all(|asked| asked.counted().is_ok()));
+    let total: u64 = (0..7).map(|key| node.add_at_last(key, 0)).sum();
+    assert_eq!(total, 2_000);
+    let after = node.status();
+    let calls = after.calls - before.calls;
+    assert!(calls <= 2_000 / 4, "{calls} calls for 2,000 operations");
+}
+
+#[test]
+fn a_key_of_the_wrong_type_spoils_its_own_operation_alone() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    redis.cli(&["RPUSH", "sg:p:AAAAAAAAAAAAAAAAAAAAAg", "x"]);
+    let asked: Vec<_> = (1..=3).map(|key| node.ask(add(key, 1)).counted()).collect();
+    assert_eq!(asked, [Ok(1), Err(Unanswered::Refused), Ok(1)]);
+    assert_eq!(node.status().condition, Condition::Up);
+    assert_eq!(node.status().refused, 1);
+}
+
+#[test]
+fn scripts_that_were_flushed_are_loaded_again() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    for round in 1..=50 {
+        if round % 10 == 0 {
+            redis.cli(&["SCRIPT", "FLUSH", "SYNC"]);
+        }
+        assert_eq!(node.add(1, 1), Ok(round));
+        assert_eq!(node.take(2, 1), Ok(round));
+    }
+}
+
+#[test]
+fn the_shipped_script_takes_leases_and_gives_back() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    // 100 a second, burst 100.
+    let took = |units: u64| match node.ask(Op::Take([part(1, units)].into_iter().collect())).answer().0 {
+        Ok(Reply::Taken(taken)) => taken,
+        other => panic!("it is taken or not, but not {other:?}"),
+    };
+    let first = took(60);
+    assert!(first.admitted && first.outcomes[0].remaining >= 40);
+    assert!(!took(60).admitted, "60 and 60 are more than 100");
+    let returned = Op::Return { parts: [part(1, 60)].into_iter().collect(), taken_us: first.at_us };
+    assert_eq!(node.ask(returned).answer().0, Ok(Reply::Returned));
+    assert!(took(60).admitted, "what was given back can be had again");
+    let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
+    assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
+}

@@ -1,0 +1,215 @@
+//! The global tier when Redis, or the way to it, does not work: nothing is counted twice, nobody waits in vain, and
+//! it comes back by itself.
+
+use std::time::{Duration, Instant};
+
+use sluicegate::global::Condition;
+use sluicegate::global::config::{Login, Secret, Topology};
+use sluicegate::limit::central::{Op, Unanswered};
+
+use crate::support::eventually;
+use crate::support::redis::{Asked, Node, Redis, add, part, server};
+use crate::support::toxic::Toxic;
+
+/// A server behind a relay.
+fn behind() -> (Redis, Toxic, Node) {
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    let node = Node::start(Topology::Single(vec![server(toxic.addr())]));
+    (redis, toxic, node)
+}
+
+fn counter(redis: &Redis, key: &str) -> u64 {
+    redis.cli(&["GET", &format!("sg:p:{key}")]).trim().parse().unwrap_or(0)
+}
+
+const ONE: &str = "AAAAAAAAAAAAAAAAAAAAAQ";
+const TWO: &str = "AAAAAAAAAAAAAAAAAAAAAg";
+
+#[test]
+fn a_call_whose_reply_is_lost_counts_once() {
+    let (redis, toxic, node) = behind();
+    let (mut answered, mut rounds) = (0, 0);
+    while rounds < 5 || node.status().resent == 0 {
+        rounds += 1;
+        toxic.cut(true);
+        let before = counter(&redis, ONE);
+        let renewals: Vec<_> = (0..20).map(|_| node.ask(add(1, 1))).collect();
+        let take = node.ask(Op::Take([part(2, 1)].into_iter().collect()));
+        eventually("one is applied", || (counter(&redis, ONE) > before).then_some(()));
+        toxic.cut(false);
+        for answer in renewals.iter().map(Asked::counted) {
+            // What was not sent is known not to count; what was sent is answered in the end.
+            assert!(matches!(answer, Ok(_) | Err(Unanswered::Down)), "{answer:?}");
+            answered += u64::from(answer.is_ok());
+        }
+        assert_eq!(counter(&redis, ONE), answered, "every one counts once");
+        take.counted().ok();
+        assert!(counter(&redis, TWO) <= rounds, "a take is never sent again");
+        eventually("it is up again", || node.add(1, 0).ok());
+    }
+}
+
+#[test]
+fn what_a_deaf_connection_carried_counts_once_when_it_arrives_late() {
+    let (redis, toxic, node) = behind();
+    assert_eq!(node.add(1, 1), Ok(1));
+    toxic.freeze();
+    let begin = Instant::now();
+    let asked: Vec<_> = (0..10).map(|_| node.ask(add(1, 1))).collect();
+    assert!(asked.iter().all(|asked| asked.counted().is_ok()), "new connections work");
+    assert!(begin.elapsed() < Duration::from_millis(900), "and are used soon");
+    toxic.thaw();
+    // What was stuck has arrived when connections end: they are closed on our side.
+    let connected = || redis.info("clients", "connected_clients").parse::<u64>().unwrap_or(0);
+    eventually("the old connections are gone", || (connected() <= 3).then_some(()));
+    assert_eq!(counter(&redis, ONE), 11);
+}
+
+#[test]
+fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
+    let mut redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    assert_eq!(node.add(1, 1), Ok(1));
+    redis.kill();
+    eventually("the breaker opens", || (node.status().condition == Condition::Unreachable).then_some(()));
+    let begin = Instant::now();
+    for _ in 0..1_000 {
+        assert_eq!(node.take(1, 1), Err(Unanswered::Down));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?} for 1,000 refusals", begin.elapsed());
+    let asked = (0..1_000).filter(|_| node.global.is_up(1)).count();
+    assert!((5..=15).contains(&asked), "one call in a hundred tries, not {asked} in a thousand");
+    redis.restart();
+    let back = Instant::now();
+    eventually("it is asked again", || node.status().is_up.then_some(()));
+    assert!(back.elapsed() < Duration::from_millis(500), "{:?} after it was back", back.elapsed());
+    assert_eq!(node.add(1, 1), Ok(1));
+}
+
+#[test]
+fn a_frozen_server_is_left_alone_until_it_thaws() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    assert_eq!(node.add(1, 1), Ok(1));
+    redis.signal("STOP");
+    let asked: Vec<_> = (0..10).map(|_| node.ask(add(1, 1))).collect();
+    eventually("the breaker opens", || (!node.status().is_up).then_some(()));
+    let lost = asked.iter().filter(|asked| asked.counted() == Err(Unanswered::Lost)).count();
+    assert_eq!(lost, 10);
+    redis.signal("CONT");
+    let back = Instant::now();
+    eventually("it is asked again", || node.status().is_up.then_some(()));
+    assert!(back.elapsed() < Duration::from_millis(700), "{:?} after it was back", back.elapsed());
+    // Sent, or sent again, before we gave up: each of them counts at most once.
+    let level = node.add_at_last(1, 1);
+    assert!(level <= 12, "{level}");
+}
+
+#[test]
+fn a_far_server_is_up_but_not_quick() {
+    let (_redis, toxic, node) = behind();
+    toxic.delay(Duration::from_millis(25));
+    eventually("it is not quick", || {
+        assert!(node.add(1, 1).is_ok(), "what can wait is answered");
+        (0..50).all(|_| !node.global.is_quick(1) || node.global.is_up(1)).then_some(())?;
+        ((0..200).filter(|_| node.global.is_quick(1)).count() <= 3).then_some(())
+    });
+    assert!(node.status().is_up);
+    let connects = node.status().connects;
+    let asked: Vec<_> = (0..500).map(|_| node.ask(add(2, 1))).collect();
+    assert!(asked.iter().all(|asked| asked.counted().is_ok()));
+    assert!(node.status().connects <= connects + 2, "it is not connected to over and over");
+    toxic.delay(Duration::ZERO);
+    eventually("it is quick again", || (0..50).all(|_| node.global.is_quick(1)).then_some(()));
+}
+
+#[test]
+fn a_full_server_is_said_to_be_full_and_used_again_when_it_has_room() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    assert_eq!(node.add(1, 1), Ok(1));
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    eventually("it is full", || {
+        assert!(
+            matches!(node.add(1, 1), Err(Unanswered::Refused)) || node.status().condition == Condition::Up
+        );
+        (node.status().condition == Condition::Full).then_some(())
+    });
+    assert!(!node.status().is_up);
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually("it is asked again", || node.status().is_up.then_some(()));
+    assert_eq!(node.add(1, 1), Ok(2), "what was refused was not counted");
+}
+
+#[test]
+fn a_wrong_password_is_said_so_and_nothing_else_is() {
+    let redis = Redis::start(&["--requirepass", "right"]);
+    let login = |password: &str| Login { username: None, password: Some(Secret(password.to_owned())), db: 0 };
+    let wrong = sluicegate::global::config::Server { login: login("wrong"), ..redis.server() };
+    let node = Node::start(Topology::Single(vec![wrong]));
+    assert_eq!(node.status().condition, Condition::Refusing);
+    assert_eq!(node.add(1, 1), Err(Unanswered::Down));
+    let right = sluicegate::global::config::Server { login: login("right"), ..redis.server() };
+    let node = Node::start(Topology::Single(vec![right]));
+    assert_eq!(node.add(1, 1), Ok(1));
+}
+
+#[test]
+fn a_demoted_primary_is_left_for_the_one_that_can_be_written_to() {
+    let (one, other) = (Redis::start(&[]), Redis::start(&[]));
+    let node = Node::start(Topology::Single(vec![one.server(), other.server()]));
+    assert_eq!(node.add(1, 1), Ok(1));
+    one.cli(&["REPLICAOF", "127.0.0.1", &other.addr().port().to_string()]);
+    let begin = Instant::now();
+    eventually("the other one is asked", || node.add(1, 1).ok());
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert_eq!(node.status().server, Some(other.addr().to_string()));
+}
+
+#[test]
+fn a_busy_server_is_left_alone_until_its_script_ends() {
+    let redis = Redis::start(&["--lua-time-limit", "50"]);
+    let node = Node::of(&redis);
+    assert_eq!(node.add(1, 1), Ok(1));
+    let port = redis.addr().port().to_string();
+    let mut endless = std::process::Command::new("timeout")
+        .args(["10", "redis-cli", "-p", &port, "EVAL", "while true do end", "0"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("redis-cli is installed");
+    eventually("it is busy", || {
+        node.add(1, 1).ok();
+        (node.status().condition == Condition::Busy).then_some(())
+    });
+    assert!(!node.status().is_up);
+    redis.cli(&["SCRIPT", "KILL"]);
+    eventually("it is asked again", || node.status().is_up.then_some(()));
+    crate::support::end(&mut endless);
+}
+
+#[test]
+fn a_server_whose_clock_is_set_an_hour_back_counts_on() {
+    let redis = Redis::with_clock();
+    let node = Node::of(&redis);
+    let clock =
+        || -> i64 { redis.cli(&["TIME"]).lines().next().and_then(|line| line.parse().ok()).unwrap_or(0) };
+    let before = clock();
+    assert_eq!(node.add(1, 1), Ok(1));
+    redis.set_clock("-1h");
+    eventually("its clock is back", || (clock() < before - 3_000).then_some(()));
+    for count in 2..20 {
+        assert_eq!(node.add(1, 1), Ok(count));
+    }
+    assert!(node.status().is_up);
+}
+
+#[test]
+fn a_drain_sends_what_is_queued() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    let asked: Vec<_> = (0..500).map(|_| node.ask(add(1, 1))).collect();
+    node.shutdown();
+    assert!(asked.iter().all(|asked| asked.counted().is_ok()));
+    assert_eq!(counter(&redis, ONE), 500);
+}

@@ -1,0 +1,188 @@
+//! The scripts of leases against their twin in Rust, in a real Redis: the same random histories, the same answers to
+//! the bit, and the same record afterwards. Time is an argument of the tests' own prelude, not the store's clock.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use redis::Commands;
+use sluicegate::limit::central::Renewal;
+use sluicegate::limit::{Algorithm, Centre, Plan, Quota, Sharing, WhenDown};
+use sluicegate::random::Random;
+
+use crate::support::{Directory, eventually};
+
+#[test]
+fn a_bucket_lease_is_the_same_in_both() {
+    let mut store = Store::start();
+    for seed in 1..=40 {
+        History::new(seed, Algorithm::TokenBucket).run(&mut store);
+    }
+}
+
+/// A redis-server on a socket of its own, with the scripts. It is stopped when the test ends.
+struct Store {
+    child: Child,
+    connection: redis::Connection,
+    script: redis::Script,
+    _directory: Directory,
+}
+
+impl Store {
+    fn start() -> Store {
+        let directory = Directory::new();
+        let socket = directory.join("redis.sock");
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed (tests/all does it)");
+        let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
+        let connection = eventually("redis-server listens", || client.get_connection().ok());
+        let scripts = [include_str!("../../lua/lease.lua"), CALL].concat();
+        Store { child, connection, script: redis::Script::new(&scripts), _directory: directory }
+    }
+
+    /// What the script answers, and what it keeps.
+    fn renew(&mut self, key: &str, renewal: &Renewal, now_us: u64) -> ([f64; 6], Option<Vec<u8>>) {
+        let quota = &renewal.plan.quota;
+        let kind = match quota.algorithm() {
+            Algorithm::FixedWindow => 2.0,
+            Algorithm::SlidingWindow => 3.0,
+            _ => 1.0,
+        };
+        let numbers = [
+            kind,
+            quota.limit().get() as f64,
+            quota.period_ns().get() as f64,
+            quota.capacity() as f64,
+            (renewal.plan.sharing.epoch_ns / 1_000) as f64,
+            f64::from(renewal.epoch),
+            renewal.demand,
+            renewal.reported,
+            renewal.rate,
+            renewal.pending as f64,
+            renewal.hint,
+            renewal.spent,
+            renewal.delta,
+            renewal.keep,
+            f64::from(u8::from(renewal.release)),
+            now_us as f64,
+        ];
+        let packed: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let reply: Vec<u8> =
+            self.script.key(key).arg(packed).invoke(&mut self.connection).expect("the script runs");
+        let mut answer = [0.0; 6];
+        for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
+            *number = f64::from_le_bytes(bytes.try_into().expect("a chunk of eight"));
+        }
+        (answer, self.connection.get(key).expect("the store answers"))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Decodes what the tests send, calls the script, encodes what it returned.
+const CALL: &str = r#"
+local r = {}
+local kind, now_us
+kind, r.limit, r.period_ns, r.burst, r.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta,
+  r.keep, r.release, now_us = struct.unpack('<dddddddddddddddd', ARGV[1])
+r.algorithm, r.release = kind, r.release == 1
+local g = lease_renew(KEYS[1], now_us, r)
+return struct.pack('<dddddd', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
+"#;
+
+/// A few nodes that ask of one key, in no sensible order.
+struct History {
+    seed: u64,
+    random: Random,
+    plan: Arc<Plan>,
+    now_us: u64,
+    /// What each node was last told, and what it said: epoch, rate, demand.
+    nodes: [(u32, f64, f64); 5],
+}
+
+impl History {
+    fn new(seed: u64, algorithm: Algorithm) -> History {
+        let random = Random::new(seed);
+        let pick = |numbers: &[u64]| numbers[(random.next() % numbers.len() as u64) as usize];
+        let limit = pick(&[1, 3, 10, 100, 1_000, 50_000, 7_000_000]);
+        let burst = limit * pick(&[1, 2, 10]);
+        let period_ns = pick(&[1, 10, 60, 86_400]) * 1_000_000_000;
+        let epoch_ns = pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]);
+        let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");
+        let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
+        let sharing = Sharing { epoch_ns, spare: 100, when_down: WhenDown::Local };
+        let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
+        History { seed, random, plan, now_us: 1_790_000_000_000_000, nodes: [(0, 0.0, 0.5); 5] }
+    }
+
+    fn run(mut self, store: &mut Store) {
+        let key = format!("{:?}-{}", self.plan.quota.algorithm(), self.seed);
+        let mut centre = Centre::default();
+        for step in 0..150 {
+            self.advance();
+            let node = (self.random.next() % 5) as usize;
+            let renewal = self.renewal(node);
+            let grant = centre.renew(&renewal, self.now_us);
+            let (told, kept) = store.renew(&key, &renewal, self.now_us);
+            let [epoch, tokens, rate, lasts_us, deny_us, level] = told;
+            let context = format!("seed {}, step {step}: {renewal:?}\n{grant:?}\n{told:?}", self.seed);
+            assert_eq!(u64::from(grant.epoch), epoch as u64, "{context}");
+            let ours = [grant.tokens, grant.rate, grant.level].map(f64::to_bits);
+            assert_eq!(ours, [tokens, rate, level].map(f64::to_bits), "{context}");
+            assert_eq!(
+                (grant.lasts_ns, grant.deny_ns),
+                (lasts_us as u64 * 1_000, deny_us as u64 * 1_000),
+                "{context}"
+            );
+            assert_eq!(centre.to_bytes(), kept, "{context}");
+            self.nodes[node] = (grant.epoch, f64::from(grant.rate as f32), renewal.demand);
+        }
+    }
+
+    /// Mostly a little later; sometimes much, sometimes back.
+    fn advance(&mut self) {
+        let step_us = self.random.next();
+        match step_us % 20 {
+            0 => self.now_us += step_us % 5_000_000,
+            1 => self.now_us -= step_us % 2_000,
+            2 => self.now_us -= step_us % 3_000_000,
+            _ => self.now_us += step_us % 60_000,
+        }
+    }
+
+    fn renewal(&self, node: usize) -> Renewal {
+        let whole = |below: u64| self.random.next() % below;
+        let fraction = || (self.random.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let (epoch, rate, reported) = self.nodes[node];
+        let limit = self.plan.quota.limit().get() as f64;
+        let demand = if whole(4) == 0 { 0.5 } else { 0.01 + fraction() * limit * 3.0 };
+        let delta = match whole(4) {
+            0 => fraction() * 3.0,
+            1 => -fraction() * limit / 10.0,
+            _ => 0.0,
+        };
+        Renewal {
+            key: 7,
+            plan: Arc::clone(&self.plan),
+            epoch,
+            demand,
+            reported,
+            rate,
+            pending: if whole(2) == 0 { 0 } else { whole(5) },
+            hint: if whole(3) == 0 { (1 << whole(8)) as f64 } else { 0.0 },
+            spent: if whole(2) == 0 { 0.0 } else { fraction() * limit },
+            delta,
+            keep: if whole(2) == 0 { 0.0 } else { fraction() * 4.0 },
+            release: whole(8) == 0,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A real redis-server on a free port, and a gateway's global tier that talks to it without a gateway around it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use sluicegate::clock;
+use sluicegate::global::config::{Login, Server, Topology};
+use sluicegate::global::{Config, ConnectError, Global, Status};
+use sluicegate::limit::central::{Op, Part, Renewal, Reply, Unanswered};
+use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+
+use super::{Directory, PATIENCE, end, eventually, signal};
+
+/// A running redis-server. It is stopped when the test ends.
+pub struct Redis {
+    child: Child,
+    port: u16,
+    arguments: Vec<String>,
+    directory: Directory,
+}
+
+impl Redis {
+    /// Starts one with these arguments beside its own.
+    pub fn start(arguments: &[&str]) -> Redis {
+        Redis::launch("redis-server", &[], free_port(), arguments, Directory::new())
+    }
+
+    /// Starts one whose clock a file sets, see [`Redis::set_clock`].
+    pub fn with_clock() -> Redis {
+        let directory = Directory::new();
+        let file = directory.write("clock", "+0");
+        // Its allocator asks for the time before libfaketime is ready; the C library's own does not.
+        let before = [
+            "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1 libc.so.6".to_owned(),
+            format!("FAKETIME_TIMESTAMP_FILE={}", file.display()),
+            "FAKETIME_NO_CACHE=1".to_owned(),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+            "redis-server".to_owned(),
+        ];
+        Redis::launch("env", &before, free_port(), &[], directory)
+    }
+
+    /// Sets its clock against the real one, as in `-1h`.
+    pub fn set_clock(&self, offset: &str) {
+        self.directory.write("clock", offset);
+    }
+
+    fn launch(
+        program: &str,
+        before: &[String],
+        port: u16,
+        arguments: &[&str],
+        directory: Directory,
+    ) -> Redis {
+        let mut all: Vec<String> = before.to_vec();
+        all.extend(["--port", &port.to_string(), "--bind", "127.0.0.1"].map(str::to_owned));
+        all.extend(["--save", "", "--appendonly", "no", "--dir"].map(str::to_owned));
+        all.push(directory.join("").display().to_string());
+        all.extend(arguments.iter().map(ToString::to_string));
+        let child = spawn(program, &all);
+        let redis = Redis { child, port, arguments: all, directory };
+        redis.answers();
+        redis
+    }
+
+    /// Its address.
+    pub fn addr(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// How the global tier names it.
+    pub fn server(&self) -> Server {
+        server(self.addr())
+    }
+
+    /// What redis-cli prints for a command.
+    pub fn cli(&self, arguments: &[&str]) -> String {
+        cli(self.port, arguments)
+    }
+
+    /// What INFO says of a field.
+    pub fn info(&self, section: &str, field: &str) -> String {
+        let text = self.cli(&["INFO", section]);
+        let found = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        found.unwrap_or_else(|| panic!("INFO {section} has no {field}: {text}")).trim().to_owned()
+    }
+
+    /// SIGKILL: what it held is gone.
+    pub fn kill(&mut self) {
+        end(&mut self.child);
+    }
+
+    /// Starts it again where it was, empty.
+    pub fn restart(&mut self) {
+        self.child = spawn("redis-server", &self.arguments);
+        self.answers();
+    }
+
+    /// Sends a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    fn answers(&self) {
+        eventually("redis-server answers", || {
+            let said = self.cli(&["PING"]);
+            (said.contains("PONG") || said.contains("NOAUTH")).then_some(())
+        });
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn spawn(program: &str, arguments: &[String]) -> Child {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed (tests/all does it)")
+}
+
+/// What redis-cli prints for a command to a port.
+pub fn cli(port: u16, arguments: &[&str]) -> String {
+    let output = Command::new("timeout")
+        .args(["10", "redis-cli", "-p", &port.to_string()])
+        .args(arguments)
+        .output()
+        .expect("redis-cli comes with redis-server");
+    super::text(&output.stdout) + &super::text(&output.stderr)
+}
+
+/// A port nobody listens on.
+pub fn free_port() -> u16 {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    port.expect("loopback has a free port").port()
+}
+
+/// How the global tier names an address.
+pub fn server(addr: SocketAddr) -> Server {
+    Server { host: addr.ip().to_string(), port: addr.port(), tls: false, login: Login::default() }
+}
+
+/// A global tier on a runtime of its own, as the control runtime of a gateway.
+pub struct Node {
+    runtime: tokio::runtime::Runtime,
+    pub global: Arc<Global>,
+}
+
+/// What is asked and not answered yet.
+pub struct Asked(mpsc::Receiver<(Result<Reply, Unanswered>, u64)>);
+
+impl Node {
+    /// One that knows these servers by this topology; operations are those of [`COUNTERS`].
+    pub fn start(topology: Topology) -> Node {
+        Node::configured(config(topology))
+    }
+
+    /// One with a whole configuration.
+    pub fn configured(config: Config) -> Node {
+        Node::with(|| Global::start_with(&config, &[COUNTERS]))
+    }
+
+    /// One with the operations that gateways have.
+    pub fn shipped(config: Config) -> Node {
+        Node::with(|| Global::start(&config))
+    }
+
+    fn with(start: impl FnOnce() -> Result<Arc<Global>, ConnectError>) -> Node {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("threads can be had");
+        let global = runtime.block_on(async {
+            let global = start().expect("the configuration is right");
+            global.ready(PATIENCE).await;
+            global
+        });
+        Node { runtime, global }
+    }
+
+    /// One for a single server.
+    pub fn of(redis: &Redis) -> Node {
+        Node::start(Topology::Single(vec![redis.server()]))
+    }
+
+    /// Asks, without waiting for the answer.
+    pub fn ask(&self, op: Op) -> Asked {
+        let (tx, rx) = mpsc::channel();
+        self.global
+            .send(op, Box::new(move |result, now_ns| tx.send((result, now_ns)).expect("it is waited for")));
+        Asked(rx)
+    }
+
+    /// Adds units to a counter, in a call that is sent again when its reply is lost.
+    pub fn add(&self, key: u128, units: u64) -> Result<u64, Unanswered> {
+        self.ask(add(key, units)).counted()
+    }
+
+    /// Adds units in a call that is sent once.
+    pub fn take(&self, key: u128, units: u64) -> Result<u64, Unanswered> {
+        self.ask(Op::Take([part(key, units)].into_iter().collect())).counted()
+    }
+
+    /// Adds units until that is answered.
+    pub fn add_at_last(&self, key: u128, units: u64) -> u64 {
+        eventually("the shard answers", || self.add(key, units).ok())
+    }
+
+    /// How the only shard is.
+    pub fn status(&self) -> Status {
+        self.global.status().remove(0)
+    }
+
+    /// Ends it, as a drain does.
+    pub fn shutdown(self) {
+        self.runtime.block_on(self.global.shutdown());
+    }
+}
+
+impl Asked {
+    /// The answer, and when it was given.
+    pub fn answer(&self) -> (Result<Reply, Unanswered>, u64) {
+        self.0.recv_timeout(PATIENCE).expect("every question has an answer within a second and a little")
+    }
+
+    /// What the counter stands at.
+    pub fn counted(&self) -> Result<u64, Unanswered> {
+        match self.answer().0? {
+            Reply::Grant(grant) => Ok(grant.level as u64),
+            Reply::Taken(taken) => Ok(taken.outcomes[0].remaining),
+            Reply::Peeked(outcome) => Ok(outcome.remaining),
+            Reply::Returned => Ok(0),
+        }
+    }
+
+    /// Whether it was answered, and not yet asked after.
+    pub fn is_answered_again(&self) -> bool {
+        self.0.try_recv().is_ok()
+    }
+}
+
+/// A configuration without frills.
+pub fn config(topology: Topology) -> Config {
+    Config {
+        topology,
+        deadline: Duration::from_millis(2),
+        prefix: "sg".to_owned(),
+        key_secret: None,
+        connections: 2,
+        ca: None,
+    }
+}
+
+/// Adds units to a counter, in a call that is sent again when its reply is lost.
+pub fn add(key: u128, units: u64) -> Op {
+    Op::Renew(Renewal {
+        key,
+        plan: plan(),
+        epoch: 0,
+        demand: 1.0,
+        reported: 0.0,
+        rate: 0.0,
+        pending: units,
+        hint: 0.0,
+        spent: 0.0,
+        delta: 0.0,
+        keep: 0.0,
+        release: false,
+    })
+}
+
+/// One counter and what to add to it.
+pub fn part(key: u128, units: u64) -> Part {
+    Part { key, plan: plan(), cost: units, shadow: false, count_denied: false }
+}
+
+/// A plan of some numbers.
+pub fn plan() -> Arc<Plan> {
+    let number = |value| std::num::NonZeroU64::new(value).expect("a positive number");
+    let quota = Quota::new(Algorithm::TokenBucket, number(100), number(1_000_000_000), number(100));
+    Arc::new(Plan { policy: "p".into(), quota, sharing: Sharing::new(&quota, 0.2, WhenDown::Local) })
+}
+
+/// Nanoseconds on the scale of answers.
+pub fn now_ns() -> u64 {
+    clock::now_ns()
+}
+
+/// Operations that count and nothing else: whether something was applied, and how often, is plain to see.
+pub const COUNTERS: &str = "
+local function lease_renew(key, now_us, r)
+  local level = redis.call('INCRBY', key, r.pending)
+  return { epoch = 1, tokens = r.pending, rate = 0, lasts_us = 1, deny_us = 0, level = level }
+end
+local function take(keys, parts, now_us)
+  local taken = { admitted = true }
+  for index, part in ipairs(parts) do
+    local level = redis.call('INCRBY', keys[index], part.cost)
+    taken[index] = { wait_us = 0, remaining = level, reset_us = 0 }
+  end
+  return taken
+end
+local function give_back(keys, parts, taken_us, now_us)
+  for index, part in ipairs(parts) do
+    redis.call('DECRBY', keys[index], part.cost)
+  end
+end
+local function peek(key, part, now_us)
+  return { wait_us = 0, remaining = tonumber(redis.call('GET', key) or 0), reset_us = 0 }
+end
+";

@@ -1,0 +1,151 @@
+//! What came of it, beside one exact bucket that sees every request at once.
+
+use std::collections::HashMap;
+
+use sluicegate::limit::{Plan, Quota, State};
+
+/// Counts of one scene.
+pub struct Judge {
+    quota: Quota,
+    epoch_s: f64,
+    seconds: u64,
+    keys: Vec<Key>,
+    /// Requests and operations of each node and key.
+    pairs: HashMap<(u32, u32), (u64, u64)>,
+    requests: u64,
+    waited: u64,
+}
+
+#[derive(Clone)]
+struct Key {
+    /// An exact bucket in front of what was offered.
+    instead: State,
+    /// An exact bucket behind what was admitted.
+    behind: State,
+    /// A second each: what the exact one admits, what was admitted, and how much of that it would have refused.
+    seconds: Vec<(u32, u32, u32)>,
+    offered: u64,
+    waited: u64,
+}
+
+/// The figures of LIMITER's table, shares in percent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Admitted though one bucket would have refused it, of what it admits.
+    pub overage: f64,
+    /// The worst second of a key, of burst and a second's refill, two units aside.
+    pub worst: f64,
+    /// Refused though one bucket would have admitted it.
+    pub false_deny: f64,
+    pub operations: f64,
+    /// What the goal allows for these pairs of node and key.
+    pub operations_goal: f64,
+    /// Decided without waiting.
+    pub local: f64,
+    /// Operations a second and node of keys far over their limit.
+    pub over_limit: f64,
+    pub requests: u64,
+}
+
+impl Judge {
+    pub fn new(plan: &Plan, keys: usize, _nodes: usize, seconds: u64) -> Judge {
+        let key = Key {
+            instead: State::default(),
+            behind: State::default(),
+            seconds: vec![(0, 0, 0); seconds as usize + 1],
+            offered: 0,
+            waited: 0,
+        };
+        Judge {
+            quota: plan.quota,
+            epoch_s: plan.sharing.epoch_ns as f64 / 1e9,
+            seconds,
+            keys: vec![key; keys],
+            pairs: HashMap::new(),
+            requests: 0,
+            waited: 0,
+        }
+    }
+
+    pub fn offered(&mut self, key: usize, node: usize, now_ns: u64) {
+        self.requests += 1;
+        self.pairs.entry((key as u32, node as u32)).or_default().0 += 1;
+        let key = &mut self.keys[key];
+        key.offered += 1;
+        let (state, outcome) = key.instead.take(&self.quota, 1, BEGIN_NS + now_ns);
+        key.instead = state;
+        key.seconds[second(now_ns)].0 += u32::from(outcome.is_admitted());
+    }
+
+    pub fn admitted(&mut self, key: usize, now_ns: u64) {
+        let key = &mut self.keys[key];
+        let (state, outcome) = key.behind.take(&self.quota, 1, BEGIN_NS + now_ns);
+        key.behind = state;
+        let second = &mut key.seconds[second(now_ns)];
+        second.1 += 1;
+        second.2 += u32::from(!outcome.is_admitted());
+    }
+
+    pub fn operation(&mut self, key: usize, node: usize) {
+        self.pairs.entry((key as u32, node as u32)).or_default().1 += 1;
+    }
+
+    pub fn waited(&mut self, key: usize) {
+        self.keys[key].waited += 1;
+        self.waited += 1;
+    }
+
+    pub fn figures(&self) -> Figures {
+        let (limit, period_s) = (self.quota.limit().get() as f64, self.quota.period_ns().get() as f64 / 1e9);
+        let rate = limit / period_s;
+        let whole = self.quota.capacity() as f64 + rate;
+        let seconds = || self.keys.iter().flat_map(|key| &key.seconds);
+        let exact: u64 = seconds().map(|second| u64::from(second.0)).sum();
+        let over: u64 = seconds().map(|second| u64::from(second.2)).sum();
+        let short: u64 = seconds().map(|second| u64::from(second.0.saturating_sub(second.1))).sum();
+        let worst = seconds().map(|second| f64::from(second.2.saturating_sub(2))).fold(0.0, f64::max);
+        let operations: u64 = self.pairs.values().map(|pair| pair.1).sum();
+        let allowed: f64 = self
+            .pairs
+            .values()
+            .map(|pair| 1.4 * pair.0 as f64 / (1.0 + pair.0 as f64 / self.seconds as f64 * self.epoch_s))
+            .sum();
+        let is_far_over =
+            |key: &u32| self.keys[*key as usize].offered as f64 > 2.5 * rate * self.seconds as f64;
+        let far_over = self.pairs.iter().filter(|((key, _), _)| is_far_over(key));
+        let (pairs, over_ops) = far_over.fold((0, 0), |(pairs, ops), (_, pair)| (pairs + 1, ops + pair.1));
+        Figures {
+            overage: 100.0 * over as f64 / exact as f64,
+            worst: 100.0 * worst / whole,
+            false_deny: 100.0 * short as f64 / exact as f64,
+            operations: operations as f64 / self.requests as f64,
+            operations_goal: allowed / self.requests as f64,
+            local: 100.0 - 100.0 * self.waited as f64 / self.requests as f64,
+            over_limit: over_ops as f64 / (f64::from(pairs).max(1.0) * self.seconds as f64),
+            requests: self.requests,
+        }
+    }
+}
+
+fn second(now_ns: u64) -> usize {
+    (now_ns / 1_000_000_000) as usize
+}
+
+const BEGIN_NS: u64 = 3_600_000_000_000;
+impl Judge {
+    /// A line a key, for who looks for the reason of a figure.
+    pub fn detail(&self) {
+        for (index, key) in self.keys.iter().enumerate().take(8) {
+            let sum =
+                |of: fn(&(u32, u32, u32)) -> u32| key.seconds.iter().map(|s| u64::from(of(s))).sum::<u64>();
+            let (exact, ours) = (sum(|s| s.0), sum(|s| s.1));
+            let short = 100.0 * sum(|s| s.0.saturating_sub(s.1)) as f64 / exact as f64;
+            let pairs = self.pairs.iter().filter(|((key, _), _)| *key as usize == index);
+            let (nodes, ops) = pairs.fold((0, 0), |(nodes, ops), (_, pair)| (nodes + 1, ops + pair.1));
+            println!(
+                "    key {index}: offered {}, exact {exact}, ours {ours}, short {short:.2} %, waited {}, operations {ops} of {nodes} nodes",
+                key.offered, key.waited
+            );
+        }
+    }
+}
