@@ -127,6 +127,7 @@ fn charging(criterion: &mut Criterion) {
             name: name.to_owned(),
             by: read[0].by.clone(),
             windows: read.iter().map(|limit| limit.window).collect(),
+            tiers: None,
             missing: Missing::Ip,
             matches: Matches::default(),
             cost: Cost::default(),

@@ -71,6 +71,9 @@ impl Config {
         page.heading("[limits]");
         page.key("memory", size(config.limits_memory as u64));
         page.key("headers", text(word(&running::LIMIT_HEADERS, &config.limit_headers)));
+        for (name, limit) in &config.tiers {
+            page.tier(name, limit);
+        }
         for policy in &config.policies {
             page.policy(policy);
         }
@@ -224,10 +227,21 @@ impl Page {
         );
     }
 
+    fn tier(&mut self, name: &str, limit: &[Quota]) {
+        self.heading(&format!("[tier.{}]", key(name)));
+        self.key("limit", windows(limit));
+    }
+
     fn policy(&mut self, policy: &Policy) {
         self.heading(&format!("[policy.{}]", key(&policy.name)));
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
-        self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
+        match &policy.tiers {
+            Some(tiers) => {
+                self.key("limit", text("tier"));
+                self.key("default-tier", text(&tiers.default));
+            }
+            None => self.key("limit", windows(&policy.windows)),
+        }
         // All windows of a policy count alike, but for what is in flight; without one nothing counts.
         let mut algorithms = policy.windows.iter().map(Quota::algorithm);
         let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
@@ -378,6 +392,10 @@ impl Page {
             self.key("token", text(token));
         }
     }
+}
+
+fn windows(windows: &[Quota]) -> String {
+    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
 }
 
 fn show_changes(changes: &HeaderChanges) -> String {

@@ -1,5 +1,7 @@
 //! A policy, compiled: which requests it counts, what they cost, under which keys.
 
+use std::ops::Range;
+
 use http::{HeaderMap, HeaderName, Method};
 use smallvec::SmallVec;
 
@@ -31,6 +33,7 @@ pub struct Policy {
     pub(super) cost: Cost,
     pub(super) keys: Keys,
     pub(super) idempotency: Option<Memory>,
+    pub(super) tiers: Option<Tiers>,
 }
 
 /// One window of a policy.
@@ -45,6 +48,21 @@ pub struct Window {
     pub plan: u32,
     /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
     pub item: Box<str>,
+}
+
+/// Which windows are whose.
+#[derive(Clone, Debug)]
+pub(super) struct Tiers {
+    pub ranges: Box<[(Box<str>, Range<usize>)]>,
+    /// Of callers without a tier, or with one that is not listed.
+    pub default: Range<usize>,
+}
+
+impl Tiers {
+    fn of(&self, tier: Option<&str>) -> Range<usize> {
+        let own = tier.and_then(|tier| self.ranges.iter().find(|(name, _)| **name == *tier));
+        own.map_or(&self.default, |(_, range)| range).clone()
+    }
 }
 
 /// How a policy knows a retry.
@@ -138,7 +156,11 @@ impl Policy {
         facts: &Facts<'_, '_>,
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
-        if self.windows.is_empty() || !self.matches.holds(facts) {
+        let range = match &self.tiers {
+            None => 0..self.windows.len(),
+            Some(tiers) => tiers.of(facts.identity.tier.as_deref()),
+        };
+        if range.is_empty() || !self.matches.holds(facts) {
             return Ok(());
         }
         let cost = self.cost.of(facts);
@@ -152,13 +174,16 @@ impl Policy {
             }
             Err(_) => return Ok(()),
         };
-        for (window, number) in self.windows.iter().zip(0..) {
+        // A tier's windows have the same keys as another's, so that a caller who changes it takes along what is used.
+        let first = range.start;
+        for (number, window) in self.windows[range].iter().enumerate() {
             out.push(Charge {
-                key: self.keys.key(usize::from(number), &values),
+                key: self.keys.key(number, &values),
                 quota: window.quota,
                 cost,
                 policy: self.index,
-                window: number,
+                // A policy has far fewer windows than that.
+                window: u16::try_from(first + number).unwrap_or(u16::MAX),
                 shadow: self.shadow,
                 count_denied: self.count_denied,
                 plan: window.plan,

@@ -89,8 +89,10 @@ pub struct Policy {
     pub name: String,
     /// Who is counted: the dimensions of the key, in the order written.
     pub by: Vec<Dimension>,
-    /// The windows; every one must admit. Empty: no limit.
+    /// The windows; every one must admit. Empty: no limit. By tier: those of one tier after the other.
     pub windows: Vec<Quota>,
+    /// Whose windows these are, where they depend on the caller's tier.
+    pub tiers: Option<Tiers>,
     /// What happens where a dimension is absent.
     pub missing: Missing,
     /// Which requests of its routes it counts. Empty: all.
@@ -107,6 +109,15 @@ pub struct Policy {
     pub overshoot_ppm: u32,
     /// What happens while the store that a fleet shares is away.
     pub when_down: WhenDown,
+}
+
+/// How a policy's windows are parted among tiers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tiers {
+    /// Each tier and how many windows it has, in the order of the windows.
+    pub counts: Vec<(String, usize)>,
+    /// The tier of callers that have none, or one that is not listed.
+    pub default: String,
 }
 
 /// What tells a client's retry of a request that was charged.

@@ -39,6 +39,7 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         name: name.to_owned(),
         by: read.first().map(|first| first.by.clone()).unwrap_or_default(),
         windows: read.iter().map(|limit| limit.window).collect(),
+        tiers: None,
         missing: Missing::Ip,
         matches: Matches::default(),
         cost: Cost::default(),
