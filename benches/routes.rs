@@ -6,7 +6,6 @@
 
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -80,7 +79,7 @@ fn facts<'r, 'h>(
     identity: &'r Identity,
 ) -> Facts<'r, 'h> {
     let client_ip = IpAddr::from([192, 0, 2, 1]);
-    Facts { method: &Method::GET, host, path, query: None, headers, client_ip, identity }
+    Facts { method: &Method::GET, host, path, query: None, headers, client_ip, trusted_peer: false, identity }
 }
 
 fn finding(criterion: &mut Criterion) {
@@ -129,11 +128,13 @@ fn charging(criterion: &mut Criterion) {
             name: name.to_owned(),
             by: read[0].by.clone(),
             windows: read.iter().map(|limit| limit.window).collect(),
+            tiers: None,
             missing: Missing::Ip,
             matches: Matches::default(),
-            cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
+            cost: Cost::default(),
             shadow: false,
             count_denied: false,
+            idempotency: None,
             overshoot_ppm: 0,
             when_down: WhenDown::Local,
         }

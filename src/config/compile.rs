@@ -79,5 +79,6 @@ fn policy_key(field: PolicyField) -> String {
         PolicyField::MatchPath => "match.path".to_owned(),
         PolicyField::CostDefault => "cost.default".to_owned(),
         PolicyField::CostRule(_) => "cost".to_owned(),
+        PolicyField::CostMax => "cost.max".to_owned(),
     }
 }

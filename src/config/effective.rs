@@ -8,7 +8,9 @@ use crate::admin::{self, Bind};
 use crate::global;
 use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, PathEscapes, Policy, Respond, Route};
+use crate::policy::definition::{
+    Action, Cost, HeaderChanges, Idempotency, Missing, PathEscapes, Policy, Respond, Route,
+};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
@@ -71,6 +73,9 @@ impl Config {
         page.heading("[limits]");
         page.key("memory", size(config.limits_memory as u64));
         page.key("headers", text(word(&running::LIMIT_HEADERS, &config.limit_headers)));
+        for (name, limit) in &config.tiers {
+            page.tier(name, limit);
+        }
         for policy in &config.policies {
             page.policy(policy);
         }
@@ -230,10 +235,21 @@ impl Page {
         );
     }
 
+    fn tier(&mut self, name: &str, limit: &[Quota]) {
+        self.heading(&format!("[tier.{}]", key(name)));
+        self.key("limit", windows(limit));
+    }
+
     fn policy(&mut self, policy: &Policy) {
         self.heading(&format!("[policy.{}]", key(&policy.name)));
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
-        self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
+        match &policy.tiers {
+            Some(tiers) => {
+                self.key("limit", text("tier"));
+                self.key("default-tier", text(&tiers.default));
+            }
+            None => self.key("limit", windows(&policy.windows)),
+        }
         // All windows of a policy count alike, but for what is in flight; without one nothing counts.
         let mut algorithms = policy.windows.iter().map(Quota::algorithm);
         let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
@@ -256,6 +272,10 @@ impl Page {
         self.cost(&policy.cost);
         self.key("shadow", policy.shadow);
         self.key("count-denied", policy.count_denied);
+        if let Some(Idempotency { header, window }) = &policy.idempotency {
+            let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
+            self.key("idempotency-key", table(keys));
+        }
         match policy.overshoot_ppm {
             0 => self.key("overshoot", 0),
             share => self.key("overshoot", text(&show_share(share))),
@@ -269,6 +289,11 @@ impl Page {
             let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
             keys.push((key(&format!("{method}{path}")), units.to_string()));
         }
+        let fields = [("header", &cost.header), ("response-header", &cost.response_header)];
+        for (field, header) in fields {
+            keys.extend(header.as_ref().map(|header| (field.to_owned(), text(header.as_str()))));
+        }
+        keys.extend(cost.max.map(|max| ("max".to_owned(), max.to_string())));
         self.key("cost", table(keys));
     }
 
@@ -389,6 +414,10 @@ impl Page {
             self.key("token", text(token));
         }
     }
+}
+
+fn windows(windows: &[Quota]) -> String {
+    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
 }
 
 fn show_changes(changes: &HeaderChanges) -> String {

@@ -58,6 +58,8 @@ pub struct Config {
     pub limits_memory: usize,
     /// Rate-limit fields on responses.
     pub limit_headers: LimitHeaders,
+    /// Tiers and their windows, in the order written.
+    pub tiers: Vec<(String, Vec<crate::limit::Quota>)>,
     /// Policies, those that shorthands expanded to included.
     pub policies: Vec<definition::Policy>,
     /// Routes.
@@ -167,6 +169,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
+        tiers: policy::read_tiers(&documents),
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
@@ -178,7 +181,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.listeners, places.listeners) = listener::read_all(&documents);
     (config.admin, places.admin) = running::read_admin(&documents);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
-    (config.policies, places.policies) = policy::read_all(&documents);
+    (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
     // Last: routes name upstreams and policies, and add those they write in place.
     route::read_all(&documents, &mut config, &mut places);
     for (file, document) in documents.into_iter().enumerate() {
@@ -188,7 +191,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "tier", "store", "peers", "trace"]);
+        document.finish(&["auth", "store", "peers", "trace"]);
     }
     (config, places)
 }

@@ -224,6 +224,35 @@ impl Limiter {
             }
         }
     }
+
+    /// Settles what a charge took with what its request cost, once that is known: less comes back, and what is more
+    /// is owed where it was taken.
+    pub fn settle(&self, charge: &Charge, undo: Undo, taken_ns: u64, cost: u64, now_ns: u64) {
+        let Some(more) = cost.checked_sub(charge.cost) else {
+            return self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, undo, taken_ns);
+        };
+        let rest = Charge { cost: more, ..*charge };
+        match (undo, &self.fleet) {
+            _ if more == 0 => {}
+            (Undo::Nothing, _) => {}
+            (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
+            (_, None) => {}
+            (Undo::Alone(place), Some(fleet)) => {
+                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                self.table.debit(&Charge { quota, ..rest }, place, now_ns);
+            }
+            (Undo::Share, Some(fleet)) => {
+                let _ = fleet.change_known(charge.key, |share| share.owe(more));
+            }
+            (Undo::Centre { .. }, Some(fleet)) => {
+                if let Some(plan) = fleet.plans.load().get(charge.plan) {
+                    // Counted even where it does not fit: the centre goes as far as empty, not into debt.
+                    let part = Part { shadow: true, count_denied: true, ..part(&rest, plan) };
+                    fleet.link.send(Op::Take([part].into_iter().collect()), Box::new(|_, _| {}));
+                }
+            }
+        }
+    }
 }
 
 /// Whether a denial that the centre gave still stands for this charge.

@@ -2,6 +2,7 @@
 //! (a file today, a store later) can fill. Names are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use crate::limit::{Quota, Sharing, WhenDown};
 
@@ -100,8 +101,10 @@ pub struct Policy {
     pub name: String,
     /// Who is counted: the dimensions of the key, in the order written.
     pub by: Vec<Dimension>,
-    /// The windows; every one must admit. Empty: no limit.
+    /// The windows; every one must admit. Empty: no limit. By tier: those of one tier after the other.
     pub windows: Vec<Quota>,
+    /// Whose windows these are, where they depend on the caller's tier.
+    pub tiers: Option<Tiers>,
     /// What happens where a dimension is absent.
     pub missing: Missing,
     /// Which requests of its routes it counts. Empty: all.
@@ -112,10 +115,35 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
+    /// What tells a client's retry, which is not charged again.
+    pub idempotency: Option<Idempotency>,
     /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
     pub overshoot_ppm: u32,
     /// What happens while the store that a fleet shares is away.
     pub when_down: WhenDown,
+}
+
+/// How a policy's windows are parted among tiers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tiers {
+    /// Each tier and how many windows it has, in the order of the windows.
+    pub counts: Vec<(String, usize)>,
+    /// The tier of callers that have none, or one that is not listed.
+    pub default: String,
+}
+
+/// What tells a client's retry of a request that was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The field that has the key.
+    pub header: http::HeaderName,
+    /// How long a key is remembered.
+    pub window: Duration,
+}
+
+impl Idempotency {
+    /// How long where nothing is said.
+    pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 }
 
 /// One part of a policy's key.
@@ -192,10 +220,16 @@ pub struct Cost {
     pub default: NonZeroU64,
     /// (method, or any; path pattern; cost): the most specific path wins, a named method before any.
     pub rules: Vec<(Option<http::Method>, String, u64)>,
+    /// A field of the request that says it, where a trusted hop sent it; before any rule.
+    pub header: Option<http::HeaderName>,
+    /// A field of the upstream's answer that says it afterwards; until then the request is charged what the rest says.
+    pub response_header: Option<http::HeaderName>,
+    /// The most either field may say; more is as much. `None`: what the smallest window holds.
+    pub max: Option<NonZeroU64>,
 }
 
 impl Default for Cost {
     fn default() -> Self {
-        Cost { default: NonZeroU64::MIN, rules: Vec::new() }
+        Cost { default: NonZeroU64::MIN, rules: Vec::new(), header: None, response_header: None, max: None }
     }
 }

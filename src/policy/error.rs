@@ -97,6 +97,8 @@ pub enum PolicyField {
     CostDefault,
     /// `cost`: a rule.
     CostRule(usize),
+    /// `cost`: the most a field may say.
+    CostMax,
 }
 
 /// What is wrong.

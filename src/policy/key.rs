@@ -34,6 +34,8 @@ pub struct Keys {
     ipv6_prefix: u8,
     /// What each window's key starts from, indexed by window.
     states: Box<[SipHasher13]>,
+    /// What the keys of remembered requests start from: as of a window no policy has.
+    memory: SipHasher13,
 }
 
 /// The encoded values of one request; the same for every window of a policy.
@@ -66,7 +68,8 @@ impl Keys {
             state.write(&prefix(policy, window, by));
             state
         };
-        Keys { by: by.into(), missing, ipv6_prefix, states: (0..windows).map(state).collect() }
+        let states = (0..windows).map(state).collect();
+        Keys { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
     }
 
     /// The same keys under another salt; `policy` is the name they were made with.
@@ -113,6 +116,15 @@ impl Keys {
     pub fn key(&self, window: usize, values: &[u8]) -> u128 {
         let mut state = self.states[window];
         state.write(values);
+        state.finish128().as_u128()
+    }
+
+    /// The key under which a caller's request with this idempotency key is remembered: the caller's values stand
+    /// before it, so nobody meets another's. The values tell their own length.
+    pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> u128 {
+        let mut state = self.memory;
+        state.write(values);
+        state.write(idempotency);
         state.finish128().as_u128()
     }
 
@@ -311,6 +323,7 @@ mod tests {
                 query: None,
                 headers: &headers,
                 client_ip: client,
+                trusted_peer: false,
                 identity: &identity,
             };
             let params = Params::new(&pattern, facts.path);

@@ -27,6 +27,8 @@ pub struct Facts<'r, 'h> {
     pub headers: &'h HeaderMap,
     /// The client, found past trusted hops only.
     pub client_ip: IpAddr,
+    /// Whether a trusted hop sent it: then what it says of costs is believed.
+    pub trusted_peer: bool,
     /// Who is calling; empty before authentication.
     pub identity: &'r Identity,
 }

@@ -31,10 +31,12 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
-    /// Whether a policy of it holds something of an admitted request: permits, or a place in a queue.
+    /// Whether a policy of it holds something of an admitted request: permits, a place in a queue, or an estimate.
     pub holds: bool,
     /// What becomes of a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
+    /// Whether a policy of it remembers requests by a key of theirs.
+    pub remembers: bool,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

@@ -152,6 +152,13 @@ impl Table {
         Ok(())
     }
 
+    /// The charges that remember a request in those policies of its route that know retries, where it has a key. They
+    /// are spent beside the others; one that is spent already marks a retry of its policy.
+    pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Charge> {
+        let own = found.route.policies.iter().map(|&policy| &self.policies[usize::from(policy)]);
+        own.filter_map(|policy| policy.memory(found, facts)).collect()
+    }
+
     /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request
     /// of this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
     /// beforehand for the usual case that all policies of the route apply.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use http::{HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
 use super::body::Upload;
 use super::connection::Conn;
@@ -293,6 +293,14 @@ impl Exchange {
     /// The last byte of the answer has gone to the client's connection.
     pub fn complete(&mut self) {
         self.complete = true;
+    }
+
+    /// The head of the upstream's answer has come, which may say what the request cost.
+    pub fn settle(&mut self, answer: &HeaderMap) {
+        if let Some(held) = &mut self.held {
+            let limiter = &self.conn.worker.shared.limiter;
+            held.settle(&self.view.snapshot.table, limiter, answer, clock::now_ns());
+        }
     }
 
     /// Nanoseconds since it began.

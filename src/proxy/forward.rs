@@ -374,6 +374,7 @@ fn accept(
     upgrade: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
     let (mut head, incoming) = answer.into_parts();
+    exchange.settle(&head.headers);
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
             Some(wanted) if headers::is_switched_to(&wanted, &head.headers) => {

@@ -81,6 +81,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         query: head.uri.query(),
         headers: &head.headers,
         client_ip: client.ip,
+        trusted_peer: client.trusted_peer,
         identity: &identity,
     };
     let found = match (snapshot.table.find(&facts), doubt) {

@@ -114,7 +114,7 @@ fn a_key_of_the_wrong_type_spends_nothing_elsewhere() {
 
 #[test]
 fn what_is_whole_again_leaves_no_key() {
-    let mut store = Store::start();
+    let mut store = Store::forgetful();
     let start = 1_000_000_000_000;
     for algorithm in ALGORITHMS {
         let quota = quota(algorithm, 10, 2_000_000, 10);
@@ -176,7 +176,17 @@ struct Store {
 }
 
 impl Store {
+    /// One that keeps keys for an hour: the store's own clock runs beside the tests'.
     fn start() -> Store {
+        Store::with("local function lasting_ms() return '3600000' end\n")
+    }
+
+    /// One that forgets keys when they may be forgotten.
+    fn forgetful() -> Store {
+        Store::with("")
+    }
+
+    fn with(prelude: &str) -> Store {
         let directory = Directory::new();
         let socket = directory.join("redis.sock");
         let child = Command::new("redis-server")
@@ -188,7 +198,8 @@ impl Store {
             .expect("redis-server is installed (tests/all does it)");
         let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
         let connection = eventually("redis-server listens", || client.get_connection().ok());
-        let script = redis::Script::new(&[SCRIPTS.concat().as_str(), CALL].concat());
+        let scripts = [SCRIPTS[0], prelude, &SCRIPTS[1..].concat(), CALL].concat();
+        let script = redis::Script::new(&scripts);
         Store { child, connection, script, _directory: directory }
     }
 
@@ -314,6 +325,8 @@ struct History {
     random: Random,
     limiter: Arc<Limiter>,
     charges: Vec<Charge>,
+    /// How far apart the two may be in each, nanoseconds: a few ticks, and what a changed limit made of them.
+    slack_ns: Vec<f64>,
     keys: Vec<String>,
     now_us: u64,
 }
@@ -325,6 +338,7 @@ impl History {
             seed,
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             charges: Vec::new(),
+            slack_ns: Vec::new(),
             keys: Vec::new(),
             now_us: 1_000_000_000_000 + random.next() % 1_000_000_000_000,
             random,
@@ -345,6 +359,7 @@ impl History {
                 plan: 0,
             };
             history.charges.push(charge);
+            history.slack_ns.push(TICKS_NS);
         }
         history
     }
@@ -360,7 +375,13 @@ impl History {
             limit = limit.min(100);
         }
         let period_us = pick(&[1_000_000, 7_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]);
-        quota(algorithm, limit, period_us, (limit * pick(&[1, 2, 10])).div_ceil(pick(&[1, 3])))
+        let burst = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                (limit * pick(&[1, 2, 10])).div_ceil(pick(&[1, 3]))
+            }
+            _ => limit,
+        };
+        quota(algorithm, limit, period_us, burst)
     }
 
     fn run(mut self, store: &mut Store, together: &mut Agreement) {
@@ -369,7 +390,7 @@ impl History {
         for _ in 0..60 {
             self.pass();
             match self.below(10) {
-                0 => self.change(),
+                0 => self.change(store),
                 1 => self.debit(store),
                 2 => self.give_back(store, admitted_at),
                 3 => self.peek(store),
@@ -403,15 +424,28 @@ impl History {
     }
 
     /// A reload changes a limit; a log keeps units and not shares at the centre, so it is left as it is.
-    fn change(&mut self) {
+    fn change(&mut self, store: &mut Store) {
         let index = self.below(self.charges.len() as u64) as usize;
         let algorithm = self.charges[index].quota.algorithm();
-        // Of a debt a share of the whole is kept; the two scale it from different ends.
         if algorithm == Algorithm::SlidingLog {
             return;
         }
-        self.charges[index].quota = self.quota(algorithm);
-        self.limiter.declare([self.charges[index].quota]);
+        // A debt is forgiven by a change; whether plans of one rate and another unit are a change, the two see apart.
+        let free = Charge { cost: 0, ..self.charges[index] };
+        if !self.limiter.table().peek(&free, self.now_us * 1_000).is_admitted() {
+            return;
+        }
+        let (old, new) = (self.charges[index].quota, self.quota(algorithm));
+        // A tick of a fast bucket is the same share of a slow one, and many of its ticks.
+        let whole_ns = |quota: Quota| {
+            quota.capacity() as f64 * quota.period_ns().get() as f64 / quota.limit().get() as f64
+        };
+        self.slack_ns[index] = TICKS_NS + self.slack_ns[index] * whole_ns(new) / whole_ns(old);
+        self.charges[index].quota = new;
+        self.limiter.declare([new]);
+        // Both meet it now: when a window is only looked at, neither says when it is carried over.
+        self.limiter.table().take(&Charge { cost: 0, ..self.charges[index] }, self.now_us * 1_000);
+        store.take(&[&self.keys[index]], &[part(new, 0, 0)], self.now_us);
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -456,15 +490,20 @@ impl History {
         let parts = self.parts();
         for (index, charge) in self.charges.iter().enumerate() {
             let told = store.peek(&self.keys[index], &parts[index], self.now_us);
-            self.compare(charge, &self.limiter.table().peek(charge, self.now_us * 1_000), &told);
+            let outcome = self.limiter.table().peek(charge, self.now_us * 1_000);
+            if outcome.is_admitted() != is_refused(&told) {
+                self.compare(index, &outcome, &told);
+            } else {
+                self.assert_boundary(index, &self.around(index, charge.cost), &told);
+            }
         }
     }
 
     /// Takes on both sides. Whether it was admitted; `None` where they cannot be brought together again.
     fn take(&mut self, store: &mut Store, together: &mut Agreement) -> Option<bool> {
         let now_ns = self.now_us * 1_000;
-        let before: Vec<Decision> =
-            NEAR_NS.map(|ns| self.limiter.peek(&self.charges, now_ns.saturating_add_signed(ns))).into();
+        let near: Vec<[Outcome; 2]> =
+            (0..self.charges.len()).map(|index| self.around(index, self.charges[index].cost)).collect();
         let mut decision = Decision::default();
         let waiting = self.limiter.decide(&self.charges, Caller::default(), now_ns, &mut decision);
         assert!(waiting.is_none(), "one node waits for nobody");
@@ -473,8 +512,8 @@ impl History {
         let alike = alike.into_iter().all(|(outcome, told)| outcome.is_admitted() != is_refused(told));
         if alike {
             assert_eq!(decision.is_admitted(), taken.admitted, "seed {}: {decision:?} {taken:?}", self.seed);
-            for ((charge, outcome), told) in self.charges.iter().zip(&decision.outcomes).zip(&taken.parts) {
-                self.compare(charge, outcome, told);
+            for (index, (outcome, told)) in decision.outcomes.iter().zip(&taken.parts).enumerate() {
+                self.compare(index, outcome, told);
             }
             *(if taken.admitted { &mut together.admitted } else { &mut together.refused }) += 1;
             return Some(taken.admitted);
@@ -482,23 +521,33 @@ impl History {
         together.apart += 1;
         // Each part on which they disagree has its boundary here.
         for (index, told) in taken.parts.iter().enumerate() {
-            let near = before.iter().any(|near| near.outcomes[index].is_admitted() != is_refused(told));
-            assert!(near, "seed {}: {:?} {decision:?} {taken:?}", self.seed, self.charges[index]);
+            self.assert_boundary(index, &near[index], told);
         }
         None
     }
 
-    fn compare(&self, charge: &Charge, outcome: &Outcome, told: &Told) {
+    /// Where the two disagree, the table says what the script says a few ticks earlier or later.
+    fn assert_boundary(&self, index: usize, near: &[Outcome; 2], told: &Told) {
+        let is_near = near.iter().any(|near| near.is_admitted() != is_refused(told));
+        assert!(is_near, "seed {}: {:?} {near:?} {told:?}", self.seed, self.charges[index]);
+    }
+
+    /// What the table says of a cost as much earlier and later as the two may be apart.
+    fn around(&self, index: usize, cost: u64) -> [Outcome; 2] {
+        let (charge, slack_ns) = (Charge { cost, ..self.charges[index] }, self.slack_ns[index].ceil() as i64);
+        let at = |ns| self.limiter.table().peek(&charge, (self.now_us * 1_000).saturating_add_signed(ns));
+        [at(-slack_ns), at(slack_ns)]
+    }
+
+    fn compare(&self, index: usize, outcome: &Outcome, told: &Told) {
+        let charge = &self.charges[index];
         let said = || format!("seed {}: {charge:?} at {}: {outcome:?} {told:?}", self.seed, self.now_us);
         let is_bucket = matches!(charge.quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        let near = |ns: u64, us: u64| ns.div_ceil(1_000).abs_diff(us) <= u64::from(is_bucket);
-        let remaining = |ns: i64| {
-            let free = Charge { cost: 0, ..*charge };
-            self.limiter.table().peek(&free, (self.now_us * 1_000).saturating_add_signed(ns)).remaining
-        };
-        let is_left = outcome.remaining == told.remaining
-            || is_bucket && outcome.remaining.abs_diff(told.remaining) == 1 && remaining(-4) != remaining(4);
-        assert!(is_left, "{}", said());
+        let apart_us = if is_bucket { (self.slack_ns[index] / 1_000.0).ceil() as u64 } else { 0 };
+        let near = |ns: u64, us: u64| ns.div_ceil(1_000).abs_diff(us) <= apart_us;
+        let [earlier, later] = self.around(index, 0).map(|outcome| outcome.remaining);
+        let is_left = is_bucket && earlier != later && (earlier..=later).contains(&told.remaining);
+        assert!(is_left || outcome.remaining == told.remaining, "{}", said());
         match outcome.answer() {
             Answer::Never => assert_eq!(told.wait_us, -1, "{}", said()),
             Answer::Later { retry_after_ns } => {
@@ -517,5 +566,5 @@ fn is_refused(told: &Told) -> bool {
     told.wait_us > 0 || told.wait_us == -1
 }
 
-/// How far around a boundary ticks may lie.
-const NEAR_NS: [i64; 2] = [-4, 4];
+/// How far from the exact instant two or three ticks may be.
+const TICKS_NS: f64 = 4.0;

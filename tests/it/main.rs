@@ -11,6 +11,7 @@ mod algorithms;
 mod bodies;
 mod cli;
 mod connections;
+mod costs;
 mod drain;
 mod forwarding;
 mod global;

@@ -200,3 +200,28 @@ fn another_salt_gives_other_keys() {
     let later = build([1; 16]).salted(&[2; 16]);
     assert_eq!(key(&later, &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
 }
+
+#[test]
+fn a_caller_is_charged_by_its_tier() {
+    let mut by_tier = policy("p", &["5/s by consumer", "100/h", "50/s", "7 in flight"]);
+    let counts = [("free", 2), ("internal", 0), ("pro", 2)];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
+    by_tier.tiers = Some(crate::policy::definition::Tiers { counts, default: "free".to_owned() });
+    let table = table(&[limited("r", "/", &["p"])], &[by_tier]);
+    let charged = |tier: Option<&str>| {
+        let mut ask = Ask::new("GET /").consumer("ann");
+        ask.identity.tier = tier.map(Into::into);
+        charges(&table, &ask).expect("nothing is missing")
+    };
+    let limits = |tier| charged(tier).iter().map(|charge| charge.quota.limit().get()).collect::<Vec<_>>();
+    assert_eq!(limits(None), [5, 100]);
+    assert_eq!(limits(Some("unheard-of")), [5, 100]);
+    assert_eq!(limits(Some("pro")), [50, 7]);
+    assert!(limits(Some("internal")).is_empty());
+    let (free, pro) = (charged(Some("free")), charged(Some("pro")));
+    assert_eq!(free[0].key, pro[0].key, "who changes its tier takes along what is used");
+    assert_eq!((pro[0].window, pro[1].window), (2, 3));
+    let found = table.find(&Ask::new("GET /").facts()).expect("the route").route;
+    let shown = table.rate_limit_policy(found, &pro).expect("it is charged");
+    assert_eq!(shown, "\"p-pro-1s\";q=50;w=1, \"p-pro-in-flight\";q=7;qu=\"concurrent-requests\"");
+}

@@ -6,7 +6,6 @@ mod rendering;
 mod routing;
 
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -43,11 +42,13 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         name: name.to_owned(),
         by: read.first().map(|first| first.by.clone()).unwrap_or_default(),
         windows: read.iter().map(|limit| limit.window).collect(),
+        tiers: None,
         missing: Missing::Ip,
         matches: Matches::default(),
-        cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
+        cost: Cost::default(),
         shadow: false,
         count_denied: false,
+        idempotency: None,
         overshoot_ppm: 50_000,
         when_down: WhenDown::Local,
     }
@@ -125,6 +126,7 @@ impl Ask {
             query: self.query.as_deref(),
             headers: &self.headers,
             client_ip: self.client_ip,
+            trusted_peer: true,
             identity: &self.identity,
         }
     }
