@@ -259,6 +259,9 @@ impl Lane {
                 let took_ns = now_ns.saturating_sub(batch.sent_ns);
                 if took_ns <= shared.deadline_ns {
                     (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                } else if !batch.is_late {
+                    self.link.misses = self.link.misses.saturating_add(1);
+                    shard.late(now_ns);
                 }
                 self.release(&batch);
                 self.answer(batch, &value, took_ns, now_ns);
