@@ -196,7 +196,8 @@ impl Lane {
         let tag = shard.tag.as_deref();
         let name =
             record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
-        let command = batch::command(shared.connector.script(), &shared.names, tag, name, &entries);
+        let command =
+            batch::command(shared.connector.script(), &shared.names, tag, name, &entries, shared.incarnation);
         shard.figures.calls.fetch_add(1, Ordering::Relaxed);
         shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let batch = Batch {
