@@ -41,7 +41,7 @@ pub(super) fn expiries(listeners: &[Listener]) -> Vec<CertificateExpiry> {
 
 /// What a file looked like: a change of any of it is a change of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(super) struct Stamp {
     path: PathBuf,
     modified: Option<SystemTime>,
     inode: u64,
@@ -75,7 +75,8 @@ fn stamps(listener: &Listener) -> Vec<Stamp> {
     listener.certs.iter().flat_map(|pair| [stamp(&pair.cert), stamp(&pair.key)]).collect()
 }
 
-fn stamp(path: &Path) -> Stamp {
+/// What a file looks like now.
+pub(super) fn stamp(path: &Path) -> Stamp {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok();
     Stamp {

@@ -68,6 +68,7 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
         headers: asked.headers,
         client_ip: asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_canonical(),
         identity: &identity,
+        refused: false,
     };
     let considered = table
         .explain(&facts)

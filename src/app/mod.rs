@@ -4,6 +4,7 @@
 
 mod build;
 mod certificates;
+mod credentials;
 pub mod explain;
 mod first_try;
 mod listeners;
@@ -60,8 +61,8 @@ impl Gateway {
         let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
         let limiter = Arc::new(Limiter::new(local::Table::with_memory(config.limits_memory)));
         let salt = build::salt();
-        let none = build::Upstreams::default();
-        let (snapshot, upstreams) = build::snapshot(&config, salt, 0, &limiter, &metrics, &none)?;
+        let none = build::Kept::default();
+        let (snapshot, kept) = build::snapshot(&config, salt, 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
@@ -93,7 +94,7 @@ impl Gateway {
             current,
             limiter,
             metrics,
-            upstreams,
+            kept,
             orders: shared.orders.clone(),
         };
         let reloader = reload::Reloader::new(parts, salt)?;
@@ -110,7 +111,7 @@ impl Gateway {
         if let Some(url) = self.reloader.url_to_try() {
             eprintln!("sluicegate: try  curl -i {url}");
         }
-        let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
+        let mut watch = tokio::time::interval(FILES_EVERY);
         loop {
             tokio::select! {
                 _ = signals.hup.recv() => {
@@ -119,7 +120,10 @@ impl Gateway {
                 _ = signals.term.recv() => break,
                 _ = signals.quit.recv() => break,
                 _ = signals.int.recv() => break,
-                _ = watch.tick() => self.reloader.watch_certificates(),
+                _ = watch.tick() => {
+                    self.reloader.watch_certificates();
+                    self.reloader.watch_credentials();
+                }
             }
         }
         let second = tokio::spawn(async move {
@@ -234,5 +238,5 @@ fn cores() -> usize {
 
 /// Orders a worker may have waiting.
 const ORDERS: usize = 1024;
-const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+const FILES_EVERY: Duration = Duration::from_secs(1);
 const LOG_WAIT: Duration = Duration::from_secs(2);

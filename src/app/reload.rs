@@ -8,8 +8,9 @@ use arc_swap::ArcSwap;
 use rustls::server::ProducesTickets;
 use tokio::sync::mpsc::Sender;
 
-use super::build::{self, Upstreams};
+use super::build::{self, Kept};
 use super::certificates::{self, Watch};
+use super::credentials;
 use super::first_try;
 use super::listeners::Listeners;
 use crate::config::{self, Config, Shutdown};
@@ -34,8 +35,8 @@ pub(super) struct Parts {
     pub(super) limiter: Arc<Limiter>,
     /// Told of every reload.
     pub(super) metrics: Arc<Metrics>,
-    /// The upstreams in force.
-    pub(super) upstreams: Upstreams,
+    /// What of the snapshot in force the next one keeps.
+    pub(super) kept: Kept,
     /// How each worker is reached.
     pub(super) orders: Vec<Sender<Order>>,
 }
@@ -48,13 +49,15 @@ pub(super) struct Reloader {
     listeners: Listeners,
     tickets: Arc<dyn ProducesTickets>,
     watch: Watch,
+    credentials: credentials::Watch,
 }
 
 impl Reloader {
     pub(super) fn new(parts: Parts, salt: [u8; 16]) -> Result<Reloader, tls::Error> {
         let tickets = tls::tickets()?;
         let listeners = Listeners::default();
-        Ok(Reloader { parts, generation: 0, salt, listeners, tickets, watch: Watch::default() })
+        let credentials = credentials::Watch::new(&parts.kept.auth);
+        Ok(Reloader { parts, generation: 0, salt, listeners, tickets, watch: Watch::default(), credentials })
     }
 
     /// Opens the listeners of the first configuration.
@@ -107,34 +110,29 @@ impl Reloader {
         let config = loaded.config;
         let parts = &mut self.parts;
         let generation = self.generation + 1;
-        let (snapshot, upstreams) = build::snapshot(
-            &config,
-            self.salt,
-            generation,
-            &parts.limiter,
-            &parts.metrics,
-            &parts.upstreams,
-        )?;
+        let (snapshot, kept) =
+            build::snapshot(&config, self.salt, generation, &parts.limiter, &parts.metrics, &parts.kept)?;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
             log.switch(&config.access_log.to)?;
         }
         // From here on nothing can fail.
         warn_of_what_needs_a_restart(&parts.config, &config);
-        parts.upstreams = upstreams;
+        parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(config.effective()));
         parts.config = config;
         self.generation = generation;
         self.listeners.apply(prepared, &self.parts.metrics, &self.parts.orders).await;
         self.certificates_in_force();
+        self.credentials = credentials::Watch::new(&self.parts.kept.auth);
         self.resolve_upstreams().await;
         Ok(())
     }
 
     /// Resolves upstreams' names: waits a moment for the first answers, then goes on in the background.
     pub(super) async fn resolve_upstreams(&self) {
-        let new = self.parts.upstreams.values().filter(|upstream| upstream.begin_resolving());
+        let new = self.parts.kept.upstreams.values().filter(|upstream| upstream.begin_resolving());
         let first: Vec<_> = new
             .map(|upstream| {
                 let upstream = Arc::clone(upstream);
@@ -172,6 +170,20 @@ impl Reloader {
             }
         }
         self.parts.metrics.set_certificates(certificates::expiries(listeners));
+    }
+
+    /// Reads files of keys and users that have changed; a broken one keeps what was known and says so.
+    pub(super) fn watch_credentials(&mut self) {
+        for method in self.credentials.changed(&self.parts.kept.auth) {
+            let name = &method.config.name;
+            match method.reread() {
+                Ok(()) => tracing::info!(auth = %name, "credentials read again"),
+                Err(error) => {
+                    self.parts.metrics.reload_failed();
+                    tracing::error!(auth = %name, %error, "credentials not read again, the old ones go on");
+                }
+            }
+        }
     }
 
     fn certificates_in_force(&mut self) {

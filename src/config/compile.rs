@@ -15,7 +15,9 @@ impl Config {
     /// What is wrong with routes and policies together; nothing in a configuration that was loaded.
     pub fn tables(&self, salt: [u8; 16]) -> Result<Table, Vec<policy::Error>> {
         let upstreams: Vec<String> = self.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-        let options = Options { salt, ipv6_prefix: self.client_ip.ipv6_prefix, upstreams: &upstreams };
+        let auth: Vec<String> = self.auth.iter().map(|auth| auth.name.clone()).collect();
+        let ipv6_prefix = self.client_ip.ipv6_prefix;
+        let options = Options { salt, ipv6_prefix, upstreams: &upstreams, auth: &auth };
         Table::compile(&self.routes, &self.policies, &options)
     }
 }
@@ -57,6 +59,7 @@ fn route_key(field: RouteField) -> String {
         RouteField::Path => "path".to_owned(),
         RouteField::Header(_) => "match".to_owned(),
         RouteField::Limit(index) => format!("limit[{index}]"),
+        RouteField::Auth(index) => format!("auth[{index}]"),
         RouteField::Upstream => "to".to_owned(),
         RouteField::Rewrite => "rewrite".to_owned(),
         RouteField::RespondHeader(_) => "respond.headers".to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::admin::{self, Bind};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
+use crate::policy::definition::{Access, Action, Cost, HeaderChanges, Missing, Policy, Respond, Route};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
@@ -60,6 +60,9 @@ impl Config {
             page.listener(listener);
         }
         page.client_ip(&config.client_ip);
+        for auth in &config.auth {
+            page.auth(auth);
+        }
         for upstream in &config.upstreams {
             page.upstream(upstream);
         }
@@ -146,6 +149,19 @@ impl Page {
         };
         self.key("header", text(header));
         self.key("ipv6-prefix", client_ip.ipv6_prefix);
+    }
+
+    fn auth(&mut self, auth: &crate::auth::Config) {
+        self.heading(&format!("[auth.{}]", key(&auth.name)));
+        for (key, value) in super::auth::show(auth) {
+            self.key(key, value);
+        }
+    }
+
+    fn access(&mut self, access: &Access) {
+        if !access.auth.is_empty() {
+            self.key("auth", array(access.auth.iter().map(|name| text(name))));
+        }
     }
 
     fn upstream(&mut self, upstream: &upstream::Config) {
@@ -271,6 +287,7 @@ impl Page {
             });
             self.key("match", table([("header", table(headers))]));
         }
+        self.access(&route.access);
         self.key("limit", array(route.limits.iter().map(|limit| text(limit))));
         match &route.action {
             Action::Forward { upstream, rewrite } => {
@@ -373,7 +390,7 @@ fn show_access(access: &AccessConfig) -> String {
 }
 
 /// A quoted string; a `${` in it stays one.
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for character in value.replace("${", "$${").chars() {
         match character {
@@ -397,11 +414,11 @@ fn key(name: &str) -> String {
     text(name).replace("$${", "${")
 }
 
-fn array(values: impl Iterator<Item = String>) -> String {
+pub(super) fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
+pub(super) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
     let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }

@@ -3,6 +3,7 @@
 //! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
 //! name: a configuration can be checked on another machine than the one it is for.
 
+mod auth;
 mod compile;
 mod effective;
 mod expand;
@@ -48,6 +49,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Whose word about a client's address is taken.
     pub client_ip: ClientIp,
+    /// Ways to authenticate.
+    pub auth: Vec<crate::auth::Config>,
     /// Upstreams, those that routes wrote as URLs included.
     pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
@@ -147,6 +150,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         workers: running::read_workers(&documents),
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
+        auth: auth::read_all(&documents),
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
@@ -170,7 +174,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "tier", "redis", "store", "peers", "trace"]);
+        document.finish(&["tier", "redis", "store", "peers", "trace"]);
     }
     (config, places)
 }

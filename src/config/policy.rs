@@ -63,10 +63,6 @@ fn read(named: Named<'_>) -> Policy {
 }
 
 fn dimension(text: &Text<'_>) -> Option<Dimension> {
-    if text.text.starts_with("claim:") {
-        text.wrong("`claim:` belongs to the language, but this version does not have it", "leave it out");
-        return None;
-    }
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {

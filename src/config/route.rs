@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::policy::changes::is_framing;
-use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, Respond, Route};
+use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, Respond, Route};
 
 use super::listener::BODY_BYTES_MAX;
 use super::reader::{self, Table, Text, Value};
@@ -72,6 +72,7 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
             upgrade: false,
+            access: Access::default(),
         };
         route.name = match table.value("name") {
             Some(value) => name(&value),
@@ -85,7 +86,10 @@ impl Reader<'_> {
         }
         let upgrade = table.value("upgrade").and_then(|value| value.boolean());
         route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
-        table.finish(&["auth"]);
+        if let Some(value) = table.value("auth") {
+            route.access.auth = self.auth(&value);
+        }
+        table.finish(&[]);
         route
     }
 
@@ -156,6 +160,28 @@ impl Reader<'_> {
             self.places.upstreams.push(Fields { whole: Some(text.place), fields: Vec::new() });
         }
         Some(Action::Forward { upstream: name, rewrite: None })
+    }
+
+    /// The ways to authenticate that a route names.
+    fn auth(&self, value: &Value<'_>) -> Vec<String> {
+        let texts = value.texts();
+        if texts.is_empty() && value.is_array() {
+            value.wrong("`auth` is empty", "leave it out to serve everybody");
+        }
+        let names: Vec<&str> = self.config.auth.iter().map(|auth| auth.name.as_str()).collect();
+        let mut auth: Vec<String> = Vec::new();
+        for text in texts {
+            if !names.contains(&text.text.as_str()) {
+                let hint = reader::did_you_mean(&text.text, &names)
+                    .unwrap_or_else(|| "write the name of an `[auth.<name>]`".to_owned());
+                text.wrong(format!("there is no way to authenticate called {}", text.shown()), hint);
+            } else if auth.contains(&text.text) {
+                text.wrong(format!("{} is named twice", text.shown()), "name it once");
+            } else {
+                auth.push(text.text);
+            }
+        }
+        auth
     }
 
     /// The policies of a route. A shorthand becomes a policy of its own, named after the route, so that equal

@@ -30,6 +30,15 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` (WebSocket) may pass.
     pub upgrade: bool,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// Who may use a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Names of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    pub auth: Vec<String>,
 }
 
 /// One header a route asks for.
@@ -121,6 +130,15 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
+    /// What authentication says of the caller under this name; a list counts as absent.
+    Claim(String),
+}
+
+impl Dimension {
+    /// Whether only authentication can give it.
+    pub fn needs_identity(&self) -> bool {
+        matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
+    }
 }
 
 impl std::fmt::Display for Dimension {
@@ -135,6 +153,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Header(name) => write!(formatter, "header:{name}"),
             Dimension::Query(name) => write!(formatter, "query:{name}"),
             Dimension::Param(name) => write!(formatter, "param:{name}"),
+            Dimension::Claim(name) => write!(formatter, "claim:{name}"),
         }
     }
 }

@@ -138,6 +138,7 @@ impl Keys {
             Dimension::Param(name) => {
                 out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
             }
+            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
         }
     }
 
@@ -172,6 +173,7 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Header(name) => (5, name.as_str()),
             Dimension::Query(name) => (6, name.as_str()),
             Dimension::Param(name) => (7, name.as_str()),
+            Dimension::Claim(name) => (8, name.as_str()),
         };
         out.push(kind);
         push_text(name, &mut out);
@@ -269,6 +271,7 @@ mod tests {
                 headers: &headers,
                 client_ip: client,
                 identity: &identity,
+                refused: false,
             };
             let params = Params::new(&pattern, facts.path);
             let address = match caller(client, 64) {

@@ -2,6 +2,7 @@
 //! no I/O, no clock, no state. It decides which route answers and what is charged, never whether there is
 //! enough.
 
+pub mod access;
 pub mod changes;
 pub mod compile;
 pub mod counting;

@@ -29,6 +29,8 @@ pub struct Facts<'r, 'h> {
     pub client_ip: IpAddr,
     /// Who is calling; empty before authentication.
     pub identity: &'r Identity,
+    /// Authentication was asked for and did not recognise the caller: only limits that need no identity count.
+    pub refused: bool,
 }
 
 /// What the parameters of a route's path are in one request.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::access::Access;
 use super::changes::HeaderChanges;
 use super::definition::Respond;
 use super::host::Host;
@@ -31,6 +32,10 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
+    /// Who may use it.
+    pub access: Access,
+    /// Of its policies, those that need no identity: what a caller is charged that authentication refuses.
+    pub strangers: Box<[u16]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

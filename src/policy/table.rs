@@ -126,7 +126,8 @@ impl Table {
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
         let before = out.len();
-        for &policy in &found.route.policies {
+        let policies = if facts.refused { &found.route.strangers } else { &found.route.policies };
+        for &policy in policies {
             if let Err(missing) = self.policies[usize::from(policy)].charge(found, facts, out) {
                 out.truncate(before);
                 return Err(missing);

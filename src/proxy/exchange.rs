@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
@@ -11,6 +12,7 @@ use super::body::Upload;
 use super::connection::Conn;
 use super::io::Phase;
 use super::snapshot::View;
+use crate::identity::Identity;
 use crate::{clock, metrics, record};
 
 /// Why a request was not answered by what its route names, or not to the end.
@@ -32,6 +34,10 @@ pub enum Reason {
     NoRoute,
     /// Routes fit, but for other methods.
     MethodNotAllowed,
+    /// Authentication does not recognise the caller.
+    Unauthenticated,
+    /// The caller is known and may not use the route.
+    Forbidden,
     /// Over a limit.
     Limited,
     /// A policy wants a dimension the request does not have.
@@ -66,6 +72,8 @@ impl Reason {
             Reason::BodyStall => "body-stall",
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
+            Reason::Unauthenticated => "unauthenticated",
+            Reason::Forbidden => "forbidden",
             Reason::Limited => "limited",
             Reason::MissingKey => "missing-key",
             Reason::UpstreamUnresolved => "upstream-unresolved",
@@ -80,7 +88,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 20] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -89,6 +97,8 @@ impl Reason {
         Reason::BodyStall,
         Reason::NoRoute,
         Reason::MethodNotAllowed,
+        Reason::Unauthenticated,
+        Reason::Forbidden,
         Reason::Limited,
         Reason::MissingKey,
         Reason::UpstreamUnresolved,
@@ -124,6 +134,8 @@ pub struct Exchange {
     pub request_id: HeaderValue,
     /// Index of the route that takes it.
     pub route: Option<usize>,
+    /// Who sent it, where authentication was asked for and knows.
+    pub identity: Option<Arc<Identity>>,
     /// What the limiter said of it.
     pub verdict: Option<Verdict>,
     /// The server it went to: indices of upstream and server.
@@ -198,6 +210,7 @@ impl Exchange {
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
             route: None,
+            identity: None,
             verdict: None,
             server: None,
             retries: 0,
@@ -304,6 +317,8 @@ impl Exchange {
             host: self.authority.as_bytes(),
             path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
             route: self.route.map_or("", |route| &*table.routes()[route].name),
+            consumer: self.identity.as_ref().and_then(|identity| identity.consumer.as_deref()).unwrap_or(""),
+            tenant: self.identity.as_ref().and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
             status,
             reason: reason.map_or("", Reason::code),
             decision,

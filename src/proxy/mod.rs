@@ -6,6 +6,7 @@ pub mod connection;
 pub mod decide;
 pub mod exchange;
 pub mod forward;
+pub mod guard;
 pub mod headers;
 pub mod io;
 pub mod judge;

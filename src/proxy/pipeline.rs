@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -17,8 +17,8 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
-use super::{decide, headers, judge};
-use crate::identity::Identity;
+use super::{decide, guard, headers, judge};
+use crate::identity::NOBODY;
 use crate::policy::{Action, Facts, NotFound};
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
@@ -40,6 +40,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
+    guard::hide_parameters(&mut exchange);
     let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
@@ -50,13 +51,10 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
-    let request_id = exchange.request_id.clone();
-
     if conn.config.redirect_https {
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
     }
 
-    let identity = Identity::default();
     let facts = Facts {
         method: &head.method,
         host: &host,
@@ -64,29 +62,32 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         query: head.uri.query(),
         headers: &head.headers,
         client_ip: client.ip,
-        identity: &identity,
+        identity: &NOBODY,
+        refused: false,
     };
     let found = match snapshot.table.find(&facts) {
         Ok(found) => found,
         Err(NotFound::Route) => return reply::refuse(exchange, &Refusal::NoRoute),
         Err(NotFound::Method { allow }) => return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow)),
     };
-    let route = found.route;
-    exchange.route = Some(route.index);
-    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
+    exchange.route = Some(found.route.index);
+    let body_max = found.route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
     if incoming.size_hint().lower() > body_max {
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
 
+    let passed = guard::identify(&mut exchange, found.route, &head.uri, &head.headers);
+    let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
+    let facts = Facts { identity, refused: passed.refusal.is_some(), ..facts };
     let fields = match decide::decide(&mut exchange, &found, &facts) {
         decide::Decided::Admitted(fields) => fields,
-        decide::Decided::Refused(refusal, fields) => {
-            let mut response = reply::refuse(exchange, &refusal);
-            fields.insert(response.headers_mut());
-            return response;
-        }
+        decide::Decided::Refused(refusal, fields) => return refused(exchange, &refusal, fields),
     };
+    if let Some(refusal) = &passed.refusal {
+        return refused(exchange, refusal, fields);
+    }
 
+    let request_id = exchange.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
     let body = if incoming.is_end_stream() {
         RequestBody::Empty
@@ -95,27 +96,45 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
+    let uri = passed.hide_credential(&head.uri, &mut head.headers);
     let outbound = Outbound {
         client,
         present: Present::of(&head.headers),
-        route,
+        route: found.route,
         values,
         tls: !conn.tls.is_empty(),
         version: head.version,
     };
-    let mut response = match &route.action {
+    let mut response = answer(exchange, &outbound, uri, head.headers, body).await;
+    found.route.response_headers.apply(response.headers_mut(), &values);
+    fields.insert(response.headers_mut());
+    response
+}
+
+/// What the route does with a request that may pass.
+async fn answer(
+    exchange: Box<Exchange>,
+    outbound: &Outbound<'_, '_>,
+    uri: Uri,
+    mut headers: HeaderMap,
+    body: RequestBody,
+) -> Response<ResponseBody> {
+    match &outbound.route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
-        Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),
+        Action::RedirectHttps => reply::redirect(exchange, judge::https_location(outbound.values.host, &uri)),
         Action::Echo => {
-            let mut headers = head.headers;
             outbound.rewrite_headers(&mut headers, &exchange);
-            forward::echo(exchange, &outbound, &head.uri, headers, body)
+            forward::echo(exchange, outbound, &uri, headers, body)
         }
         Action::Forward { upstream, .. } => {
-            forward::forward(exchange, &outbound, *upstream, head.uri.clone(), head.headers, body).await
+            forward::forward(exchange, outbound, *upstream, uri, headers, body).await
         }
-    };
-    route.response_headers.apply(response.headers_mut(), &values);
+    }
+}
+
+/// A refusal with the fields of the limits it was counted by.
+fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: decide::Fields) -> Response<ResponseBody> {
+    let mut response = reply::refuse(exchange, refusal);
     fields.insert(response.headers_mut());
     response
 }

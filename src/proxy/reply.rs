@@ -4,7 +4,7 @@
 //! use. What a client sent is never repeated to it.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
@@ -29,6 +29,10 @@ pub enum Refusal {
     NoRoute,
     /// Routes fit for these methods.
     MethodNotAllowed(HeaderValue),
+    /// Authentication does not recognise the caller; how it is asked for.
+    Unauthenticated(Vec<HeaderValue>),
+    /// The caller is known and may not use the route.
+    Forbidden,
     /// Over these limits.
     Limited(Box<Limited>),
     /// A policy wants this dimension.
@@ -88,6 +92,8 @@ impl Refusal {
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Refusal::Forbidden => StatusCode::FORBIDDEN,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
@@ -107,6 +113,8 @@ impl Refusal {
             Refusal::HeadersTooLarge => Reason::HeadersTooLarge,
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
             Refusal::NoRoute => Reason::NoRoute,
+            Refusal::Unauthenticated(_) => Reason::Unauthenticated,
+            Refusal::Forbidden => Reason::Forbidden,
             Refusal::Limited(_) => Reason::Limited,
             Refusal::MissingKey(_) => Reason::MissingKey,
             Refusal::UpstreamUnresolved => Reason::UpstreamUnresolved,
@@ -130,6 +138,9 @@ impl Refusal {
             Refusal::BodyTooLarge => "the request body is larger than this route takes".to_owned(),
             Refusal::NoRoute => "no route matches host and path".to_owned(),
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
+            // One text for every cause: what is wrong with a credential is not told.
+            Refusal::Unauthenticated(_) => "this route asks for valid credentials".to_owned(),
+            Refusal::Forbidden => "the caller may not use this route".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
             Refusal::MissingKey(dimension) => {
                 format!("the request lacks {dimension}, which its limit counts by")
@@ -185,6 +196,11 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
     }
     match refusal {
         Refusal::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
+        Refusal::Unauthenticated(challenges) => {
+            for challenge in challenges {
+                headers.append(WWW_AUTHENTICATE, challenge.clone());
+            }
+        }
         Refusal::Limited(limited) => {
             if let Some(seconds) = limited.retry_after_seconds {
                 headers.insert(RETRY_AFTER, seconds.into());

@@ -312,11 +312,13 @@ pub(super) mod tests {
         let (figures, mut cells) = metrics::Metrics::new(1);
         let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
         let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
-        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[] };
+        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
             table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
             upstreams: Vec::new(),
+            auth: Vec::new(),
+            secret_parameters: Box::default(),
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),

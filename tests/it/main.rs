@@ -6,6 +6,7 @@ mod floors;
 mod support;
 
 mod admin;
+mod auth;
 mod bodies;
 mod cli;
 mod connections;

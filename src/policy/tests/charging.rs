@@ -190,7 +190,7 @@ fn rate_limit_policy_lists_what_was_charged() {
 #[test]
 fn another_salt_gives_other_keys() {
     let build = |salt| {
-        let options = crate::policy::Options { salt, ipv6_prefix: 64, upstreams: &[] };
+        let options = crate::policy::Options { salt, ipv6_prefix: 64, upstreams: &[], auth: &[] };
         Table::compile(&[limited("r", "/", &["p"])], &[policy("p", &["5/s by ip"])], &options)
             .expect("no mistakes")
     };

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::definition::{Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, Policy, Route};
+use super::definition::{Access, Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, Policy, Route};
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
 use crate::policy::Error;
@@ -29,6 +29,7 @@ fn route(name: &str, path: &str) -> Route {
         response_headers: HeaderChanges::default(),
         body_bytes_max: None,
         upgrade: false,
+        access: Access::default(),
     }
 }
 
@@ -53,7 +54,11 @@ fn header_match(name: &'static str, value: Option<&str>) -> HeaderMatch {
 
 fn compile(routes: &[Route], policies: &[Policy]) -> Result<Table, Vec<Error>> {
     let upstreams = ["orders".to_owned()];
-    Table::compile(routes, policies, &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams })
+    Table::compile(
+        routes,
+        policies,
+        &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams, auth: &[] },
+    )
 }
 
 fn table(routes: &[Route], policies: &[Policy]) -> Table {
@@ -120,6 +125,7 @@ impl Ask {
             headers: &self.headers,
             client_ip: self.client_ip,
             identity: &self.identity,
+            refused: false,
         }
     }
 

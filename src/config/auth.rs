@@ -1,0 +1,122 @@
+//! `[auth.*]`: the ways to authenticate. Their files are read when the gateway starts, not here.
+
+use crate::auth::keys;
+use crate::auth::place::Place;
+use crate::auth::{Anybody, Config, Kind};
+
+use super::effective::{array, table, text};
+use super::reader::{self, Named, Table, Text, Value};
+
+/// Reads every way to authenticate.
+pub(super) fn read_all(documents: &[Table<'_>]) -> Vec<Config> {
+    reader::named(documents, "auth").into_iter().filter_map(read).collect()
+}
+
+fn read(named: Named<'_>) -> Option<Config> {
+    let table = named.table;
+    let Some(kind) = table.value("kind") else {
+        table.wrong("a way to authenticate needs `kind`", "write `kind = \"api-key\"`");
+        return None;
+    };
+    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &["jwt", "mtls", "basic"])?;
+    let kind = read(&table);
+    let pass = table.value("pass").and_then(|value| value.boolean()).unwrap_or(true);
+    table.finish(&[]);
+    Some(Config { name: named.name, kind: kind?, pass })
+}
+
+/// A way as the language writes it, with every default.
+pub(super) fn show(config: &Config) -> Vec<(&'static str, String)> {
+    let mut keys = vec![("kind", String::new())];
+    let kind = match &config.kind {
+        Kind::Anonymous(anybody) => {
+            show_texts(
+                &[("consumer", &anybody.consumer), ("tenant", &anybody.tenant), ("tier", &anybody.tier)],
+                &mut keys,
+            );
+            "anonymous"
+        }
+        Kind::ApiKey(api_key) => {
+            keys.push(("in", show_places(&api_key.places)));
+            keys.push(("keys", show_file(&api_key.file)));
+            "api-key"
+        }
+    };
+    keys[0].1 = text(kind);
+    keys.push(("pass", config.pass.to_string()));
+    keys
+}
+
+fn show_texts(texts: &[(&'static str, &Option<String>)], keys: &mut Vec<(&'static str, String)>) {
+    for (key, value) in texts {
+        keys.extend(value.as_ref().map(|value| (*key, text(value))));
+    }
+}
+
+fn show_places(places: &[Place]) -> String {
+    array(places.iter().map(|place| text(&place.to_string())))
+}
+
+fn show_file(path: &std::path::Path) -> String {
+    table([("file", text(&path.to_string_lossy()))])
+}
+
+fn anonymous(table: &Table<'_>) -> Option<Kind> {
+    let text = |key| table.value(key).and_then(|value| value.text()).map(|text| text.text);
+    Some(Kind::Anonymous(Anybody { consumer: text("consumer"), tenant: text("tenant"), tier: text("tier") }))
+}
+
+fn api_key(table: &Table<'_>) -> Option<Kind> {
+    let places = match table.value("in") {
+        Some(value) => places(&value),
+        None => vec![Place::Header(X_API_KEY), Place::Bearer],
+    };
+    let file = file(table, "keys", "keys.toml")?;
+    Some(Kind::ApiKey(keys::Config { places, file }))
+}
+
+/// The file under `key = { file = "…" }`.
+fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path::PathBuf> {
+    let hint = format!("write `{key} = {{ file = \"{example}\" }}`");
+    let Some(inner) = table.value(key) else {
+        table.wrong(format!("this way to authenticate needs `{key}`"), hint);
+        return None;
+    };
+    let inner = inner.table(&format!("`{key}`"))?;
+    let file = inner.value("file");
+    if file.is_none() {
+        inner.wrong(format!("`{key}` needs `file`"), hint);
+    }
+    let path = file.and_then(|value| value.text()).map(|text| reader::path(&text));
+    inner.finish(&[]);
+    path
+}
+
+fn places(value: &Value<'_>) -> Vec<Place> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`in` is empty", "write `[\"header:x-api-key\"]`");
+    }
+    texts.iter().filter_map(place).collect()
+}
+
+/// `header:x-api-key`, `bearer`, `query:api_key`.
+fn place(text: &Text<'_>) -> Option<Place> {
+    let found = match text.text.split_once(':') {
+        None if text.text == "bearer" => Some(Place::Bearer),
+        Some(("header", name)) => http::HeaderName::from_bytes(name.as_bytes()).ok().map(Place::Header),
+        Some(("query", name)) if !name.is_empty() => Some(Place::Query(name.to_owned())),
+        _ => None,
+    };
+    if found.is_none() {
+        let hint = "write `header:<name>`, `bearer` or `query:<name>`";
+        text.wrong(format!("{} is no place for a credential", text.shown()), hint);
+    }
+    found
+}
+
+/// Reads what is particular to one kind.
+type ReadKind = fn(&Table<'_>) -> Option<Kind>;
+
+const KINDS: [(&str, ReadKind); 2] = [("anonymous", anonymous), ("api-key", api_key)];
+const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");

@@ -1,0 +1,109 @@
+//! Who may pass: asks the ways to authenticate that a route names, in their order, who is calling.
+//!
+//! The first that recognises the caller decides. Where none does, the answer is the same whatever was wrong, and
+//! nothing of the request reaches an upstream.
+
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Uri};
+
+use super::exchange::Exchange;
+use super::reply::Refusal;
+use crate::auth::place::{self, Place};
+use crate::auth::{Asked, Checked, Kind, Method};
+use crate::identity::Identity;
+use crate::policy::Route;
+
+/// Who is calling, and what is to be answered where that is not enough.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// The caller, where it was asked for and is known.
+    pub identity: Option<Arc<Identity>>,
+    /// Why the request goes no further; its limits are asked first.
+    pub refusal: Option<Refusal>,
+    /// The way that recognised the caller, where the upstream is not to see the credential.
+    hidden: Option<Arc<Method>>,
+}
+
+/// Asks who is calling, where the route wants to know.
+pub fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers: &HeaderMap) -> Passed {
+    if route.access.auth.is_empty() {
+        return Passed::default();
+    }
+    let snapshot = Arc::clone(&exchange.view.snapshot);
+    let methods = route.access.auth.iter().map(|index| &snapshot.auth[usize::from(*index)]);
+    let asked = Asked { headers, query: uri.query(), now: exchange.conn.worker.unix(exchange.started) };
+    let Some((identity, method)) = recognised(methods.clone(), &asked) else {
+        let challenges = methods.filter_map(|method| method.challenge.clone()).collect();
+        return Passed { refusal: Some(Refusal::Unauthenticated(challenges)), ..Passed::default() };
+    };
+    exchange.identity = Some(Arc::clone(&identity));
+    let hidden = (!method.config.pass).then(|| Arc::clone(method));
+    Passed { identity: Some(identity), refusal: None, hidden }
+}
+
+impl Passed {
+    /// The target and fields as the upstream may see them: without the credential, where it is not to be passed on.
+    pub fn hide_credential(&self, uri: &Uri, headers: &mut HeaderMap) -> Uri {
+        let Some(method) = &self.hidden else { return uri.clone() };
+        let mut uri = uri.clone();
+        for place in method.config.places() {
+            match place {
+                Place::Header(name) => drop(headers.remove(name)),
+                Place::Bearer => drop(headers.remove(AUTHORIZATION)),
+                Place::Query(name) => {
+                    let query = place::without(uri.query().unwrap_or(""), name);
+                    uri = with_query(&uri, query.as_deref());
+                }
+            }
+        }
+        uri
+    }
+}
+
+/// The first way that recognises the caller. One that asks for nothing is no way around a credential that is wrong.
+fn recognised<'m>(
+    methods: impl Iterator<Item = &'m Arc<Method>>,
+    asked: &Asked<'_>,
+) -> Option<(Arc<Identity>, &'m Arc<Method>)> {
+    // The upstream may believe the one that was not judged here.
+    if place::is_ambiguous(asked.headers) {
+        return None;
+    }
+    let mut refused = false;
+    for method in methods {
+        if refused && matches!(method.config.kind, Kind::Anonymous(_)) {
+            continue;
+        }
+        match method.check(asked) {
+            Checked::Known(identity) => return Some((identity, method)),
+            Checked::Absent => {}
+            Checked::Refused => refused = true,
+        }
+    }
+    None
+}
+
+/// Stars credentials out of the target that the access log will show.
+pub fn hide_parameters(exchange: &mut Exchange) {
+    let names = &exchange.view.snapshot.secret_parameters;
+    if names.is_empty() {
+        return;
+    }
+    if let Some(shown) = exchange.uri.query().and_then(|query| place::masked(query, names)) {
+        exchange.uri = with_query(&exchange.uri, Some(&shown));
+    }
+}
+
+/// The same target with another query.
+pub fn with_query(uri: &Uri, query: Option<&str>) -> Uri {
+    let target = match query {
+        Some(query) => format!("{}?{query}", uri.path()),
+        None => uri.path().to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = http::uri::PathAndQuery::from_maybe_shared(target).ok();
+    // What was a target is one with a shorter query; where not, the path alone still is.
+    Uri::from_parts(parts).unwrap_or_else(|_| Uri::from_static("/"))
+}
