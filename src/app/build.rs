@@ -39,7 +39,8 @@ pub(super) fn snapshot(
     let table = config.tables(salt).map_err(|errors| anyhow::anyhow!("{}", errors[0]))?;
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
-    let auth = methods(&config.auth, &before.auth)?;
+    let wanted: Box<[Box<str>]> = table.claims().into_iter().map(Into::into).collect();
+    let auth = methods(&config.auth, &wanted, &before.auth)?;
     let mut used = Upstreams::new();
     let mut upstreams = Vec::with_capacity(config.upstreams.len());
     for wanted in &config.upstreams {
@@ -71,10 +72,14 @@ pub(super) fn snapshot(
 }
 
 /// The ways to authenticate: one whose configuration stays keeps what it knows and reads its files again.
-fn methods(wanted: &[auth::Config], before: &[Arc<auth::Method>]) -> anyhow::Result<Vec<Arc<auth::Method>>> {
-    let method = |wanted: &auth::Config| match before.iter().find(|method| method.config == *wanted) {
+fn methods(
+    wanted: &[auth::Config],
+    claims: &[Box<str>],
+    before: &[Arc<auth::Method>],
+) -> anyhow::Result<Vec<Arc<auth::Method>>> {
+    let method = |wanted: &auth::Config| match before.iter().find(|method| method.is_of(wanted, claims)) {
         Some(same) => same.reread().map(|()| Arc::clone(same)),
-        None => auth::Method::new(wanted.clone()).map(Arc::new),
+        None => auth::Method::new(wanted.clone(), claims).map(Arc::new),
     };
     let named = |wanted| method(wanted).with_context(|| format!("auth {:?}", wanted.name));
     wanted.iter().map(named).collect()

@@ -106,6 +106,7 @@ impl Gateway {
         self.reloader.open_listeners().await?;
         let admin = self.open_admin()?;
         self.reloader.resolve_upstreams().await;
+        self.reloader.fetch_keys().await;
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
         if let Some(url) = self.reloader.url_to_try() {

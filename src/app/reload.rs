@@ -13,6 +13,7 @@ use super::certificates::{self, Watch};
 use super::credentials;
 use super::first_try;
 use super::listeners::Listeners;
+use crate::auth::jwt::remote::keep_fetching;
 use crate::config::{self, Config, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -127,6 +128,7 @@ impl Reloader {
         self.certificates_in_force();
         self.credentials = credentials::Watch::new(&self.parts.kept.auth);
         self.resolve_upstreams().await;
+        self.fetch_keys().await;
         Ok(())
     }
 
@@ -148,6 +150,31 @@ impl Reloader {
             }
         };
         let _ = tokio::time::timeout(FIRST_ANSWERS, all).await;
+    }
+
+    /// Begins to fetch the keys of tokens that issuers publish: waits a moment for the first answers, then goes on in
+    /// the background.
+    pub(super) async fn fetch_keys(&self) {
+        let begun: Vec<_> =
+            self.parts.kept.auth.iter().filter_map(|it| Some((it, it.begin_fetching()?))).collect();
+        if begun.is_empty() {
+            return;
+        }
+        let tls = match tls::client_config(false) {
+            Ok(tls) => Arc::new(tls),
+            Err(error) => return tracing::error!(%error, "no issuer can be asked for its keys"),
+        };
+        let mut rounds = Vec::with_capacity(begun.len());
+        for (method, round) in begun {
+            tokio::spawn(keep_fetching(Arc::downgrade(method), Arc::clone(&tls)));
+            rounds.push(round);
+        }
+        let all = async {
+            for round in &mut rounds {
+                let _ = round.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_KEYS, all).await;
     }
 
     /// Renews the certificates whose files have changed; a broken pair keeps the old one and says so.
@@ -208,3 +235,6 @@ fn warn_of_what_needs_a_restart(before: &Config, after: &Config) {
 
 /// How long start-up and reload wait for names to resolve before they go on without.
 const FIRST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// How long start-up and reload wait for keys of issuers before they go on without.
+const FIRST_KEYS: Duration = Duration::from_secs(2);

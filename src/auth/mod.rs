@@ -4,7 +4,9 @@
 //! credential that proves nothing. It deliberately knows no routes, no statuses and no limits; which of several ways
 //! decides, and what a refusal looks like, is the proxy's.
 
+pub mod cache;
 pub mod entries;
+pub mod jwt;
 pub mod keys;
 pub mod place;
 
@@ -14,8 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
+use tokio::sync::watch;
 
 use crate::identity::Identity;
+use cache::Cache;
 use place::Place;
 
 /// One `[auth.<name>]`.
@@ -38,10 +42,20 @@ impl Config {
         })
     }
 
+    /// Puts `mask` in the place of every secret.
+    pub fn hide_secrets(&mut self, mask: &str) {
+        if let Kind::Jwt(config) = &mut self.kind
+            && let jwt::Source::Secret(secret) = &mut config.source
+        {
+            mask.clone_into(&mut secret.0);
+        }
+    }
+
     /// Where a request carries what it looks at.
     pub fn places(&self) -> &[Place] {
         match &self.kind {
             Kind::ApiKey(config) => &config.places,
+            Kind::Jwt(config) => &config.places,
             Kind::Anonymous(_) => &[],
         }
     }
@@ -54,6 +68,8 @@ pub enum Kind {
     Anonymous(Anybody),
     /// By a key.
     ApiKey(keys::Config),
+    /// By a token its issuer has signed.
+    Jwt(Box<jwt::Config>),
 }
 
 /// What is said of callers who show nothing.
@@ -73,6 +89,9 @@ pub enum Error {
     /// Its file.
     #[error(transparent)]
     File(#[from] entries::Error),
+    /// The keys of its tokens.
+    #[error(transparent)]
+    Jwt(#[from] jwt::Error),
 }
 
 /// What of a request a way looks at.
@@ -101,6 +120,15 @@ pub enum Checked {
     Known(Arc<Identity>),
     /// What it carries proves nothing.
     Refused,
+    /// That cannot be said at once; see [`Method::settle`].
+    Wait(Wait),
+}
+
+/// What has to happen before more can be said.
+#[derive(Debug)]
+pub enum Wait {
+    /// Keys are being fetched; this tells when that is over.
+    Keys(watch::Receiver<u64>),
 }
 
 /// One way to authenticate, ready for requests; shared by all workers, kept over reloads while its configuration stays.
@@ -112,6 +140,8 @@ pub struct Method {
     pub config: Config,
     /// How a refused caller is asked for it (RFC 9110 section 11.6.1). `None`: there is nothing to ask for.
     pub challenge: Option<HeaderValue>,
+    /// Claims that are asked for; a caller's others are not kept.
+    wanted: Box<[Box<str>]>,
     way: Way,
 }
 
@@ -119,28 +149,37 @@ pub struct Method {
 enum Way {
     Anonymous(Arc<Identity>),
     ApiKey(keys::Keys),
+    Jwt(jwt::Verifier),
 }
 
 impl Method {
-    /// Makes one, reading its files.
+    /// Makes one, reading its files; `wanted` are the claims that anything will ask for.
     ///
     /// # Errors
     /// Where a file cannot be used.
-    pub fn new(config: Config) -> Result<Method, Error> {
+    pub fn new(config: Config, wanted: &[Box<str>]) -> Result<Method, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let way = match &config.kind {
             Kind::Anonymous(anybody) => Way::Anonymous(Arc::new(anybody.identity())),
             Kind::ApiKey(config) => Way::ApiKey(keys::Keys::read(config)?),
+            Kind::Jwt(config) => Way::Jwt(jwt::Verifier::new(config, wanted)?),
         };
         let challenge = challenge(&config);
-        Ok(Method { id: COUNT.fetch_add(1, Ordering::Relaxed), config, challenge, way })
+        let id = COUNT.fetch_add(1, Ordering::Relaxed);
+        Ok(Method { id, config, challenge, wanted: wanted.into(), way })
+    }
+
+    /// Whether it was made from this.
+    pub fn is_of(&self, config: &Config, wanted: &[Box<str>]) -> bool {
+        self.config == *config && *self.wanted == *wanted
     }
 
     /// The files it was made from.
     pub fn files(&self) -> Vec<&Path> {
-        match &self.config.kind {
-            Kind::Anonymous(_) => Vec::new(),
-            Kind::ApiKey(config) => vec![&config.file],
+        match (&self.config.kind, &self.way) {
+            (Kind::ApiKey(config), _) => vec![&config.file],
+            (_, Way::Jwt(verifier)) => verifier.file().into_iter().collect(),
+            (_, Way::Anonymous(_) | Way::ApiKey(_)) => Vec::new(),
         }
     }
 
@@ -151,16 +190,43 @@ impl Method {
     pub fn reread(&self) -> Result<(), Error> {
         match &self.way {
             Way::ApiKey(keys) => Ok(keys.reread()?),
+            Way::Jwt(verifier) => Ok(verifier.reread()?),
             Way::Anonymous(_) => Ok(()),
         }
     }
 
     /// What it says of a request.
-    pub fn check(&self, asked: &Asked<'_>) -> Checked {
+    pub fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
         match &self.way {
             Way::ApiKey(keys) => keys.check(asked),
+            Way::Jwt(verifier) => verifier.check(asked, cache),
             Way::Anonymous(identity) => Checked::Known(Arc::clone(identity)),
         }
+    }
+
+    /// What it says in the end, at most [`KEYS_WAIT`] later.
+    pub async fn settle(&self, wait: Wait, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        match wait {
+            Wait::Keys(mut rounds) => {
+                let _ = tokio::time::timeout(KEYS_WAIT, rounds.changed()).await;
+            }
+        }
+        match self.check(asked, cache) {
+            Checked::Wait(_) => Checked::Refused,
+            settled => settled,
+        }
+    }
+
+    /// Whether it fetches keys, and this is the first call: whoever is told so runs [`jwt::remote::keep_fetching`].
+    /// What comes back tells when the first fetch is over.
+    pub fn begin_fetching(&self) -> Option<watch::Receiver<u64>> {
+        let (_, remote) = self.remote()?;
+        remote.begin().then(|| remote.first_round())
+    }
+
+    fn remote(&self) -> Option<(&jwt::Verifier, &jwt::remote::Remote)> {
+        let Way::Jwt(verifier) = &self.way else { return None };
+        Some((verifier, verifier.remote.as_ref()?))
     }
 }
 
@@ -181,12 +247,16 @@ fn challenge(config: &Config) -> Option<HeaderValue> {
     let realm = &config.name;
     let text = match &config.kind {
         Kind::Anonymous(_) => return None,
-        Kind::ApiKey(keys) if keys.places.contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
-        // No scheme is registered for keys in a header or a query.
-        Kind::ApiKey(keys) => {
-            let place = keys.places.first().map(ToString::to_string).unwrap_or_default();
-            format!("ApiKey realm=\"{realm}\", in=\"{place}\"")
+        _ if config.places().contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
+        // No scheme is registered for credentials in a header or a query.
+        Kind::ApiKey(_) | Kind::Jwt(_) => {
+            let scheme = if matches!(config.kind, Kind::Jwt(_)) { "Token" } else { "ApiKey" };
+            let place = config.places().first().map(ToString::to_string).unwrap_or_default();
+            format!("{scheme} realm=\"{realm}\", in=\"{place}\"")
         }
     };
     HeaderValue::from_str(&text).ok()
 }
+
+/// How long a request waits for keys that are being fetched.
+pub const KEYS_WAIT: Duration = Duration::from_secs(1);

@@ -22,6 +22,9 @@ impl Config {
         if let Some(token) = masked.admin.as_mut().and_then(|admin| admin.token.as_mut()) {
             mask::MASK.clone_into(token);
         }
+        for auth in &mut masked.auth {
+            auth.hide_secrets(mask::MASK);
+        }
         for route in &mut masked.routes {
             for header in &mut route.headers {
                 if let Some(value) =
@@ -423,7 +426,7 @@ pub(super) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) 
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }
 
-fn time(duration: Duration) -> String {
+pub(super) fn time(duration: Duration) -> String {
     text(&show_duration(duration))
 }
 

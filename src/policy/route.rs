@@ -76,6 +76,16 @@ impl Route {
         &self.pattern
     }
 
+    /// Claims of callers that it asks for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        let rewrite = match &self.action {
+            Action::Forward { rewrite, .. } => rewrite.as_ref(),
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps => None,
+        };
+        let headers = self.request_headers.claims().chain(self.response_headers.claims());
+        headers.chain(rewrite.into_iter().flat_map(Rewrite::claims))
+    }
+
     /// The path to send upstream, without the query: that stays as it came.
     pub fn rewritten_path<'r>(&self, values: &Values<'_, 'r>) -> Cow<'r, str> {
         match &self.action {

@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::counting::{MissingDimension, Policy};
+use super::definition::Dimension;
 use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
@@ -94,6 +95,16 @@ impl Table {
     /// The policies, by index.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Claims of callers that policies, header values and rewritten paths ask for.
+    pub fn claims(&self) -> BTreeSet<&str> {
+        let dimensions = self.policies.iter().flat_map(|policy| &policy.by);
+        let counted = dimensions.filter_map(|dimension| match dimension {
+            Dimension::Claim(name) => Some(name.as_str()),
+            _ => None,
+        });
+        counted.chain(self.routes.iter().flat_map(Route::claims)).collect()
     }
 
     /// The route that answers a request. Does not allocate where there is one.

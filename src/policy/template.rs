@@ -162,6 +162,15 @@ impl HeaderTemplate {
         HeaderValue::from_bytes(whole.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
     }
 
+    /// Claims of callers that it asks for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        let template = match self {
+            HeaderTemplate::Fixed(_) => None,
+            HeaderTemplate::Made(template) => Some(template),
+        };
+        template.into_iter().flat_map(Template::claims)
+    }
+
     /// The value for one request. `None` where a header is not to be sent: what came out is empty, or holds
     /// what a header must not (a line break in a decoded parameter, say, or a space at an end).
     pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
@@ -213,6 +222,11 @@ impl Rewrite {
             return Err(Error::DotSegment);
         }
         Ok(Rewrite(template))
+    }
+
+    /// Claims of callers that it asks for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        self.0.claims()
     }
 
     /// The path for one request: starts with exactly one `/`, and is as well formed as the request's was.
@@ -269,6 +283,13 @@ impl Template {
 }
 
 impl Template {
+    fn claims(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Claim(name) => Some(&**name),
+            Part::Literal(_) | Part::Value(_) => None,
+        })
+    }
+
     /// The text with each placeholder at its shortest: only a rest may be empty, a path is at least `/`.
     fn shortest(&self, pattern: &Pattern) -> String {
         let parts = self.parts.iter().map(|part| match part {

@@ -3,6 +3,7 @@
 //! The first that recognises the caller decides. Where none does, the answer is the same whatever was wrong, and
 //! nothing of the request reaches an upstream.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
@@ -10,6 +11,7 @@ use http::{HeaderMap, Uri};
 
 use super::exchange::Exchange;
 use super::reply::Refusal;
+use crate::auth::cache::Cache;
 use crate::auth::place::{self, Place};
 use crate::auth::{Asked, Checked, Kind, Method};
 use crate::identity::Identity;
@@ -27,15 +29,16 @@ pub struct Passed {
 }
 
 /// Asks who is calling, where the route wants to know.
-pub fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers: &HeaderMap) -> Passed {
+pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers: &HeaderMap) -> Passed {
     if route.access.auth.is_empty() {
         return Passed::default();
     }
-    let snapshot = Arc::clone(&exchange.view.snapshot);
-    let methods = route.access.auth.iter().map(|index| &snapshot.auth[usize::from(*index)]);
+    let view = Rc::clone(&exchange.view);
+    let asked_for = route.access.auth.iter().map(|index| usize::from(*index));
+    let ways = asked_for.map(|index| (&view.snapshot.auth[index], &*view.caches[index]));
     let asked = Asked { headers, query: uri.query(), now: exchange.conn.worker.unix(exchange.started) };
-    let Some((identity, method)) = recognised(methods.clone(), &asked) else {
-        let challenges = methods.filter_map(|method| method.challenge.clone()).collect();
+    let Some((identity, method)) = recognised(ways.clone(), &asked).await else {
+        let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
         return Passed { refusal: Some(Refusal::Unauthenticated(challenges)), ..Passed::default() };
     };
     exchange.identity = Some(Arc::clone(&identity));
@@ -63,8 +66,8 @@ impl Passed {
 }
 
 /// The first way that recognises the caller. One that asks for nothing is no way around a credential that is wrong.
-fn recognised<'m>(
-    methods: impl Iterator<Item = &'m Arc<Method>>,
+async fn recognised<'m>(
+    ways: impl Iterator<Item = (&'m Arc<Method>, &'m Cache)>,
     asked: &Asked<'_>,
 ) -> Option<(Arc<Identity>, &'m Arc<Method>)> {
     // The upstream may believe the one that was not judged here.
@@ -72,14 +75,19 @@ fn recognised<'m>(
         return None;
     }
     let mut refused = false;
-    for method in methods {
+    for (method, cache) in ways {
         if refused && matches!(method.config.kind, Kind::Anonymous(_)) {
             continue;
         }
-        match method.check(asked) {
+        let mut checked = method.check(asked, cache);
+        if let Checked::Wait(wait) = checked {
+            // Boxed: rare, and larger than all the rest.
+            checked = Box::pin(method.settle(wait, asked, cache)).await;
+        }
+        match checked {
             Checked::Known(identity) => return Some((identity, method)),
             Checked::Absent => {}
-            Checked::Refused => refused = true,
+            Checked::Refused | Checked::Wait(_) => refused = true,
         }
     }
     None

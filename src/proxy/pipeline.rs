@@ -76,7 +76,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
 
-    let passed = guard::identify(&mut exchange, found.route, &head.uri, &head.headers);
+    let passed = guard::identify(&mut exchange, found.route, &head.uri, &head.headers).await;
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
     let facts = Facts { identity, refused: passed.refusal.is_some(), ..facts };
     let fields = match decide::decide(&mut exchange, &found, &facts) {

@@ -50,4 +50,6 @@ pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// By upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
+    /// What it has verified lately, by way to authenticate.
+    pub caches: Vec<Rc<auth::cache::Cache>>,
 }

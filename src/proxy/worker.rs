@@ -25,6 +25,7 @@ use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
 use super::snapshot::{Snapshot, View};
+use crate::auth::{self, Method};
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -166,8 +167,8 @@ impl Worker {
         count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
-        let view = Rc::new(view.with_pools(&[], random.next()));
+        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new(), caches: Vec::new() };
+        let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         Worker {
             index,
             shared,
@@ -189,8 +190,8 @@ impl Worker {
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) {
-            let next = View { snapshot: Arc::clone(current), pools: Vec::new() };
-            *view = Rc::new(next.with_pools(&view.pools, self.random()));
+            let next = View { snapshot: Arc::clone(current), pools: Vec::new(), caches: Vec::new() };
+            *view = Rc::new(next.with_pools(&view.pools, self.random()).with_caches(&view.caches));
         }
         Rc::clone(&view)
     }
@@ -267,6 +268,16 @@ impl View {
                 })
             })
             .collect();
+        self
+    }
+
+    /// Takes over what was verified by ways to authenticate that are still the same; makes the others.
+    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
+        let cache = |method: &Arc<Method>| {
+            let same = before.iter().find(|cache| cache.method == method.id);
+            same.cloned().unwrap_or_else(|| Rc::new(auth::cache::Cache::new(method.id)))
+        };
+        self.caches = self.snapshot.auth.iter().map(cache).collect();
         self
     }
 }

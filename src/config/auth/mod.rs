@@ -1,5 +1,7 @@
 //! `[auth.*]`: the ways to authenticate. Their files are read when the gateway starts, not here.
 
+mod jwt;
+
 use crate::auth::keys;
 use crate::auth::place::Place;
 use crate::auth::{Anybody, Config, Kind};
@@ -18,7 +20,7 @@ fn read(named: Named<'_>) -> Option<Config> {
         table.wrong("a way to authenticate needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &["jwt", "mtls", "basic"])?;
+    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &["mtls", "basic"])?;
     let kind = read(&table);
     let pass = table.value("pass").and_then(|value| value.boolean()).unwrap_or(true);
     table.finish(&[]);
@@ -26,8 +28,8 @@ fn read(named: Named<'_>) -> Option<Config> {
 }
 
 /// A way as the language writes it, with every default.
-pub(super) fn show(config: &Config) -> Vec<(&'static str, String)> {
-    let mut keys = vec![("kind", String::new())];
+pub(super) fn show(config: &Config) -> Fields {
+    let mut keys: Fields = vec![("kind", String::new())];
     let kind = match &config.kind {
         Kind::Anonymous(anybody) => {
             show_texts(
@@ -41,13 +43,17 @@ pub(super) fn show(config: &Config) -> Vec<(&'static str, String)> {
             keys.push(("keys", show_file(&api_key.file)));
             "api-key"
         }
+        Kind::Jwt(tokens) => {
+            jwt::show(tokens, &mut keys);
+            "jwt"
+        }
     };
     keys[0].1 = text(kind);
     keys.push(("pass", config.pass.to_string()));
     keys
 }
 
-fn show_texts(texts: &[(&'static str, &Option<String>)], keys: &mut Vec<(&'static str, String)>) {
+fn show_texts(texts: &[(&'static str, &Option<String>)], keys: &mut Fields) {
     for (key, value) in texts {
         keys.extend(value.as_ref().map(|value| (*key, text(value))));
     }
@@ -92,6 +98,18 @@ fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path
     path
 }
 
+/// The claim that `consumer = "claim:sub"` names.
+fn claim_name(table: &Table<'_>, key: &'static str) -> Option<String> {
+    let text = table.value(key)?.text()?;
+    match text.text.strip_prefix("claim:").filter(|name| !name.is_empty()) {
+        Some(name) => Some(name.to_owned()),
+        None => {
+            text.wrong(format!("{} is not a claim", text.shown()), "write it as in `claim:sub`");
+            None
+        }
+    }
+}
+
 fn places(value: &Value<'_>) -> Vec<Place> {
     let texts = value.texts();
     if texts.is_empty() && value.is_array() {
@@ -115,8 +133,11 @@ fn place(text: &Text<'_>) -> Option<Place> {
     found
 }
 
+/// Keys and their values as written.
+type Fields = Vec<(&'static str, String)>;
+
 /// Reads what is particular to one kind.
 type ReadKind = fn(&Table<'_>) -> Option<Kind>;
 
-const KINDS: [(&str, ReadKind); 2] = [("anonymous", anonymous), ("api-key", api_key)];
+const KINDS: [(&str, ReadKind); 3] = [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read)];
 const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");
