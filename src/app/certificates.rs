@@ -19,7 +19,9 @@ pub(super) fn server_config(
         return Ok(None);
     }
     let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
-    let config = tls::server_config(&certificates, listener.http1, listener.http2, Arc::clone(tickets))?;
+    let client_auth = listener.client_auth.as_ref();
+    let (http1, http2) = (listener.http1, listener.http2);
+    let config = tls::server_config(&certificates, http1, http2, client_auth, Arc::clone(tickets))?;
     Ok(Some(Arc::new(config)))
 }
 
@@ -72,7 +74,9 @@ impl Watch {
 }
 
 fn stamps(listener: &Listener) -> Vec<Stamp> {
-    listener.certs.iter().flat_map(|pair| [stamp(&pair.cert), stamp(&pair.key)]).collect()
+    let pairs = listener.certs.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+    let clients = listener.client_auth.iter().flat_map(|auth| [Some(&auth.ca), auth.crl.as_ref()]);
+    pairs.chain(clients.flatten()).map(|path| stamp(path)).collect()
 }
 
 /// What a file looks like now.

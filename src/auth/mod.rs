@@ -8,6 +8,7 @@ pub mod cache;
 pub mod entries;
 pub mod jwt;
 pub mod keys;
+pub mod mtls;
 pub mod place;
 
 use std::path::Path;
@@ -56,7 +57,7 @@ impl Config {
         match &self.kind {
             Kind::ApiKey(config) => &config.places,
             Kind::Jwt(config) => &config.places,
-            Kind::Anonymous(_) => &[],
+            Kind::Anonymous(_) | Kind::Mtls(_) => &[],
         }
     }
 }
@@ -70,6 +71,8 @@ pub enum Kind {
     ApiKey(keys::Config),
     /// By a token its issuer has signed.
     Jwt(Box<jwt::Config>),
+    /// By the certificate of its connection.
+    Mtls(mtls::Config),
 }
 
 /// What is said of callers who show nothing.
@@ -101,6 +104,8 @@ pub struct Asked<'r> {
     pub headers: &'r HeaderMap,
     /// Its query, without `?`.
     pub query: Option<&'r str>,
+    /// The certificate of its connection.
+    pub certificate: Option<&'r mtls::Certificate>,
     /// When it came, since the Unix epoch.
     pub now: Duration,
 }
@@ -150,6 +155,7 @@ enum Way {
     Anonymous(Arc<Identity>),
     ApiKey(keys::Keys),
     Jwt(jwt::Verifier),
+    Mtls(mtls::Config),
 }
 
 impl Method {
@@ -163,6 +169,7 @@ impl Method {
             Kind::Anonymous(anybody) => Way::Anonymous(Arc::new(anybody.identity())),
             Kind::ApiKey(config) => Way::ApiKey(keys::Keys::read(config)?),
             Kind::Jwt(config) => Way::Jwt(jwt::Verifier::new(config, wanted)?),
+            Kind::Mtls(config) => Way::Mtls(config.clone()),
         };
         let challenge = challenge(&config);
         let id = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +186,7 @@ impl Method {
         match (&self.config.kind, &self.way) {
             (Kind::ApiKey(config), _) => vec![&config.file],
             (_, Way::Jwt(verifier)) => verifier.file().into_iter().collect(),
-            (_, Way::Anonymous(_) | Way::ApiKey(_)) => Vec::new(),
+            (_, Way::Anonymous(_) | Way::ApiKey(_) | Way::Mtls(_)) => Vec::new(),
         }
     }
 
@@ -191,7 +198,7 @@ impl Method {
         match &self.way {
             Way::ApiKey(keys) => Ok(keys.reread()?),
             Way::Jwt(verifier) => Ok(verifier.reread()?),
-            Way::Anonymous(_) => Ok(()),
+            Way::Anonymous(_) | Way::Mtls(_) => Ok(()),
         }
     }
 
@@ -200,6 +207,7 @@ impl Method {
         match &self.way {
             Way::ApiKey(keys) => keys.check(asked),
             Way::Jwt(verifier) => verifier.check(asked, cache),
+            Way::Mtls(config) => mtls::check(config, self.id, asked),
             Way::Anonymous(identity) => Checked::Known(Arc::clone(identity)),
         }
     }
@@ -248,7 +256,9 @@ fn challenge(config: &Config) -> Option<HeaderValue> {
     let text = match &config.kind {
         Kind::Anonymous(_) => return None,
         _ if config.places().contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
-        // No scheme is registered for credentials in a header or a query.
+        // No scheme is registered for certificates: whoever has one shows it in the handshake.
+        Kind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),
+        // Nor for credentials in a header or a query.
         Kind::ApiKey(_) | Kind::Jwt(_) => {
             let scheme = if matches!(config.kind, Kind::Jwt(_)) { "Token" } else { "ApiKey" };
             let place = config.places().first().map(ToString::to_string).unwrap_or_default();

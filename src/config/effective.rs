@@ -115,6 +115,13 @@ impl Page {
                 })),
             );
         }
+        if let Some(auth) = &listener.client_auth {
+            self.key("client-ca", text(&auth.ca.to_string_lossy()));
+            self.key("client-cert", text(word(&super::listener::DEMANDS, &auth.demand)));
+            if let Some(crl) = &auth.crl {
+                self.key("client-crl", text(&crl.to_string_lossy()));
+            }
+        }
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }

@@ -146,7 +146,8 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     if let Some(max) = table.table("max") {
         read_sizes(max, &mut listener.max);
     }
-    table.finish(&["client-ca", "proxy-protocol"]);
+    listener.client_auth = client_auth(&table, !listener.certs.is_empty());
+    table.finish(&["proxy-protocol"]);
     (listener, bind.filter(|_| address.is_some()))
 }
 
@@ -191,6 +192,25 @@ fn pair(value: &Value<'_>) -> Option<tls::Pair> {
     Some(tls::Pair { cert: cert?, key: key?, self_signed })
 }
 
+/// `client-ca`, and what belongs to it.
+fn client_auth(table: &Table<'_>, has_certs: bool) -> Option<tls::ClientAuth> {
+    let demand = table.value("client-cert");
+    let crl = table.value("client-crl");
+    let Some(ca) = table.value("client-ca") else {
+        for value in [demand, crl].into_iter().flatten() {
+            value.wrong_key(format!("`{}` needs `client-ca`", value.key), "name the authorities' file there");
+        }
+        return None;
+    };
+    if !has_certs {
+        ca.wrong_key("`client-ca` needs `certs`", "certificates are shown over TLS only");
+    }
+    let demand = demand.and_then(|value| value.choice(&DEMANDS, &[]));
+    let path = |value: Value<'_>| value.text().map(|text| reader::path(&text));
+    let crl = crl.and_then(path);
+    Some(tls::ClientAuth { ca: path(ca)?, demand: demand.unwrap_or(tls::Demand::Require), crl })
+}
+
 fn read_timeouts(table: Table<'_>, timeouts: &mut Timeouts) {
     for (key, timeout) in [
         ("handshake", &mut timeouts.handshake),
@@ -231,6 +251,7 @@ fn default(name: String) -> Listener {
         http1: true,
         http2: true,
         certs: Vec::new(),
+        client_auth: None,
         redirect_https: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,
@@ -245,6 +266,10 @@ fn as_usize(number: u64) -> usize {
 
 /// A deadline shorter than this is a slip.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// What becomes of clients without a certificate.
+pub(super) const DEMANDS: [(&str, tls::Demand); 2] =
+    [("ask", tls::Demand::Ask), ("require", tls::Demand::Require)];
 
 const CONNECTIONS_MAX: u64 = 10_000_000;
 const HEADER_BYTES_MAX: u64 = 1 << 20;

@@ -18,6 +18,8 @@ pub struct Listener {
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
     pub certs: Vec<tls::Pair>,
+    /// Whose certificates clients show. `None`: they are not asked for any.
+    pub client_auth: Option<tls::ClientAuth>,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
     /// Connections at once.

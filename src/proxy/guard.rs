@@ -36,7 +36,13 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
     let view = Rc::clone(&exchange.view);
     let asked_for = route.access.auth.iter().map(|index| usize::from(*index));
     let ways = asked_for.map(|index| (&view.snapshot.auth[index], &*view.caches[index]));
-    let asked = Asked { headers, query: uri.query(), now: exchange.conn.worker.unix(exchange.started) };
+    let conn = Rc::clone(&exchange.conn);
+    let asked = Asked {
+        headers,
+        query: uri.query(),
+        certificate: conn.certificate.as_deref(),
+        now: conn.worker.unix(exchange.started),
+    };
     let Some((identity, method)) = recognised(ways.clone(), &asked).await else {
         let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
         return Passed { refusal: Some(Refusal::Unauthenticated(challenges)), ..Passed::default() };

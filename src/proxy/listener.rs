@@ -227,6 +227,7 @@ mod tests {
             http1: true,
             http2: true,
             certs: Vec::new(),
+            client_auth: None,
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,

@@ -3,6 +3,7 @@
 mod jwt;
 
 use crate::auth::keys;
+use crate::auth::mtls::{self, Name};
 use crate::auth::place::Place;
 use crate::auth::{Anybody, Config, Kind};
 
@@ -20,7 +21,7 @@ fn read(named: Named<'_>) -> Option<Config> {
         table.wrong("a way to authenticate needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &["mtls", "basic"])?;
+    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &["basic"])?;
     let kind = read(&table);
     let pass = table.value("pass").and_then(|value| value.boolean()).unwrap_or(true);
     table.finish(&[]);
@@ -42,6 +43,12 @@ pub(super) fn show(config: &Config) -> Fields {
             keys.push(("in", show_places(&api_key.places)));
             keys.push(("keys", show_file(&api_key.file)));
             "api-key"
+        }
+        Kind::Mtls(mtls) => {
+            keys.push(("consumer", text(&mtls.consumer.to_string())));
+            keys.extend(mtls.tenant.map(|tenant| ("tenant", text(&tenant.to_string()))));
+            show_texts(&[("tier", &mtls.tier)], &mut keys);
+            "mtls"
         }
         Kind::Jwt(tokens) => {
             jwt::show(tokens, &mut keys);
@@ -79,6 +86,21 @@ fn api_key(table: &Table<'_>) -> Option<Kind> {
     };
     let file = file(table, "keys", "keys.toml")?;
     Some(Kind::ApiKey(keys::Config { places, file }))
+}
+
+fn mtls(table: &Table<'_>) -> Option<Kind> {
+    let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL, &[]));
+    let consumer = match table.value("consumer") {
+        Some(_) => name("consumer"),
+        None => {
+            let hint = "write `consumer = \"san:email\"`";
+            table.wrong("certificates need `consumer`: what of them is the caller's name", hint);
+            None
+        }
+    };
+    let tenant = name("tenant");
+    let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
+    Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
 }
 
 /// The file under `key = { file = "…" }`.
@@ -139,5 +161,6 @@ type Fields = Vec<(&'static str, String)>;
 /// Reads what is particular to one kind.
 type ReadKind = fn(&Table<'_>) -> Option<Kind>;
 
-const KINDS: [(&str, ReadKind); 3] = [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read)];
+const KINDS: [(&str, ReadKind); 4] =
+    [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls)];
 const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");

@@ -3,6 +3,7 @@
 
 mod jwt;
 mod keys;
+mod mtls;
 
 use crate::support::{Directory, Gateway, Response, Upstream};
 
