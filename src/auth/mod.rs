@@ -4,6 +4,7 @@
 //! credential that proves nothing. It deliberately knows no routes, no statuses and no limits; which of several ways
 //! decides, and what a refusal looks like, is the proxy's.
 
+pub mod basic;
 pub mod cache;
 pub mod entries;
 pub mod jwt;
@@ -57,6 +58,8 @@ impl Config {
         match &self.kind {
             Kind::ApiKey(config) => &config.places,
             Kind::Jwt(config) => &config.places,
+            // The scheme is another, the field the same.
+            Kind::Basic(_) => &[Place::Bearer],
             Kind::Anonymous(_) | Kind::Mtls(_) => &[],
         }
     }
@@ -73,6 +76,8 @@ pub enum Kind {
     Jwt(Box<jwt::Config>),
     /// By the certificate of its connection.
     Mtls(mtls::Config),
+    /// By a name and a password.
+    Basic(basic::Config),
 }
 
 /// What is said of callers who show nothing.
@@ -125,6 +130,8 @@ pub enum Checked {
     Known(Arc<Identity>),
     /// What it carries proves nothing.
     Refused,
+    /// So many are being looked at that this one was not.
+    Busy,
     /// That cannot be said at once; see [`Method::settle`].
     Wait(Wait),
 }
@@ -134,6 +141,8 @@ pub enum Checked {
 pub enum Wait {
     /// Keys are being fetched; this tells when that is over.
     Keys(watch::Receiver<u64>),
+    /// A password is to be looked at.
+    Password(basic::Attempt),
 }
 
 /// One way to authenticate, ready for requests; shared by all workers, kept over reloads while its configuration stays.
@@ -156,6 +165,7 @@ enum Way {
     ApiKey(keys::Keys),
     Jwt(jwt::Verifier),
     Mtls(mtls::Config),
+    Basic(basic::Users),
 }
 
 impl Method {
@@ -170,6 +180,7 @@ impl Method {
             Kind::ApiKey(config) => Way::ApiKey(keys::Keys::read(config)?),
             Kind::Jwt(config) => Way::Jwt(jwt::Verifier::new(config, wanted)?),
             Kind::Mtls(config) => Way::Mtls(config.clone()),
+            Kind::Basic(config) => Way::Basic(basic::Users::read(config)?),
         };
         let challenge = challenge(&config);
         let id = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -185,8 +196,9 @@ impl Method {
     pub fn files(&self) -> Vec<&Path> {
         match (&self.config.kind, &self.way) {
             (Kind::ApiKey(config), _) => vec![&config.file],
+            (Kind::Basic(config), _) => vec![&config.file],
             (_, Way::Jwt(verifier)) => verifier.file().into_iter().collect(),
-            (_, Way::Anonymous(_) | Way::ApiKey(_) | Way::Mtls(_)) => Vec::new(),
+            (_, Way::Anonymous(_) | Way::ApiKey(_) | Way::Mtls(_) | Way::Basic(_)) => Vec::new(),
         }
     }
 
@@ -198,6 +210,7 @@ impl Method {
         match &self.way {
             Way::ApiKey(keys) => Ok(keys.reread()?),
             Way::Jwt(verifier) => Ok(verifier.reread()?),
+            Way::Basic(users) => Ok(users.reread()?),
             Way::Anonymous(_) | Way::Mtls(_) => Ok(()),
         }
     }
@@ -208,16 +221,20 @@ impl Method {
             Way::ApiKey(keys) => keys.check(asked),
             Way::Jwt(verifier) => verifier.check(asked, cache),
             Way::Mtls(config) => mtls::check(config, self.id, asked),
+            Way::Basic(users) => users.check(asked, cache),
             Way::Anonymous(identity) => Checked::Known(Arc::clone(identity)),
         }
     }
 
-    /// What it says in the end, at most [`KEYS_WAIT`] later.
+    /// What it says in the end. How long that takes is bounded.
     pub async fn settle(&self, wait: Wait, asked: &Asked<'_>, cache: &Cache) -> Checked {
-        match wait {
-            Wait::Keys(mut rounds) => {
+        match (wait, &self.way) {
+            (Wait::Keys(mut rounds), _) => {
                 let _ = tokio::time::timeout(KEYS_WAIT, rounds.changed()).await;
             }
+            (Wait::Password(attempt), Way::Basic(users)) => return users.settle(attempt, asked, cache).await,
+            // Only passwords are waited for so.
+            (Wait::Password(_), _) => return Checked::Refused,
         }
         match self.check(asked, cache) {
             Checked::Wait(_) => Checked::Refused,
@@ -255,6 +272,7 @@ fn challenge(config: &Config) -> Option<HeaderValue> {
     let realm = &config.name;
     let text = match &config.kind {
         Kind::Anonymous(_) => return None,
+        Kind::Basic(_) => format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
         _ if config.places().contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
         // No scheme is registered for certificates: whoever has one shows it in the handshake.
         Kind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),

@@ -36,6 +36,8 @@ pub enum Reason {
     MethodNotAllowed,
     /// Authentication does not recognise the caller.
     Unauthenticated,
+    /// Too many passwords are being looked at.
+    AuthBusy,
     /// The caller is known and may not use the route.
     Forbidden,
     /// Over a limit.
@@ -73,6 +75,7 @@ impl Reason {
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
             Reason::Unauthenticated => "unauthenticated",
+            Reason::AuthBusy => "auth-busy",
             Reason::Forbidden => "forbidden",
             Reason::Limited => "limited",
             Reason::MissingKey => "missing-key",
@@ -88,7 +91,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 20] = [
+    pub const ALL: [Reason; 21] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -98,6 +101,7 @@ impl Reason {
         Reason::NoRoute,
         Reason::MethodNotAllowed,
         Reason::Unauthenticated,
+        Reason::AuthBusy,
         Reason::Forbidden,
         Reason::Limited,
         Reason::MissingKey,

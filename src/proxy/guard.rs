@@ -43,9 +43,13 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
         certificate: conn.certificate.as_deref(),
         now: conn.worker.unix(exchange.started),
     };
-    let Some((identity, method)) = recognised(ways.clone(), &asked).await else {
-        let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
-        return Passed { refusal: Some(Refusal::Unauthenticated(challenges)), ..Passed::default() };
+    let (identity, method) = match recognised(ways.clone(), &asked).await {
+        Ok(recognised) => recognised,
+        Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
+        Err(Unrecognised::Refused) => {
+            let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
+            return Passed::refused(Refusal::Unauthenticated(challenges));
+        }
     };
     exchange.identity = Some(Arc::clone(&identity));
     let hidden = (!method.config.pass).then(|| Arc::clone(method));
@@ -53,6 +57,10 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
 }
 
 impl Passed {
+    fn refused(refusal: Refusal) -> Passed {
+        Passed { refusal: Some(refusal), ..Passed::default() }
+    }
+
     /// The target and fields as the upstream may see them: without the credential, where it is not to be passed on.
     pub fn hide_credential(&self, uri: &Uri, headers: &mut HeaderMap) -> Uri {
         let Some(method) = &self.hidden else { return uri.clone() };
@@ -75,12 +83,12 @@ impl Passed {
 async fn recognised<'m>(
     ways: impl Iterator<Item = (&'m Arc<Method>, &'m Cache)>,
     asked: &Asked<'_>,
-) -> Option<(Arc<Identity>, &'m Arc<Method>)> {
+) -> Result<(Arc<Identity>, &'m Arc<Method>), Unrecognised> {
     // The upstream may believe the one that was not judged here.
     if place::is_ambiguous(asked.headers) {
-        return None;
+        return Err(Unrecognised::Refused);
     }
-    let mut refused = false;
+    let (mut refused, mut busy) = (false, false);
     for (method, cache) in ways {
         if refused && matches!(method.config.kind, Kind::Anonymous(_)) {
             continue;
@@ -91,12 +99,21 @@ async fn recognised<'m>(
             checked = Box::pin(method.settle(wait, asked, cache)).await;
         }
         match checked {
-            Checked::Known(identity) => return Some((identity, method)),
+            Checked::Known(identity) => return Ok((identity, method)),
             Checked::Absent => {}
+            Checked::Busy => (refused, busy) = (true, true),
             Checked::Refused | Checked::Wait(_) => refused = true,
         }
     }
-    None
+    Err(if busy { Unrecognised::Busy } else { Unrecognised::Refused })
+}
+
+/// Nobody was recognised.
+enum Unrecognised {
+    /// There is no credential, or a wrong one.
+    Refused,
+    /// A credential was not looked at.
+    Busy,
 }
 
 /// Stars credentials out of the target that the access log will show.

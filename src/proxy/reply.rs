@@ -31,6 +31,8 @@ pub enum Refusal {
     MethodNotAllowed(HeaderValue),
     /// Authentication does not recognise the caller; how it is asked for.
     Unauthenticated(Vec<HeaderValue>),
+    /// Too many passwords are being looked at.
+    AuthBusy,
     /// The caller is known and may not use the route.
     Forbidden,
     /// Over these limits.
@@ -95,7 +97,9 @@ impl Refusal {
             Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden => StatusCode::FORBIDDEN,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::AuthBusy | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -114,6 +118,7 @@ impl Refusal {
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
             Refusal::NoRoute => Reason::NoRoute,
             Refusal::Unauthenticated(_) => Reason::Unauthenticated,
+            Refusal::AuthBusy => Reason::AuthBusy,
             Refusal::Forbidden => Reason::Forbidden,
             Refusal::Limited(_) => Reason::Limited,
             Refusal::MissingKey(_) => Reason::MissingKey,
@@ -140,6 +145,7 @@ impl Refusal {
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
             // One text for every cause: what is wrong with a credential is not told.
             Refusal::Unauthenticated(_) => "this route asks for valid credentials".to_owned(),
+            Refusal::AuthBusy => "too many callers are being authenticated".to_owned(),
             Refusal::Forbidden => "the caller may not use this route".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
             Refusal::MissingKey(dimension) => {
@@ -208,7 +214,7 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
         }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
         Refusal::Malformed(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
-        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+        Refusal::AuthBusy | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
             drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
         }
         _ => {}

@@ -2,12 +2,14 @@
 
 mod jwt;
 
-use crate::auth::keys;
+use std::time::Duration;
+
 use crate::auth::mtls::{self, Name};
 use crate::auth::place::Place;
 use crate::auth::{Anybody, Config, Kind};
+use crate::auth::{basic, keys};
 
-use super::effective::{array, table, text};
+use super::effective::{array, table, text, time};
 use super::reader::{self, Named, Table, Text, Value};
 
 /// Reads every way to authenticate.
@@ -21,7 +23,7 @@ fn read(named: Named<'_>) -> Option<Config> {
         table.wrong("a way to authenticate needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &["basic"])?;
+    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &[])?;
     let kind = read(&table);
     let pass = table.value("pass").and_then(|value| value.boolean()).unwrap_or(true);
     table.finish(&[]);
@@ -49,6 +51,11 @@ pub(super) fn show(config: &Config) -> Fields {
             keys.extend(mtls.tenant.map(|tenant| ("tenant", text(&tenant.to_string()))));
             show_texts(&[("tier", &mtls.tier)], &mut keys);
             "mtls"
+        }
+        Kind::Basic(basic) => {
+            keys.push(("users", show_file(&basic.file)));
+            keys.push(("keep", time(basic.keep)));
+            "basic"
         }
         Kind::Jwt(tokens) => {
             jwt::show(tokens, &mut keys);
@@ -101,6 +108,11 @@ fn mtls(table: &Table<'_>) -> Option<Kind> {
     let tenant = name("tenant");
     let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
     Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
+}
+
+fn basic(table: &Table<'_>) -> Option<Kind> {
+    let keep = table.value("keep").and_then(|value| value.duration(Duration::ZERO)).unwrap_or(KEEP);
+    Some(Kind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
 }
 
 /// The file under `key = { file = "…" }`.
@@ -161,6 +173,7 @@ type Fields = Vec<(&'static str, String)>;
 /// Reads what is particular to one kind.
 type ReadKind = fn(&Table<'_>) -> Option<Kind>;
 
-const KINDS: [(&str, ReadKind); 4] =
-    [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls)];
+const KINDS: [(&str, ReadKind); 5] =
+    [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];
+const KEEP: Duration = Duration::from_secs(60);
 const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");
