@@ -122,6 +122,9 @@ impl Page {
                 self.key("client-crl", text(&crl.to_string_lossy()));
             }
         }
+        for (key, value) in super::access::show_addresses(&listener.addresses) {
+            self.key(key, value);
+        }
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }
@@ -169,8 +172,8 @@ impl Page {
     }
 
     fn access(&mut self, access: &Access) {
-        if !access.auth.is_empty() {
-            self.key("auth", array(access.auth.iter().map(|name| text(name))));
+        for (key, value) in super::access::show(access) {
+            self.key(key, value);
         }
     }
 
@@ -416,7 +419,7 @@ pub(super) fn text(value: &str) -> String {
 }
 
 /// A key, quoted where it has to be. Keys hold no references.
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {
         return name.to_owned();

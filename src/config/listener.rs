@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts};
 use crate::tls;
 
@@ -85,6 +86,23 @@ pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     client_ip
 }
 
+/// `allow` and `deny`: who may come in.
+pub(super) fn addresses(table: &Table<'_>) -> Addresses {
+    let networks = |key| -> Vec<ipnet::IpNet> {
+        let Some(value) = table.value(key) else { return Vec::new() };
+        let texts = value.texts();
+        if texts.is_empty() && value.is_array() {
+            value.wrong(format!("`{key}` is empty"), "leave it out");
+        }
+        if texts.len() > NETWORKS_MAX {
+            let hint = "each request is compared with every one of them";
+            value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
+        }
+        texts.iter().filter_map(network).collect()
+    };
+    Addresses { allow: networks("allow"), deny: networks("deny") }
+}
+
 /// An address range; a single address is one.
 fn network(text: &Text<'_>) -> Option<ipnet::IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
@@ -147,6 +165,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         read_sizes(max, &mut listener.max);
     }
     listener.client_auth = client_auth(&table, !listener.certs.is_empty());
+    listener.addresses = addresses(&table);
     table.finish(&["proxy-protocol"]);
     (listener, bind.filter(|_| address.is_some()))
 }
@@ -252,6 +271,7 @@ fn default(name: String) -> Listener {
         http2: true,
         certs: Vec::new(),
         client_auth: None,
+        addresses: Addresses::default(),
         redirect_https: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,
@@ -271,6 +291,8 @@ pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 pub(super) const DEMANDS: [(&str, tls::Demand); 2] =
     [("ask", tls::Demand::Ask), ("require", tls::Demand::Require)];
 
+/// Ranges in one list of addresses.
+const NETWORKS_MAX: usize = 1_000;
 const CONNECTIONS_MAX: u64 = 10_000_000;
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 const HEADERS_MAX: u64 = 1_000;

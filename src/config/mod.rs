@@ -3,6 +3,7 @@
 //! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
 //! name: a configuration can be checked on another machine than the one it is for.
 
+mod access;
 mod auth;
 mod compile;
 mod effective;

@@ -11,10 +11,10 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::policy::changes::is_framing;
 use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, Respond, Route};
 
-use super::listener::BODY_BYTES_MAX;
+use super::listener::{self, BODY_BYTES_MAX};
 use super::reader::{self, Table, Text, Value};
 use super::report::{Fields, Place, Places, quoted};
-use super::{Config, mask, method, policy, upstream};
+use super::{Config, access, mask, method, policy, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
 /// they write as shorthands.
@@ -86,9 +86,7 @@ impl Reader<'_> {
         }
         let upgrade = table.value("upgrade").and_then(|value| value.boolean());
         route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
-        if let Some(value) = table.value("auth") {
-            route.access.auth = self.auth(&value);
-        }
+        route.access = self.access(&table);
         table.finish(&[]);
         route
     }
@@ -160,6 +158,21 @@ impl Reader<'_> {
             self.places.upstreams.push(Fields { whole: Some(text.place), fields: Vec::new() });
         }
         Some(Action::Forward { upstream: name, rewrite: None })
+    }
+
+    fn access(&self, table: &Table<'_>) -> Access {
+        let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
+        let require = table.value("require");
+        if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
+            value
+                .wrong_key("`require` needs `auth`: nobody is recognised here", "name a way to authenticate");
+        }
+        Access {
+            auth,
+            require: require.and_then(|value| access::require(&value)),
+            addresses: listener::addresses(table),
+            cors: table.value("cors").and_then(|value| access::cors(&value)),
+        }
     }
 
     /// The ways to authenticate that a route names.

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::access::Access;
 use super::changes::{self, HeaderChanges};
+use super::cors::Cors;
 use super::counting::{Cost, CostRule, Matches, Policy, Window};
 use super::definition::{self, Dimension};
 use super::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
@@ -277,7 +278,8 @@ fn compile_route(
         Pattern::parse(&route.path).map_err(|error| errors.route(index, RouteField::Path, error)).ok();
     let headers = compile_header_matches(route, index, errors);
     let policies = compile_limits(route, index, names, errors);
-    let access = compile_access(&route.access, index, names, errors);
+    let methods = Methods::new(&route.methods);
+    let access = compile_access(&route.access, &methods, index, names, errors);
     let (hosts, pattern) = (hosts?, pattern?);
     let action = compile_action(&route.action, index, &pattern, names, errors)?;
     let mut changes = |changes, direction| compile_changes(changes, index, direction, &pattern, errors);
@@ -294,7 +296,7 @@ fn compile_route(
         strangers: Box::default(),
         hosts,
         pattern,
-        methods: Methods::new(&route.methods),
+        methods,
         headers,
         limits_shown: None,
         windows: 0,
@@ -363,6 +365,7 @@ fn compile_limits(
 /// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
 fn compile_access(
     access: &definition::Access,
+    methods: &Methods,
     route: usize,
     names: &Names<'_>,
     errors: &mut Errors,
@@ -378,7 +381,12 @@ fn compile_access(
             }
         }
     }
-    Access { auth: auth.into() }
+    Access {
+        auth: auth.into(),
+        require: access.require.clone().map(Box::new),
+        addresses: access.addresses.clone(),
+        cors: access.cors.as_ref().map(|cors| Box::new(Cors::new(cors, methods))),
+    }
 }
 
 fn compile_action(

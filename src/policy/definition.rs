@@ -2,7 +2,9 @@
 //! (a file today, a store later) can fill. Names are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
+pub use super::access::{Addresses, Require};
 use crate::limit::Quota;
 
 /// One route.
@@ -39,6 +41,29 @@ pub struct Route {
 pub struct Access {
     /// Names of the ways to authenticate, in the order they are tried. Empty: none is asked for.
     pub auth: Vec<String>,
+    /// Which of the callers that are recognised. `None`: all.
+    pub require: Option<Require>,
+    /// From where.
+    pub addresses: Addresses,
+    /// Which other origins' scripts. `None`: that is left to the upstream.
+    pub cors: Option<Cors>,
+}
+
+/// What browsers are told of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// `https://app.example.com`, `https://*.example.com`, or `*` for any.
+    pub origins: Vec<String>,
+    /// What scripts may send. Empty: what the route serves.
+    pub methods: Vec<http::Method>,
+    /// Headers that scripts may send; `*` for any.
+    pub headers: Vec<String>,
+    /// Headers of answers that scripts may read.
+    pub expose: Vec<String>,
+    /// Whether a browser may show who its user is.
+    pub credentials: bool,
+    /// How long a browser may remember it.
+    pub max_age: Duration,
 }
 
 /// One header a route asks for.

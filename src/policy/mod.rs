@@ -5,6 +5,7 @@
 pub mod access;
 pub mod changes;
 pub mod compile;
+pub mod cors;
 pub mod counting;
 pub mod definition;
 pub mod error;

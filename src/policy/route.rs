@@ -83,7 +83,9 @@ impl Route {
             Action::Respond(_) | Action::Echo | Action::RedirectHttps => None,
         };
         let headers = self.request_headers.claims().chain(self.response_headers.claims());
-        headers.chain(rewrite.into_iter().flat_map(Rewrite::claims))
+        let required = self.access.require.iter().flat_map(|require| &require.claims);
+        let required = required.map(|(name, _)| name.as_str());
+        headers.chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
     }
 
     /// The path to send upstream, without the query: that stays as it came.

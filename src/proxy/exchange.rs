@@ -40,6 +40,10 @@ pub enum Reason {
     AuthBusy,
     /// The caller is known and may not use the route.
     Forbidden,
+    /// The client's address may not come in.
+    AddressDenied,
+    /// A script of that origin may not use the route.
+    OriginDenied,
     /// Over a limit.
     Limited,
     /// A policy wants a dimension the request does not have.
@@ -77,6 +81,8 @@ impl Reason {
             Reason::Unauthenticated => "unauthenticated",
             Reason::AuthBusy => "auth-busy",
             Reason::Forbidden => "forbidden",
+            Reason::AddressDenied => "address-denied",
+            Reason::OriginDenied => "origin-denied",
             Reason::Limited => "limited",
             Reason::MissingKey => "missing-key",
             Reason::UpstreamUnresolved => "upstream-unresolved",
@@ -91,7 +97,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 21] = [
+    pub const ALL: [Reason; 23] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -103,6 +109,8 @@ impl Reason {
         Reason::Unauthenticated,
         Reason::AuthBusy,
         Reason::Forbidden,
+        Reason::AddressDenied,
+        Reason::OriginDenied,
         Reason::Limited,
         Reason::MissingKey,
         Reason::UpstreamUnresolved,

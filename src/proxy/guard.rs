@@ -22,7 +22,7 @@ use crate::policy::Route;
 pub struct Passed {
     /// The caller, where it was asked for and is known.
     pub identity: Option<Arc<Identity>>,
-    /// Why the request goes no further; its limits are asked first.
+    /// Why the request goes no further; its limits are asked first, so that guessing runs into them.
     pub refusal: Option<Refusal>,
     /// The way that recognised the caller, where the upstream is not to see the credential.
     hidden: Option<Arc<Method>>,
@@ -53,7 +53,8 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
     };
     exchange.identity = Some(Arc::clone(&identity));
     let hidden = (!method.config.pass).then(|| Arc::clone(method));
-    Passed { identity: Some(identity), refusal: None, hidden }
+    let may = route.access.require.as_ref().is_none_or(|require| require.holds(&identity));
+    Passed { identity: Some(identity), refusal: (!may).then_some(Refusal::Forbidden), hidden }
 }
 
 impl Passed {

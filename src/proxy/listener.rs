@@ -228,6 +228,7 @@ mod tests {
             http2: true,
             certs: Vec::new(),
             client_auth: None,
+            addresses: crate::policy::access::Addresses::default(),
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{HeaderMap, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -15,11 +15,12 @@ use super::body::{RequestBody, ResponseBody};
 use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
-use super::headers::Present;
+use super::headers::{Client, Present};
 use super::reply::{self, Refusal};
 use super::{decide, guard, headers, judge};
 use crate::identity::NOBODY;
-use crate::policy::{Action, Facts, NotFound};
+use crate::policy::cors::{self, Cors};
+use crate::policy::{Action, Facts, Found, NotFound, Route};
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(
@@ -55,6 +56,10 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
     }
 
+    if !conn.config.addresses.admit(client.ip) {
+        return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+
     let facts = Facts {
         method: &head.method,
         host: &host,
@@ -65,28 +70,92 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         identity: &NOBODY,
         refused: false,
     };
+    if let Some(method) = cors::preflight(&head.method, &head.headers)
+        && let Ok(asked) = snapshot.table.find(&Facts { method: &method, ..facts })
+        && let Some(cors) = &asked.route.access.cors
+    {
+        return preflight(exchange, asked.route, cors, &head.headers);
+    }
     let found = match snapshot.table.find(&facts) {
         Ok(found) => found,
         Err(NotFound::Route) => return reply::refuse(exchange, &Refusal::NoRoute),
         Err(NotFound::Method { allow }) => return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow)),
     };
     exchange.route = Some(found.route.index);
-    let body_max = found.route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
+    let arrived =
+        Arrived { client, host: &host, method: &head.method, uri: &head.uri, version: head.version };
+    let Some(cors) = &found.route.access.cors else {
+        return pass(exchange, &found, arrived, head.headers, incoming).await;
+    };
+    let granted = cors.grant(&head.headers);
+    let mut response = pass(exchange, &found, arrived, head.headers, incoming).await;
+    // Refusals too: a script that may not read a 401 or a 429 sees only that something broke.
+    cors.tell(granted, response.headers_mut());
+    response
+}
+
+/// Answers what a browser asks before a script's request. Nobody is authenticated and nothing is charged.
+fn preflight(
+    mut exchange: Box<Exchange>,
+    route: &Route,
+    cors: &Cors,
+    headers: &HeaderMap,
+) -> Response<ResponseBody> {
+    exchange.route = Some(route.index);
+    if !route.access.addresses.admit(exchange.client) {
+        return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+    match cors.grant(headers) {
+        Some(granted) => reply::preflight(exchange, cors, granted, headers),
+        None => reply::refuse(exchange, &Refusal::OriginDenied),
+    }
+}
+
+/// What is known of a request that has a route.
+#[derive(Clone, Copy)]
+struct Arrived<'r> {
+    client: Client,
+    host: &'r str,
+    method: &'r Method,
+    uri: &'r Uri,
+    version: Version,
+}
+
+/// Sees who is calling and whether they may, decides on their limits, and lets the route answer.
+async fn pass(
+    mut exchange: Box<Exchange>,
+    found: &Found<'_, '_>,
+    arrived: Arrived<'_>,
+    mut headers: HeaderMap,
+    incoming: Incoming,
+) -> Response<ResponseBody> {
+    let Arrived { client, host, method, uri, version } = arrived;
+    let (route, conn) = (found.route, Rc::clone(&exchange.conn));
+    if !route.access.addresses.admit(client.ip) {
+        return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
     if incoming.size_hint().lower() > body_max {
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
-
-    let passed = guard::identify(&mut exchange, found.route, &head.uri, &head.headers).await;
-    let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
-    let facts = Facts { identity, refused: passed.refusal.is_some(), ..facts };
-    let fields = match decide::decide(&mut exchange, &found, &facts) {
+    let passed = guard::identify(&mut exchange, route, uri, &headers).await;
+    let facts = Facts {
+        method,
+        host,
+        path: uri.path(),
+        query: uri.query(),
+        headers: &headers,
+        client_ip: client.ip,
+        identity: passed.identity.as_deref().unwrap_or(&NOBODY),
+        refused: passed.identity.is_none() && passed.refusal.is_some(),
+    };
+    let fields = match decide::decide(&mut exchange, found, &facts) {
         decide::Decided::Admitted(fields) => fields,
         decide::Decided::Refused(refusal, fields) => return refused(exchange, &refusal, fields),
     };
     if let Some(refusal) = &passed.refusal {
         return refused(exchange, refusal, fields);
     }
-
     let request_id = exchange.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
     let body = if incoming.is_end_stream() {
@@ -96,17 +165,11 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let uri = passed.hide_credential(&head.uri, &mut head.headers);
-    let outbound = Outbound {
-        client,
-        present: Present::of(&head.headers),
-        route: found.route,
-        values,
-        tls: !conn.tls.is_empty(),
-        version: head.version,
-    };
-    let mut response = answer(exchange, &outbound, uri, head.headers, body).await;
-    found.route.response_headers.apply(response.headers_mut(), &values);
+    let uri = passed.hide_credential(uri, &mut headers);
+    let present = Present::of(&headers);
+    let outbound = Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version };
+    let mut response = answer(exchange, &outbound, uri, headers, body).await;
+    route.response_headers.apply(response.headers_mut(), &values);
     fields.insert(response.headers_mut());
     response
 }

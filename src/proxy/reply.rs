@@ -5,11 +5,12 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
 use super::exchange::{Exchange, Reason};
 use super::headers::X_REQUEST_ID;
+use crate::policy::cors::Cors;
 use crate::policy::definition::Respond;
 
 /// Why a request is refused, with what the answer says of it.
@@ -35,6 +36,10 @@ pub enum Refusal {
     AuthBusy,
     /// The caller is known and may not use the route.
     Forbidden,
+    /// The client's address may not come in.
+    AddressDenied,
+    /// A script of that origin may not use the route.
+    OriginDenied,
     /// Over these limits.
     Limited(Box<Limited>),
     /// A policy wants this dimension.
@@ -95,7 +100,7 @@ impl Refusal {
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Refusal::Forbidden => StatusCode::FORBIDDEN,
+            Refusal::Forbidden | Refusal::AddressDenied | Refusal::OriginDenied => StatusCode::FORBIDDEN,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::AuthBusy | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -120,6 +125,8 @@ impl Refusal {
             Refusal::Unauthenticated(_) => Reason::Unauthenticated,
             Refusal::AuthBusy => Reason::AuthBusy,
             Refusal::Forbidden => Reason::Forbidden,
+            Refusal::AddressDenied => Reason::AddressDenied,
+            Refusal::OriginDenied => Reason::OriginDenied,
             Refusal::Limited(_) => Reason::Limited,
             Refusal::MissingKey(_) => Reason::MissingKey,
             Refusal::UpstreamUnresolved => Reason::UpstreamUnresolved,
@@ -147,6 +154,8 @@ impl Refusal {
             Refusal::Unauthenticated(_) => "this route asks for valid credentials".to_owned(),
             Refusal::AuthBusy => "too many callers are being authenticated".to_owned(),
             Refusal::Forbidden => "the caller may not use this route".to_owned(),
+            Refusal::AddressDenied => "the client's address may not come in".to_owned(),
+            Refusal::OriginDenied => "scripts of this origin may not use this route".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
             Refusal::MissingKey(dimension) => {
                 format!("the request lacks {dimension}, which its limit counts by")
@@ -240,6 +249,20 @@ pub fn respond(mut exchange: Box<Exchange>, fixed: &Respond) -> Response<Respons
     for (name, value) in &fixed.headers {
         response.headers_mut().append(name, value.clone());
     }
+    response
+}
+
+/// What a browser asks before a script's request: answered here, charged nowhere.
+pub fn preflight(
+    mut exchange: Box<Exchange>,
+    cors: &Cors,
+    granted: HeaderValue,
+    asked: &HeaderMap,
+) -> Response<ResponseBody> {
+    exchange.answer(StatusCode::NO_CONTENT);
+    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    cors.tell_preflight(granted, asked, response.headers_mut());
     response
 }
 

@@ -7,7 +7,7 @@ use super::{Guarded, config};
 use crate::support::gateway::binary;
 use crate::support::{Directory, Upstream, eventually, text};
 
-const KEYS: &str = "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n";
+pub(super) const KEYS: &str = "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n";
 
 /// What a file of keys holds for this key: `hash-key`'s word.
 pub(super) fn hashed(key: &str, arguments: &[&str]) -> String {
@@ -24,11 +24,11 @@ pub(super) fn hashed(key: &str, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-fn entry(key: &str, rest: &str) -> String {
+pub(super) fn entry(key: &str, rest: &str) -> String {
     format!("{}{rest}\n", hashed(key, &["--consumer", "ann"]))
 }
 
-fn directory(keys: &str) -> Directory {
+pub(super) fn directory(keys: &str) -> Directory {
     let directory = Directory::new();
     directory.write("keys.toml", keys);
     directory

@@ -1,6 +1,7 @@
 //! Authentication, as callers meet it: one file a way, each through real sockets, with an upstream that records what
 //! gets through.
 
+mod access;
 mod basic;
 mod jwt;
 mod keys;
