@@ -163,7 +163,7 @@ pub struct Method {
 enum Way {
     Anonymous(Arc<Identity>),
     ApiKey(keys::Keys),
-    Jwt(jwt::Verifier),
+    Jwt(Box<jwt::Verifier>),
     Mtls(mtls::Config),
     Basic(basic::Users),
 }
@@ -178,7 +178,7 @@ impl Method {
         let way = match &config.kind {
             Kind::Anonymous(anybody) => Way::Anonymous(Arc::new(anybody.identity())),
             Kind::ApiKey(config) => Way::ApiKey(keys::Keys::read(config)?),
-            Kind::Jwt(config) => Way::Jwt(jwt::Verifier::new(config, wanted)?),
+            Kind::Jwt(config) => Way::Jwt(Box::new(jwt::Verifier::new(config, wanted)?)),
             Kind::Mtls(config) => Way::Mtls(config.clone()),
             Kind::Basic(config) => Way::Basic(basic::Users::read(config)?),
         };

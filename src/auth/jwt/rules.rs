@@ -83,12 +83,14 @@ impl Naming {
     pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Identity {
         let text =
             |name: &Option<String>| claims.path(name.as_deref()?)?.scalar().filter(|text| !text.is_empty());
-        let claim = |name: &Box<str>| Some((name.clone(), claim(claims.path(name)?)?));
         Identity {
             consumer: text(&self.consumer),
             tenant: text(&self.tenant),
             tier: text(&self.tier),
-            claims: wanted.iter().filter_map(claim).collect(),
+            claims: wanted
+                .iter()
+                .filter_map(|name| Some((name.clone(), claim(claims.path(name)?)?)))
+                .collect(),
         }
     }
 }
