@@ -198,7 +198,9 @@ fn show(
                 headers: &request.headers,
                 from: request.from,
             };
-            explain::explain(&snapshot.table, Some(&limiter), &asked, clock::now_ns()).to_json().to_string()
+            explain::explain(&snapshot.table, &snapshot.auth, Some(&limiter), &asked, clock::now_ns())
+                .to_json()
+                .to_string()
         }),
         token: config.and_then(|config| config.token.clone()),
     }

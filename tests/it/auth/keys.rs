@@ -209,3 +209,22 @@ fn who_is_refused_is_counted_by_address_and_never_by_name() {
     assert_eq!(guarded.ask(&["X-Api-Key: wrong"]).status, 429, "guessing ends");
     assert_eq!(guarded.ask(&["X-Api-Key: secret"]).status, 429, "from this address");
 }
+
+#[test]
+fn explain_says_who_would_be_calling_and_shows_no_key() {
+    let keys = entry("secret", "tenant = \"acme\"");
+    let extra = "require = { tenants = [\"acme\"] }\nlimit = [\"5/h by consumer\", \"9/h by ip\"]";
+    let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", extra);
+    let explain = |key: &str| {
+        let config = guarded.gateway.file("gateway.toml");
+        let header = format!("X-Api-Key: {key}");
+        let output = binary().args(["explain", "GET", "/", "-H", &header, "--config"]).arg(config).output();
+        text(&output.expect("it ends").stdout)
+    };
+    let said = explain("secret");
+    assert!(said.contains("caller   consumer ann, tenant acme, tier none, recognised by keys"), "{said}");
+    assert!(said.contains("by consumer") && said.contains("by ip") && !said.contains("secret"), "{said}");
+    let said = explain("wrong");
+    assert!(said.contains("refused  the route asks for valid credentials"), "{said}");
+    assert!(!said.contains("by consumer") && said.contains("by ip"), "{said}");
+}
