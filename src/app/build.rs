@@ -79,7 +79,10 @@ fn methods(
 ) -> anyhow::Result<Vec<Arc<auth::Method>>> {
     let method = |wanted: &auth::Config| match before.iter().find(|method| method.is_of(wanted, claims)) {
         Some(same) => same.reread().map(|()| Arc::clone(same)),
-        None => auth::Method::new(wanted.clone(), claims).map(Arc::new),
+        None => auth::Method::new(wanted.clone(), claims).map(|method| {
+            before.iter().for_each(|before| method.inherit(before));
+            Arc::new(method)
+        }),
     };
     let named = |wanted| method(wanted).with_context(|| format!("auth {:?}", wanted.name));
     wanted.iter().map(named).collect()

@@ -53,6 +53,14 @@ impl Config {
         }
     }
 
+    /// The scheme it looks for in `Authorization`, where that is one of its places.
+    pub fn scheme(&self) -> &'static str {
+        match &self.kind {
+            Kind::Basic(_) => "basic",
+            Kind::Anonymous(_) | Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) => "bearer",
+        }
+    }
+
     /// Where a request carries what it looks at.
     pub fn places(&self) -> &[Place] {
         match &self.kind {
@@ -190,6 +198,13 @@ impl Method {
     /// Whether it was made from this.
     pub fn is_of(&self, config: &Config, wanted: &[Box<str>]) -> bool {
         self.config == *config && *self.wanted == *wanted
+    }
+
+    /// Takes over keys that the one before it has fetched from the same place, so that a reload forgets none.
+    pub fn inherit(&self, before: &Method) {
+        if let (Way::Jwt(own), Way::Jwt(before)) = (&self.way, &before.way) {
+            own.inherit(before);
+        }
     }
 
     /// The files it was made from.

@@ -12,7 +12,7 @@ use http::{HeaderMap, Uri};
 use super::exchange::Exchange;
 use super::reply::Refusal;
 use crate::auth::cache::Cache;
-use crate::auth::place::{self, Place};
+use crate::auth::place::{self, Carried, Place};
 use crate::auth::{Asked, Checked, Kind, Method};
 use crate::identity::Identity;
 use crate::policy::Route;
@@ -69,7 +69,11 @@ impl Passed {
         for place in method.config.places() {
             match place {
                 Place::Header(name) => drop(headers.remove(name)),
-                Place::Bearer => drop(headers.remove(AUTHORIZATION)),
+                // What another scheme carries is not this way's, and may be the upstream's own.
+                Place::Bearer => match place::authorization(headers, method.config.scheme()) {
+                    Carried::Nothing => {}
+                    Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
+                },
                 Place::Query(name) => {
                     let query = place::without(uri.query().unwrap_or(""), name);
                     uri = with_query(&uri, query.as_deref());

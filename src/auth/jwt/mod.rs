@@ -114,6 +114,13 @@ impl Verifier {
         Ok(())
     }
 
+    /// Takes over the keys of another, where they come from the same place and are good for the same.
+    pub(super) fn inherit(&self, before: &Verifier) {
+        if self.config.source == before.config.source && self.config.algorithms == before.config.algorithms {
+            self.keys.store(before.keys.load_full());
+        }
+    }
+
     /// The file of keys.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.config.source {

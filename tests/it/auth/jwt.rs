@@ -198,6 +198,52 @@ fn an_issuer_that_cannot_be_reached_stops_no_start() {
 }
 
 #[test]
+fn a_reload_forgets_no_key_that_was_fetched() {
+    let key = Key::new("one");
+    let issuer = Issuer::publishing(&[&key]);
+    let source = issuer.source("every = \"1h\", pause = \"1s\"");
+    let guarded = guarded(&source);
+    let field = key.field();
+    assert_eq!(guarded.ask(&[&field]).status, 200);
+    issuer.publish("");
+    let other = "limit = \"100/h by claim:org\"";
+    guarded.gateway.reload(&config(&guarded.upstream, &ways(&source), "\"jwt\"", other));
+    let answer = guarded.ask(&[&field]);
+    assert_eq!((answer.status, answer.number("x-ratelimit-remaining")), (200, 99));
+}
+
+#[test]
+fn tokens_are_judged_over_http2_and_tls_alike() {
+    let key = Key::new("one");
+    let directory = Directory::new();
+    directory.write("jwks.json", set(&[&key]));
+    crate::support::tls::certify(&directory, "a", &["localhost"]);
+    let listeners = "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
+                     certs = [{ cert = \"a.pem\", key = \"a.key\" }]\n";
+    let ways = listeners.to_owned() + &ways("keys = { file = \"jwks.json\" }");
+    let guarded = Guarded::start(directory, &ways, "\"jwt\"", "");
+    let field = key.field();
+    for (listener, scheme, version) in [
+        ("plain", "http", "--http2-prior-knowledge"),
+        ("tls", "https", "--http2"),
+        ("tls", "https", "--http1.1"),
+    ] {
+        let url = format!("{scheme}://{}/", guarded.gateway.listener(listener));
+        let status = |fields: &[&str]| {
+            let mut arguments = vec!["-sSk", version, "-o", "/dev/null", "-w", "%{http_code}", &url];
+            arguments.extend(fields.iter().flat_map(|field| ["-H", *field]));
+            crate::support::stdout_of("curl", &arguments)
+        };
+        assert_eq!(status(&[&field]), "200", "{listener} {version}");
+        assert_eq!(guarded.upstream.request().header("x-consumer").as_deref(), Some("ann"));
+        assert_eq!(status(&[]), "401", "{listener} {version}");
+        assert_eq!(status(&[&field, &field]), "401", "{listener} {version}");
+        assert_eq!(status(&["Authorization: Bearer x.y.z"]), "401", "{listener} {version}");
+    }
+    assert!(guarded.upstream.is_quiet());
+}
+
+#[test]
 fn a_file_of_keys_is_read_again_and_a_secret_is_never_shown() {
     let (old, new) = (Key::new("one"), Key::new("one"));
     let directory = Directory::new();

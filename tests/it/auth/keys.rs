@@ -111,9 +111,10 @@ fn the_upstream_sees_a_credential_unless_told_otherwise() {
 
     let policy = "[policy.once]\nby = [\"header:x-api-key\"]\nlimit = \"1/h\"\nmissing = \"skip\"\n";
     let guarded = Guarded::start(directory(&keys), &(ways("false") + policy), "\"keys\"", "limit = \"once\"");
-    guarded.ask(&["X-Api-Key: secret", "X-Other: 1"]);
+    guarded.ask(&["X-Api-Key: secret", "X-Other: 1", "Authorization: Basic YTpi"]);
     let request = guarded.upstream.request();
     assert_eq!((request.header("x-api-key"), request.header("x-other").as_deref()), (None, Some("1")));
+    assert_eq!(request.header("authorization").as_deref(), Some("Basic YTpi"), "another scheme is not ours");
     assert_eq!(guarded.ask(&["X-Api-Key: secret"]).status, 429, "limits still see the key");
     guarded.ask(&["Authorization: Bearer secret"]);
     assert_eq!(guarded.upstream.request().header("authorization"), None);
