@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Guarded, config};
 use crate::support::upstream::Recorded;
-use crate::support::{Directory, Upstream, eventually, text};
+use crate::support::{Directory, Gateway, Upstream, eventually, text, tls};
 
 /// A key of an issuer.
 struct Key {
@@ -217,7 +217,7 @@ fn tokens_are_judged_over_http2_and_tls_alike() {
     let key = Key::new("one");
     let directory = Directory::new();
     directory.write("jwks.json", set(&[&key]));
-    crate::support::tls::certify(&directory, "a", &["localhost"]);
+    tls::certify(&directory, "a", &["localhost"]);
     let listeners = "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
                      certs = [{ cert = \"a.pem\", key = \"a.key\" }]\n";
     let ways = listeners.to_owned() + &ways("keys = { file = \"jwks.json\" }");
@@ -241,6 +241,32 @@ fn tokens_are_judged_over_http2_and_tls_alike() {
         assert_eq!(status(&["Authorization: Bearer x.y.z"]), "401", "{listener} {version}");
     }
     assert!(guarded.upstream.is_quiet());
+}
+
+#[test]
+fn keys_over_https_are_taken_from_an_issuer_that_is_trusted() {
+    let key = Key::new("one");
+    let directory = Directory::new();
+    tls::certify(&directory, "issuer", &["localhost"]);
+    let trust = directory.join("issuer.pem").display().to_string();
+    let pair = directory.join("issuer").display().to_string();
+    // A gateway is an issuer as good as any: it publishes a fixed answer.
+    let issuer = Gateway::start(&format!(
+        "[listener.tls]\nbind = \"127.0.0.1:0\"\ncerts = [{{ cert = \"{pair}.pem\", key = \"{pair}.key\" }}]\n\
+         [[route]]\npath = \"/keys\"\nrespond = {{ body = {:?} }}\n",
+        set(&[&key])
+    ));
+    let url = format!("https://localhost:{}/keys", issuer.listener("tls").port());
+    let upstream = Upstream::ok();
+    let all = config(&upstream, &ways(&format!("jwks = \"{url}\"")), "\"jwt\"", "");
+    let start = |trust: &str| Gateway::start_with(Directory::new(), &all, &[("SSL_CERT_FILE", trust)]);
+    let ask = |gateway: &Gateway| gateway.client().request("GET", "/", &[&key.field()], "").status;
+    assert_eq!(ask(&start(&trust)), 200);
+
+    tls::certify(&directory, "other", &["localhost"]);
+    let gateway = start(&directory.join("other.pem").display().to_string());
+    assert_eq!(ask(&gateway), 401);
+    assert!(gateway.stderr().iter().any(|line| line.contains("keys not fetched")), "{:?}", gateway.stderr());
 }
 
 #[test]
