@@ -11,6 +11,7 @@ use http::{HeaderMap, Uri};
 
 use super::exchange::Exchange;
 use super::reply::Refusal;
+use super::snapshot::View;
 use crate::auth::cache::Cache;
 use crate::auth::place::{self, Carried, Place};
 use crate::auth::{Asked, Checked, Kind, Method};
@@ -24,8 +25,6 @@ pub struct Passed {
     pub identity: Option<Arc<Identity>>,
     /// Why the request goes no further; its limits are asked first, so that guessing runs into them.
     pub refusal: Option<Refusal>,
-    /// The way that recognised the caller, where the upstream is not to see the credential.
-    hidden: Option<Arc<Method>>,
 }
 
 /// Asks who is calling, where the route wants to know.
@@ -43,7 +42,7 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
         certificate: conn.certificate.as_deref(),
         now: conn.worker.unix(exchange.started),
     };
-    let (identity, method) = match recognised(ways.clone(), &asked).await {
+    let identity = match recognised(ways.clone(), &asked).await {
         Ok(recognised) => recognised,
         Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
         Err(Unrecognised::Refused) => {
@@ -52,25 +51,27 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
         }
     };
     exchange.identity = Some(Arc::clone(&identity));
-    let hidden = (!method.config.pass).then(|| Arc::clone(method));
     let may = route.access.require.as_ref().is_none_or(|require| require.holds(&identity));
-    Passed { identity: Some(identity), refusal: (!may).then_some(Refusal::Forbidden), hidden }
+    Passed { identity: Some(identity), refusal: (!may).then_some(Refusal::Forbidden) }
 }
 
 impl Passed {
     fn refused(refusal: Refusal) -> Passed {
         Passed { refusal: Some(refusal), ..Passed::default() }
     }
+}
 
-    /// The target and fields as the upstream may see them: without the credential, where it is not to be passed on.
-    pub fn hide_credential(&self, uri: &Uri, headers: &mut HeaderMap) -> Uri {
-        let Some(method) = &self.hidden else { return uri.clone() };
-        let mut uri = uri.clone();
-        for place in method.config.places() {
+/// The target and fields as the upstream may see them: without what any of the route's ways is not to pass on, be it
+/// the one that recognised the caller or not.
+pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
+    let mut uri = uri.clone();
+    let ways = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
+    for config in ways.filter(|config| !config.pass) {
+        for place in config.places() {
             match place {
                 Place::Header(name) => drop(headers.remove(name)),
                 // What another scheme carries is not this way's, and may be the upstream's own.
-                Place::Bearer => match place::authorization(headers, method.config.scheme()) {
+                Place::Bearer => match place::authorization(headers, config.scheme()) {
                     Carried::Nothing => {}
                     Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
                 },
@@ -80,15 +81,15 @@ impl Passed {
                 }
             }
         }
-        uri
     }
+    uri
 }
 
 /// The first way that recognises the caller. One that asks for nothing is no way around a credential that is wrong.
 async fn recognised<'m>(
     ways: impl Iterator<Item = (&'m Arc<Method>, &'m Cache)>,
     asked: &Asked<'_>,
-) -> Result<(Arc<Identity>, &'m Arc<Method>), Unrecognised> {
+) -> Result<Arc<Identity>, Unrecognised> {
     // The upstream may believe the one that was not judged here.
     if place::is_ambiguous(asked.headers) {
         return Err(Unrecognised::Refused);
@@ -104,7 +105,7 @@ async fn recognised<'m>(
             checked = Box::pin(method.settle(wait, asked, cache)).await;
         }
         match checked {
-            Checked::Known(identity) => return Ok((identity, method)),
+            Checked::Known(identity) => return Ok(identity),
             Checked::Absent => {}
             Checked::Busy => (refused, busy) = (true, true),
             Checked::Refused | Checked::Wait(_) => refused = true,

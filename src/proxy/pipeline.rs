@@ -165,7 +165,7 @@ async fn pass(
         exchange.upload = Some(upload);
         body
     };
-    let uri = passed.hide_credential(uri, &mut headers);
+    let uri = guard::hide_credentials(&exchange.view, route, uri, &mut headers);
     let present = Present::of(&headers);
     let outbound = Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version };
     let mut response = answer(exchange, &outbound, uri, headers, body).await;

@@ -130,10 +130,17 @@ fn the_first_way_that_recognises_the_caller_counts() {
     directory.write("jwks.json", set(&[&key]));
     directory.write("keys.toml", "");
     let all = ways("keys = { file = \"jwks.json\" }")
-        + "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n\
+        + "[auth.keys]\nkind = \"api-key\"\npass = false\nkeys = { file = \"keys.toml\" }\n\
            [auth.open]\nkind = \"anonymous\"\nconsumer = \"guest\"\n";
     let guarded = Guarded::start(directory, &all, "[\"keys\", \"jwt\", \"open\"]", "");
     assert_eq!(guarded.caller(&[&key.field()]), "ann acme pro", "the bearer is no key but a token");
+    let forged = guarded.ask(&[&key.field(), "X-Api-Key: forged"]);
+    let request = guarded.upstream.request();
+    assert_eq!(
+        (forged.status, request.header("x-api-key")),
+        (200, None),
+        "keys are not passed on, good or bad"
+    );
     assert_eq!(guarded.caller(&[]), "guest - -");
     let answer = guarded.refuses(&["Authorization: Bearer x"]);
     let challenges = answer.all("www-authenticate");
