@@ -12,7 +12,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use http::{HeaderMap, Method};
 use sluicegate::identity::Identity;
 use sluicegate::limit::{Charge, WhenDown};
-use sluicegate::policy::definition::{Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
+use sluicegate::policy::definition::{Access, Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
 use sluicegate::policy::{Facts, Options, Table, shorthand};
 use smallvec::SmallVec;
 
@@ -63,11 +63,12 @@ fn route(name: String, host: Option<String>, path: String, limits: Vec<String>) 
         body_bytes_max: None,
         upgrade: false,
         path_escapes: Default::default(),
+        access: Access::default(),
     }
 }
 
 fn compile(routes: &[Route], policies: &[Policy]) -> Table {
-    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[] };
+    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
     Table::compile(routes, policies, &options).expect("the definitions of this benchmark are right")
 }
 
@@ -79,7 +80,18 @@ fn facts<'r, 'h>(
     identity: &'r Identity,
 ) -> Facts<'r, 'h> {
     let client_ip = IpAddr::from([192, 0, 2, 1]);
-    Facts { method: &Method::GET, host, path, query: None, headers, client_ip, trusted_peer: false, identity }
+    let trusted_peer = false;
+    Facts {
+        method: &Method::GET,
+        host,
+        path,
+        query: None,
+        headers,
+        client_ip,
+        trusted_peer,
+        identity,
+        refused: false,
+    }
 }
 
 fn finding(criterion: &mut Criterion) {

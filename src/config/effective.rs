@@ -9,7 +9,7 @@ use crate::global;
 use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{
-    Action, Cost, HeaderChanges, Idempotency, Missing, PathEscapes, Policy, Respond, Route,
+    Access, Action, Cost, HeaderChanges, Idempotency, Missing, PathEscapes, Policy, Respond, Route,
 };
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
@@ -28,6 +28,9 @@ impl Config {
         }
         for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
             mask::MASK.clone_into(&mut secret.0);
+        }
+        for auth in &mut masked.auth {
+            auth.hide_secrets(mask::MASK);
         }
         for route in &mut masked.routes {
             for header in &mut route.headers {
@@ -67,6 +70,9 @@ impl Config {
             page.listener(listener);
         }
         page.client_ip(&config.client_ip);
+        for auth in &config.auth {
+            page.auth(auth);
+        }
         for upstream in &config.upstreams {
             page.upstream(upstream);
         }
@@ -125,6 +131,16 @@ impl Page {
             Underscores::Keep => "keep",
         };
         self.key("underscores", text(underscores));
+        if let Some(auth) = &listener.client_auth {
+            self.key("client-ca", text(&auth.ca.to_string_lossy()));
+            self.key("client-cert", text(word(&super::listener::DEMANDS, &auth.demand)));
+            if let Some(crl) = &auth.crl {
+                self.key("client-crl", text(&crl.to_string_lossy()));
+            }
+        }
+        for (key, value) in super::access::show_addresses(&listener.addresses) {
+            self.key(key, value);
+        }
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }
@@ -162,6 +178,19 @@ impl Page {
         };
         self.key("header", text(header));
         self.key("ipv6-prefix", client_ip.ipv6_prefix);
+    }
+
+    fn auth(&mut self, auth: &crate::auth::Config) {
+        self.heading(&format!("[auth.{}]", key(&auth.name)));
+        for (key, value) in super::auth::show(auth) {
+            self.key(key, value);
+        }
+    }
+
+    fn access(&mut self, access: &Access) {
+        for (key, value) in super::access::show(access) {
+            self.key(key, value);
+        }
     }
 
     fn upstream(&mut self, upstream: &upstream::Config) {
@@ -314,6 +343,7 @@ impl Page {
             });
             self.key("match", table([("header", table(headers))]));
         }
+        self.access(&route.access);
         self.key("limit", array(route.limits.iter().map(|limit| text(limit))));
         match &route.action {
             Action::Forward { upstream, rewrite } => {
@@ -469,7 +499,7 @@ fn show_access(access: &AccessConfig) -> String {
 }
 
 /// A quoted string; a `${` in it stays one.
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for character in value.replace("${", "$${").chars() {
         match character {
@@ -485,7 +515,7 @@ fn text(value: &str) -> String {
 }
 
 /// A key, quoted where it has to be. Keys hold no references.
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {
         return name.to_owned();
@@ -493,16 +523,16 @@ fn key(name: &str) -> String {
     text(name).replace("$${", "${")
 }
 
-fn array(values: impl Iterator<Item = String>) -> String {
+pub(super) fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
+pub(super) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
     let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }
 
-fn time(duration: Duration) -> String {
+pub(super) fn time(duration: Duration) -> String {
     text(&show_duration(duration))
 }
 

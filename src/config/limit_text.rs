@@ -27,6 +27,7 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
         Dimension::Header(name) => format!("header:{name}"),
         Dimension::Query(name) => format!("query:{name}"),
         Dimension::Param(name) => format!("param:{name}"),
+        Dimension::Claim(name) => format!("claim:{name}"),
     }
 }
 

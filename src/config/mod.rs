@@ -3,6 +3,8 @@
 //! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
 //! name: a configuration can be checked on another machine than the one it is for.
 
+mod access;
+mod auth;
 mod compile;
 mod effective;
 mod expand;
@@ -52,6 +54,8 @@ pub struct Config {
     pub client_ip: ClientIp,
     /// When work is given up to save memory.
     pub overload: Overload,
+    /// Ways to authenticate.
+    pub auth: Vec<crate::auth::Config>,
     /// Upstreams, those that routes wrote as URLs included.
     pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
@@ -166,6 +170,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
         overload: running::read_overload(&documents),
+        auth: auth::read_all(&documents),
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
@@ -191,7 +196,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "store", "peers", "trace"]);
+        document.finish(&["store", "peers", "trace"]);
     }
     (config, places)
 }

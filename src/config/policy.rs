@@ -184,10 +184,6 @@ fn counting(table: &Table<'_>) -> Counting {
 }
 
 fn dimension(text: &Text<'_>) -> Option<Dimension> {
-    if text.text.starts_with("claim:") {
-        text.wrong("`claim:` belongs to the language, but this version does not have it", "leave it out");
-        return None;
-    }
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {

@@ -1,5 +1,7 @@
 //! Whole configurations, right and wrong: what they mean, and what is said of them.
 
+mod auth;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -669,10 +671,10 @@ fn policies_are_checked() {
             "did you mean `consumer`?",
         ),
         (
-            "[policy.a]\nby = [\"claim:sub\"]\nlimit = \"1/s\"",
-            "`claim:` belongs to the language, but this version does not have it",
+            "[policy.a]\nby = [\"claims:sub\"]\nlimit = \"1/s\"",
+            "`claims:sub` is not a dimension",
             "2:7",
-            "leave it out",
+            "claim:<name>",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
@@ -880,9 +882,9 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nauth = \"jwt\"",
-            "`auth` belongs to the language, but this version does not have it",
-            "3:1",
-            "leave it out",
+            "there is no way to authenticate called `jwt`",
+            "3:8",
+            "write the name of an `[auth.<name>]`",
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
     ]);

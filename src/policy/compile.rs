@@ -5,7 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 
+use super::access::Access;
 use super::changes::{self, HeaderChanges};
+use super::cors::Cors;
 use super::counting::{Cost, CostRule, Matches, Memory, Policy, Tiers, Window};
 use super::definition::{self, Dimension};
 use super::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
@@ -28,6 +30,8 @@ pub struct Options<'o> {
     pub ipv6_prefix: u8,
     /// Names of the upstreams; [`Action::Forward`] holds indices into them.
     pub upstreams: &'o [String],
+    /// Names of the ways to authenticate; [`Access::auth`](super::access::Access::auth) holds indices into them.
+    pub auth: &'o [String],
 }
 
 /// Routes a table may have.
@@ -79,6 +83,10 @@ impl Table {
             route.windows = if is_by_tier { usize::MAX } else { count };
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
+            let needs_nobody = |policy: &&u16| {
+                !policies[usize::from(**policy)].by.iter().any(definition::Dimension::needs_identity)
+            };
+            route.strangers = route.policies.iter().filter(needs_nobody).copied().collect();
         }
         let routes: Box<[Route]> = compiled_routes.into_iter().flatten().collect();
         for leaf in tree.leaves() {
@@ -310,6 +318,7 @@ fn compile_routes(
     let names = Names {
         policies: policies.iter().map(|policy| &*policy.name).zip(0..).collect(),
         upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
+        auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
     };
     routes.iter().enumerate().map(|(index, route)| compile_route(route, index, &names, errors)).collect()
 }
@@ -318,6 +327,7 @@ fn compile_routes(
 struct Names<'d> {
     policies: HashMap<&'d str, u16>,
     upstreams: HashMap<&'d str, usize>,
+    auth: HashMap<&'d str, u16>,
 }
 
 /// `None` where its host or path is no such thing, so that nothing more can be said of it.
@@ -332,6 +342,8 @@ fn compile_route(
         Pattern::parse(&route.path).map_err(|error| errors.route(index, RouteField::Path, error)).ok();
     let headers = compile_header_matches(route, index, errors);
     let policies = compile_limits(route, index, names, errors);
+    let methods = Methods::new(&route.methods);
+    let access = compile_access(&route.access, &methods, index, names, errors);
     let (hosts, pattern) = (hosts?, pattern?);
     let action = compile_action(&route.action, index, &pattern, names, errors)?;
     let mut changes = |changes, direction| compile_changes(changes, index, direction, &pattern, errors);
@@ -347,9 +359,11 @@ fn compile_route(
         holds: false,
         path_escapes: route.path_escapes,
         remembers: false,
+        access,
+        strangers: Box::default(),
         hosts,
         pattern,
-        methods: Methods::new(&route.methods),
+        methods,
         headers,
         limits_shown: None,
         windows: 0,
@@ -413,6 +427,33 @@ fn compile_limits(
         errors.route(index, RouteField::Limit(number), problem);
     }
     policies.into()
+}
+
+/// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
+fn compile_access(
+    access: &definition::Access,
+    methods: &Methods,
+    route: usize,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Access {
+    let mut auth = Vec::new();
+    for (number, name) in access.auth.iter().enumerate() {
+        match names.auth.get(name.as_str()) {
+            Some(method) if !auth.contains(method) => auth.push(*method),
+            Some(_) => {}
+            None => {
+                let problem = Problem::UnknownAuth { name: name.clone() };
+                errors.route(route, RouteField::Auth(number), problem);
+            }
+        }
+    }
+    Access {
+        auth: auth.into(),
+        require: access.require.clone().map(Box::new),
+        addresses: access.addresses.clone(),
+        cors: access.cors.as_ref().map(|cors| Box::new(Cors::new(cors, methods))),
+    }
 }
 
 fn compile_action(

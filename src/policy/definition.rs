@@ -4,6 +4,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub use super::access::{Addresses, Require};
 use crate::limit::{Quota, Sharing, WhenDown};
 
 /// One route.
@@ -33,6 +34,38 @@ pub struct Route {
     pub upgrade: bool,
     /// What becomes of a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// Who may use a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Names of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    pub auth: Vec<String>,
+    /// Which of the callers that are recognised. `None`: all.
+    pub require: Option<Require>,
+    /// From where.
+    pub addresses: Addresses,
+    /// Which other origins' scripts. `None`: that is left to the upstream.
+    pub cors: Option<Cors>,
+}
+
+/// What browsers are told of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// `https://app.example.com`, `https://*.example.com`, or `*` for any.
+    pub origins: Vec<String>,
+    /// What scripts may send. Empty: what the route serves.
+    pub methods: Vec<http::Method>,
+    /// Headers that scripts may send; `*` for any.
+    pub headers: Vec<String>,
+    /// Headers of answers that scripts may read.
+    pub expose: Vec<String>,
+    /// Whether a browser may show who its user is.
+    pub credentials: bool,
+    /// How long a browser may remember it.
+    pub max_age: Duration,
 }
 
 /// What becomes of an encoded slash or backslash, of what is encoded twice and of `;` in a path.
@@ -165,6 +198,15 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
+    /// What authentication says of the caller under this name; a list counts as absent.
+    Claim(String),
+}
+
+impl Dimension {
+    /// Whether only authentication can give it.
+    pub fn needs_identity(&self) -> bool {
+        matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
+    }
 }
 
 impl Policy {
@@ -188,6 +230,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Header(name) => write!(formatter, "header:{name}"),
             Dimension::Query(name) => write!(formatter, "query:{name}"),
             Dimension::Param(name) => write!(formatter, "param:{name}"),
+            Dimension::Claim(name) => write!(formatter, "claim:{name}"),
         }
     }
 }

@@ -153,6 +153,7 @@ impl Keys {
             Dimension::Param(name) => {
                 out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
             }
+            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
         }
         true
     }
@@ -227,6 +228,7 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Header(name) => (5, name.as_str()),
             Dimension::Query(name) => (6, name.as_str()),
             Dimension::Param(name) => (7, name.as_str()),
+            Dimension::Claim(name) => (8, name.as_str()),
         };
         out.push(kind);
         push_text(name, &mut out);
@@ -325,6 +327,7 @@ mod tests {
                 client_ip: client,
                 trusted_peer: false,
                 identity: &identity,
+                refused: false,
             };
             let params = Params::new(&pattern, facts.path);
             let address = match caller(client, 64) {

@@ -31,6 +31,8 @@ pub struct Facts<'r, 'h> {
     pub trusted_peer: bool,
     /// Who is calling; empty before authentication.
     pub identity: &'r Identity,
+    /// Authentication was asked for and did not recognise the caller: only limits that need no identity count.
+    pub refused: bool,
 }
 
 /// What the parameters of a route's path are in one request.

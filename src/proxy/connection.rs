@@ -31,6 +31,7 @@ use super::listener::Listener;
 use super::reply::Refusal;
 use super::worker::Worker;
 use super::{config, exchange, headers, pipeline, reply, tunnel};
+use crate::auth::mtls::Certificate;
 use crate::frames::{Meter, Metered, Peer as Role};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
@@ -49,6 +50,8 @@ pub struct Conn {
     pub tls: &'static str,
     /// The name the client asked for in its TLS hello; empty where it named none.
     pub sni: Box<str>,
+    /// The certificate the client showed; `None` where it showed none.
+    pub certificate: Option<Box<Certificate>>,
     /// What it is doing.
     pub gauge: Rc<Gauge>,
     /// Set when a deadline takes the connection down under its requests.
@@ -85,6 +88,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         peer: Peer::new(peer.ip()),
         tls: tls_version(&stream),
         sni: server_name(&stream).into(),
+        certificate: certificate(&stream),
         gauge: Rc::new(Gauge::new(clock::instant())),
         stalled: Cell::new(false),
         leaving: Cell::new(false),
@@ -128,6 +132,13 @@ fn server_name(stream: &Stream) -> &str {
         Stream::Plain(_) => "",
         Stream::Tls(tls) => tls.get_ref().1.server_name().unwrap_or(""),
     }
+}
+
+/// What the client showed; of a session that is resumed, when that began.
+fn certificate(stream: &Stream) -> Option<Box<Certificate>> {
+    let Stream::Tls(tls) = stream else { return None };
+    let leaf = tls.get_ref().1.peer_certificates()?.first()?;
+    Certificate::read(leaf).map(Box::new)
 }
 
 fn in_the_clear(config: &config::Listener) -> Protocol {

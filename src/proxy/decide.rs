@@ -56,7 +56,8 @@ pub fn begin(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '
     }
     let now_ns = clock::ns_of(exchange.started);
     let mut memories = Vec::new();
-    if found.route.remembers {
+    // A caller that is not recognised is charged for every try, whatever key it names.
+    if found.route.remembers && !facts.refused {
         memories = table.memories(found, facts);
         pass_retries(exchange, &mut memories, &mut charges, now_ns);
     }

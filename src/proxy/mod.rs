@@ -7,6 +7,7 @@ pub mod decide;
 pub mod exchange;
 pub mod forward;
 pub mod framing;
+pub mod guard;
 pub mod headers;
 pub mod held;
 mod http2;

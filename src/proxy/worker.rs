@@ -27,6 +27,7 @@ use super::listener::{self, Listener};
 use super::overload::Overload;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
+use crate::auth::{self, Method};
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -174,8 +175,8 @@ impl Worker {
         count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
-        let view = Rc::new(view.with_pools(&[], random.next()));
+        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new(), caches: Vec::new() };
+        let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         Worker {
             index,
             shared,
@@ -199,8 +200,8 @@ impl Worker {
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) {
-            let next = View { snapshot: Arc::clone(current), pools: Vec::new() };
-            *view = Rc::new(next.with_pools(&view.pools, self.random()));
+            let next = View { snapshot: Arc::clone(current), pools: Vec::new(), caches: Vec::new() };
+            *view = Rc::new(next.with_pools(&view.pools, self.random()).with_caches(&view.caches));
         }
         Rc::clone(&view)
     }
@@ -280,6 +281,16 @@ impl View {
             .collect();
         self
     }
+
+    /// Takes over what was verified by ways to authenticate that are still the same; makes the others.
+    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
+        let cache = |method: &Arc<Method>| {
+            let same = before.iter().find(|cache| cache.method == method.id);
+            same.cloned().unwrap_or_else(|| Rc::new(auth::cache::Cache::new(method.id)))
+        };
+        self.caches = self.snapshot.auth.iter().map(cache).collect();
+        self
+    }
 }
 
 fn unix_offset_ns() -> i64 {
@@ -325,11 +336,13 @@ pub(super) mod tests {
         let (figures, mut cells) = metrics::Metrics::new(1);
         let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
         let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
-        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[] };
+        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
             table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
             upstreams: Vec::new(),
+            auth: Vec::new(),
+            secret_parameters: Box::default(),
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),

@@ -8,6 +8,7 @@ mod support;
 
 mod admin;
 mod algorithms;
+mod auth;
 mod bodies;
 mod cli;
 mod connections;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::definition::{
-    Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
+    Access, Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
 };
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
@@ -32,6 +32,7 @@ fn route(name: &str, path: &str) -> Route {
         body_bytes_max: None,
         upgrade: false,
         path_escapes: PathEscapes::Refuse,
+        access: Access::default(),
     }
 }
 
@@ -60,7 +61,11 @@ fn header_match(name: &'static str, value: Option<&str>) -> HeaderMatch {
 
 fn compile(routes: &[Route], policies: &[Policy]) -> Result<Table, Vec<Error>> {
     let upstreams = ["orders".to_owned()];
-    Table::compile(routes, policies, &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams })
+    Table::compile(
+        routes,
+        policies,
+        &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams, auth: &[] },
+    )
 }
 
 fn table(routes: &[Route], policies: &[Policy]) -> Table {
@@ -128,6 +133,7 @@ impl Ask {
             client_ip: self.client_ip,
             trusted_peer: true,
             identity: &self.identity,
+            refused: false,
         }
     }
 

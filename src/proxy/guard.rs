@@ -1,0 +1,146 @@
+//! Who may pass: asks the ways to authenticate that a route names, in their order, who is calling.
+//!
+//! The first that recognises the caller decides. Where none does, the answer is the same whatever was wrong, and
+//! nothing of the request reaches an upstream.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Uri};
+
+use super::exchange::Exchange;
+use super::reply::Refusal;
+use super::snapshot::View;
+use crate::auth::cache::Cache;
+use crate::auth::place::{self, Carried, Place};
+use crate::auth::{Asked, Checked, Kind, Method};
+use crate::identity::Identity;
+use crate::policy::Route;
+
+/// Who is calling, and what is to be answered where that is not enough.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// The caller, where it was asked for and is known.
+    pub identity: Option<Arc<Identity>>,
+    /// Why the request goes no further; its limits are asked first, so that guessing runs into them.
+    pub refusal: Option<Refusal>,
+}
+
+/// Asks who is calling, where the route wants to know.
+pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers: &HeaderMap) -> Passed {
+    if route.access.auth.is_empty() {
+        return Passed::default();
+    }
+    let view = Rc::clone(&exchange.view);
+    let asked_for = route.access.auth.iter().map(|index| usize::from(*index));
+    let ways = asked_for.map(|index| (&view.snapshot.auth[index], &*view.caches[index]));
+    let conn = Rc::clone(&exchange.conn);
+    let asked = Asked {
+        headers,
+        query: uri.query(),
+        certificate: conn.certificate.as_deref(),
+        now: conn.worker.unix(exchange.started),
+    };
+    let identity = match recognised(ways.clone(), &asked).await {
+        Ok(recognised) => recognised,
+        Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
+        Err(Unrecognised::Refused) => {
+            let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
+            return Passed::refused(Refusal::Unauthenticated(challenges));
+        }
+    };
+    exchange.identity = Some(Arc::clone(&identity));
+    let may = route.access.require.as_ref().is_none_or(|require| require.holds(&identity));
+    Passed { identity: Some(identity), refusal: (!may).then_some(Refusal::Forbidden) }
+}
+
+impl Passed {
+    fn refused(refusal: Refusal) -> Passed {
+        Passed { refusal: Some(refusal), ..Passed::default() }
+    }
+}
+
+/// The target and fields as the upstream may see them: without what any of the route's ways is not to pass on, be it
+/// the one that recognised the caller or not.
+pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
+    let mut uri = uri.clone();
+    let ways = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
+    for config in ways.filter(|config| !config.pass) {
+        for place in config.places() {
+            match place {
+                Place::Header(name) => drop(headers.remove(name)),
+                // What another scheme carries is not this way's, and may be the upstream's own.
+                Place::Bearer => match place::authorization(headers, config.scheme()) {
+                    Carried::Nothing => {}
+                    Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
+                },
+                Place::Query(name) => {
+                    let query = place::without(uri.query().unwrap_or(""), name);
+                    uri = with_query(&uri, query.as_deref());
+                }
+            }
+        }
+    }
+    uri
+}
+
+/// The first way that recognises the caller. One that asks for nothing is no way around a credential that is wrong.
+async fn recognised<'m>(
+    ways: impl Iterator<Item = (&'m Arc<Method>, &'m Cache)>,
+    asked: &Asked<'_>,
+) -> Result<Arc<Identity>, Unrecognised> {
+    // The upstream may believe the one that was not judged here.
+    if place::is_ambiguous(asked.headers) {
+        return Err(Unrecognised::Refused);
+    }
+    let (mut refused, mut busy) = (false, false);
+    for (method, cache) in ways {
+        if refused && matches!(method.config.kind, Kind::Anonymous(_)) {
+            continue;
+        }
+        let mut checked = method.check(asked, cache);
+        if let Checked::Wait(wait) = checked {
+            // Boxed: rare, and larger than all the rest.
+            checked = Box::pin(method.settle(wait, asked, cache)).await;
+        }
+        match checked {
+            Checked::Known(identity) => return Ok(identity),
+            Checked::Absent => {}
+            Checked::Busy => (refused, busy) = (true, true),
+            Checked::Refused | Checked::Wait(_) => refused = true,
+        }
+    }
+    Err(if busy { Unrecognised::Busy } else { Unrecognised::Refused })
+}
+
+/// Nobody was recognised.
+enum Unrecognised {
+    /// There is no credential, or a wrong one.
+    Refused,
+    /// A credential was not looked at.
+    Busy,
+}
+
+/// Stars credentials out of the target that the access log will show.
+pub fn hide_parameters(exchange: &mut Exchange) {
+    let names = &exchange.view.snapshot.secret_parameters;
+    if names.is_empty() {
+        return;
+    }
+    if let Some(shown) = exchange.uri.query().and_then(|query| place::masked(query, names)) {
+        exchange.uri = with_query(&exchange.uri, Some(&shown));
+    }
+}
+
+/// The same target with another query.
+pub fn with_query(uri: &Uri, query: Option<&str>) -> Uri {
+    let target = match query {
+        Some(query) => format!("{}?{query}", uri.path()),
+        None => uri.path().to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = http::uri::PathAndQuery::from_maybe_shared(target).ok();
+    // What was a target is one with a shorter query; where not, the path alone still is.
+    Uri::from_parts(parts).unwrap_or_else(|_| Uri::from_static("/"))
+}
