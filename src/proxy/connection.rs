@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
@@ -29,7 +29,7 @@ use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::reply::Refusal;
 use super::worker::Worker;
-use super::{config, exchange, headers, pipeline, reply, tunnel};
+use super::{config, exchange, farewell, headers, pipeline, reply, tunnel};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
@@ -271,14 +271,22 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
     .await;
     match end {
         End::Done(Ok(())) => {
-            let tunnel = conn.tunnel.take()?;
             let parts = served.into_parts();
-            let (stream, read) = parts.io.into_inner().into_parts(parts.read_buf);
-            tunnel.run(conn, stream, read).await;
+            let gate = parts.io.into_inner();
+            let is_owed = gate.is_owed();
+            let (stream, read) = gate.into_parts(parts.read_buf);
+            match conn.tunnel.take() {
+                Some(tunnel) => tunnel.run(conn, stream, read).await,
+                None if is_owed => farewell::linger(&stream).await,
+                None => {}
+            }
             None
         }
         End::Done(Err(error)) => {
-            conn.broken(&error);
+            if conn.broken(&error) {
+                let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
+                farewell::linger(&stream).await;
+            }
             None
         }
         End::Expired(Expiry::Rest) if !draining => {
@@ -291,14 +299,14 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
             let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
             // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
             let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
-            farewell(stream, &reply::header_timeout(&request_id)).await;
+            farewell::say(stream, &reply::header_timeout(&request_id)).await;
             None
         }
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
             let request_id = conn.refuse_unread(refusal.reason(), refusal.status().as_u16());
             let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
-            farewell(stream, &reply::unread(&refusal, &request_id)).await;
+            farewell::say(stream, &reply::unread(&refusal, &request_id)).await;
             None
         }
         End::Expired(Expiry::Stall) => {
@@ -359,17 +367,6 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         }
         End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
     }
-}
-
-/// Sends the last answer of a connection and closes it. What still comes is read and forgotten for as long: the
-/// kernel answers bytes that nobody has read by a reset, which may reach the client before the answer does.
-async fn farewell(mut stream: Stream, answer: &[u8]) {
-    let last_words = async {
-        stream.write_all(answer).await?;
-        stream.shutdown().await?;
-        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
-    };
-    let _ = timeout(FAREWELL, last_words).await;
 }
 
 /// How hyper's part of a connection ended.
@@ -485,13 +482,17 @@ impl Conn {
     }
 
     /// hyper gave the connection up: a head it cannot parse is a refused request, the rest is the client's going.
-    fn broken(&self, error: &hyper::Error) {
+    ///
+    /// Whether the client was told.
+    fn broken(&self, error: &hyper::Error) -> bool {
         let status = self.gauge.last_status();
-        if error.is_parse() && status != 0 {
+        let is_told = error.is_parse() && status != 0;
+        if is_told {
             self.refuse_unread(reply::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
+        is_told
     }
 
     /// Counts and logs what never became a request, under the id it gives back.

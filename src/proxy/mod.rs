@@ -5,6 +5,7 @@ pub mod config;
 pub mod connection;
 pub mod decide;
 pub mod exchange;
+pub mod farewell;
 pub mod forward;
 pub mod framing;
 pub mod headers;

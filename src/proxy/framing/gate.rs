@@ -30,6 +30,11 @@ impl Gate {
         Gate { io, gauge, framing: Framing::default(), kept: Bytes::new() }
     }
 
+    /// Whether the client still owes bytes of a message.
+    pub fn is_owed(&self) -> bool {
+        self.framing.is_in_message()
+    }
+
     /// The stream, and what of it comes next: `read` was read by hyper, what was kept follows it.
     pub fn into_parts(self, read: Bytes) -> (Stream, Bytes) {
         // No bytes can still be a whole buffer kept.

@@ -135,6 +135,11 @@ impl Framing {
         self.state == State::Upgrade
     }
 
+    /// Whether a message has begun that has not ended.
+    pub fn is_in_message(&self) -> bool {
+        !matches!(self.state, State::Start | State::Upgrade) || !self.line.is_empty()
+    }
+
     /// The protocol was not switched: the next message is HTTP.
     pub fn release(&mut self) {
         self.state = State::Start;

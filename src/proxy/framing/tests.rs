@@ -24,8 +24,7 @@ fn verdict(bytes: &[u8], cuts: &[usize]) -> (Option<Fault>, bool, u64) {
             }
         }
     }
-    let is_between = matches!(framing.state, State::Start | State::Upgrade) && framing.line.is_empty();
-    (None, is_between, framing.heads())
+    (None, !framing.is_in_message(), framing.heads())
 }
 
 fn fault_of(bytes: impl AsRef<[u8]>) -> Option<Fault> {
