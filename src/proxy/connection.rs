@@ -269,52 +269,51 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         watch.poll(&conn.gauge, cx).map(End::Expired)
     })
     .await;
+    // Before its requests go down with hyper's side, so that they know by what.
+    conn.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
+    let parts = served.into_parts();
+    conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
+}
+
+/// What becomes of a connection that hyper is done with, or was taken from: it comes back where it only rests. `read`
+/// is what hyper had read of the next message.
+async fn conclude(
+    conn: &Rc<Conn>,
+    end: End,
+    gate: Gate,
+    read: Bytes,
+    draining: bool,
+) -> Option<(Stream, Bytes)> {
+    let is_owed = gate.is_owed();
+    let (mut stream, ahead) = gate.into_parts(read);
     match end {
-        End::Done(Ok(())) => {
-            let parts = served.into_parts();
-            let gate = parts.io.into_inner();
-            let is_owed = gate.is_owed();
-            let (stream, read) = gate.into_parts(parts.read_buf);
-            match conn.tunnel.take() {
-                Some(tunnel) => tunnel.run(conn, stream, read).await,
-                None if is_owed => farewell::linger(&stream).await,
-                None => {}
-            }
-            None
-        }
+        End::Done(Ok(())) => match conn.tunnel.take() {
+            Some(tunnel) => tunnel.run(conn, stream, ahead).await,
+            None if is_owed => farewell::linger(&stream).await,
+            None => {}
+        },
         End::Done(Err(error)) => {
             if conn.broken(&error) {
-                let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
                 farewell::linger(&stream).await;
             }
-            None
         }
-        End::Expired(Expiry::Rest) if !draining => {
-            let parts = served.into_parts();
-            Some(parts.io.into_inner().into_parts(parts.read_buf))
-        }
-        End::Expired(Expiry::Rest | Expiry::Idle) => None,
+        End::Expired(Expiry::Rest) if !draining => return Some((stream, ahead)),
+        End::Expired(Expiry::Rest | Expiry::Idle) => {}
+        // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
             let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-            // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
-            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
-            farewell::say(stream, &reply::header_timeout(&request_id)).await;
-            None
+            farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
         }
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
             let request_id = conn.refuse_unread(refusal.reason(), refusal.status().as_u16());
-            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
-            farewell::say(stream, &reply::unread(&refusal, &request_id)).await;
-            None
+            farewell::say(&mut stream, &reply::unread(&refusal, &request_id)).await;
+            farewell::linger(&stream).await;
         }
-        End::Expired(Expiry::Stall) => {
-            conn.stalled.set(true);
-            conn.deadline_passed(metrics::Deadline::BodyStall);
-            None
-        }
+        End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
     }
+    None
 }
 
 /// HTTP/2: one hyper connection from preface to GOAWAY.

@@ -11,15 +11,13 @@ use tokio::time::timeout;
 
 use super::io::Stream;
 
-/// Sends the last answer of a connection that no parser stands behind any more, and closes it.
-pub async fn say(mut stream: Stream, answer: &[u8]) {
+/// Sends the last answer of a connection that no parser stands behind any more, and shuts our side of it.
+pub async fn say(stream: &mut Stream, answer: &[u8]) {
     let said = async {
         stream.write_all(answer).await?;
         stream.shutdown().await
     };
-    if let Ok(Ok(())) = timeout(QUIET, said).await {
-        linger(&stream).await;
-    }
+    let _ = timeout(QUIET, said).await;
 }
 
 /// Reads what still comes after the last answer, until the client closes, is quiet, or takes too long.
@@ -43,4 +41,4 @@ pub async fn linger(stream: &Stream) {
 /// How long a client may be quiet before it is taken to have heard.
 const QUIET: Duration = Duration::from_secs(1);
 /// How long it may go on sending.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(2);

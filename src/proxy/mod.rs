@@ -16,4 +16,5 @@ pub mod pipeline;
 pub mod reply;
 pub mod snapshot;
 pub mod tunnel;
+pub mod upgrade;
 pub mod worker;
