@@ -150,12 +150,12 @@ impl Framing {
         !matches!(self.state, State::Start | State::Fields | State::Upgrade)
     }
 
-    /// Follows one line, or a piece of a body: how many bytes that is, at least one.
+    /// Follows a line, the lines of a head, or a piece of a body: how many bytes that is, at least one.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         match self.state {
             State::Length(left) => Ok(self.skip(left, bytes.len(), State::Length)),
             State::Chunk(left) => Ok(self.skip(left, bytes.len(), State::Chunk)),
-            _ => self.read_line(bytes),
+            _ => self.read_lines(bytes),
         }
     }
 
@@ -171,20 +171,25 @@ impl Framing {
         count
     }
 
-    fn read_line(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        let Some(end) = memchr::memchr(b'\n', bytes) else {
-            self.line.extend_from_slice(bytes);
-            self.judge_beginning()?;
-            return Ok(bytes.len());
-        };
-        if self.line.is_empty() {
-            self.on_line(&bytes[..end])?;
-        } else {
-            let mut line = std::mem::take(&mut self.line);
-            line.extend_from_slice(&bytes[..end]);
-            self.on_line(&line)?;
+    /// Takes a line, and of a head as many as there are: one search finds all their ends.
+    fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            if self.line.is_empty() {
+                self.on_line(&bytes[start..end])?;
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(&bytes[start..end]);
+                self.on_line(&line)?;
+            }
+            start = end + 1;
+            if self.state != State::Fields {
+                return Ok(start);
+            }
         }
-        Ok(end + 1)
+        self.line.extend_from_slice(&bytes[start..]);
+        self.judge_beginning()?;
+        Ok(bytes.len())
     }
 
     /// Bounds lines that hyper would not keep: a fault that can be seen before their end is one.
