@@ -13,6 +13,7 @@ mod drain;
 mod forwarding;
 mod grpc;
 mod hostile_h1;
+mod hostile_heads;
 mod hostile_paths;
 mod hostile_slow;
 mod hostile_upstream;
