@@ -243,7 +243,7 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let io = Gate::new(io, Rc::clone(&conn.gauge));
+    let io = Gate::new(io, Rc::clone(&conn.gauge), conn.config.max.header_bytes);
     if let Some(now) = began {
         conn.gauge.begin_head(now);
     }

@@ -153,8 +153,11 @@ fn a_fault_takes_its_message_with_it_and_no_other() {
     }
     let mut framing = Framing::default();
     let begun = b"POST /bad HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n";
-    assert_eq!(framing.scan(begun), Scanned { passed: begun.len(), end: End::Bytes });
-    assert_eq!(framing.scan(b"a\r\nz\r\n"), Scanned { passed: 3, end: End::Body(Fault::ChunkSize) });
+    assert_eq!(framing.scan(begun), Scanned { passed: begun.len(), whole: begun.len(), end: End::Bytes });
+    assert_eq!(
+        framing.scan(b"a\r\nz\r\n"),
+        Scanned { passed: 3, whole: 3, end: End::Body(Fault::ChunkSize) }
+    );
 }
 
 #[test]
@@ -162,7 +165,10 @@ fn what_follows_an_upgrade_waits() {
     let upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n";
     let mut framing = Framing::default();
     let both = [&upgrade[..], b"\x81\x00anything\n"].concat();
-    assert_eq!(framing.scan(&both), Scanned { passed: upgrade.len(), end: End::Upgrade });
+    assert_eq!(
+        framing.scan(&both),
+        Scanned { passed: upgrade.len(), whole: upgrade.len(), end: End::Upgrade }
+    );
     assert!(framing.is_held());
     framing.release();
     assert_eq!(framing.scan(b"x\n").end, End::Head(Fault::BareLineFeed));

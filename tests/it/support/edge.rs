@@ -43,7 +43,7 @@ impl Edge {
         Client::over(tls::connect(addr, "a.example", &["http/1.1"]).expect("the handshake succeeds"))
     }
 
-    /// Every case is answered so and its connection closed, in the clear (whole and in two pieces) and under TLS;
+    /// Every case is answered so and its connection closed, in the clear (whole, in two pieces, byte by byte) and under TLS;
     /// each has its line with this reason and is counted; the upstream sees nothing of any.
     pub fn refuses(&self, cases: impl IntoIterator<Item = Case>, reason: &str) {
         let mut expected: BTreeMap<u16, usize> = BTreeMap::new();
@@ -51,8 +51,9 @@ impl Edge {
             let (head, tail) = bytes.as_bytes().split_at(bytes.len() / 2);
             refused(self.gateway.client(), &[bytes.as_bytes()], status);
             refused(self.gateway.client(), &[head, tail], status);
+            refused(self.gateway.client(), &bytes.as_bytes().chunks(1).collect::<Vec<_>>(), status);
             refused(self.secure(), &[bytes.as_bytes()], status);
-            *expected.entry(status).or_default() += 3;
+            *expected.entry(status).or_default() += 4;
         }
         assert_eq!(self.gateway.get("/last").status, 200);
         assert_eq!(self.upstream.request().line, "GET /last HTTP/1.1", "something else reached the upstream");
