@@ -172,6 +172,8 @@ fn what_follows_an_upgrade_waits() {
     assert!(framing.is_held());
     framing.release();
     assert_eq!(framing.scan(b"x\n").end, End::Head(Fault::BareLineFeed));
+    let both = b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\nGET / HTTP/1.1\r\n\r\n";
+    assert_eq!(Framing::default().scan(both).end, End::Bytes, "HTTP/2 is not switched to");
 }
 
 /// Pieces that requests and attacks are made of.
