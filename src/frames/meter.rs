@@ -263,10 +263,14 @@ impl Meter {
         }
         self.last = stream;
         self.unread.push_back(Unread { stream, is_reset: false });
-        if self.unread.len() > UNREAD_MAX.max(2 * self.streams as usize) {
+        if self.unread.len() > self.unread_max() {
             return Err(Excess::Unread);
         }
         Ok(())
+    }
+
+    fn unread_max(&self) -> usize {
+        UNREAD_MAX.max(2 * self.streams as usize)
     }
 
     fn reset_by_client(&mut self, stream: u32) -> Result<(), Excess> {
@@ -309,8 +313,14 @@ impl Meter {
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
             self.answered += 1;
-        } else if head.flags & END_STREAM != 0 && self.forget_unread(head.stream) {
-            self.refuse(Refused::TooLarge);
+        } else if self.forget_unread(head.stream) {
+            // hyper's own answer has no body. Any other is ours, to a request whose turn another had taken: hyper
+            // hands over in order all that it does not refuse, and if it should not, no more comes of it than this.
+            if head.flags & END_STREAM != 0 {
+                self.refuse(Refused::TooLarge);
+            } else {
+                self.answered += 1;
+            }
         }
     }
 
@@ -338,6 +348,7 @@ impl Meter {
     pub fn accepted(&mut self) {
         if let Some(unread) = self.unread.pop_front()
             && !unread.is_reset
+            && self.unanswered.len() < self.unread_max()
         {
             self.unanswered.push(unread.stream);
         }
@@ -530,6 +541,19 @@ mod tests {
         let told: Vec<_> = std::iter::from_fn(|| meter.take_refused()).collect();
         assert_eq!(told, [Refused::TooLarge, Refused::Reset(1)]);
         assert_eq!(meter.answered, 1);
+    }
+
+    #[test]
+    fn an_answer_out_of_turn_leaves_nothing_behind() {
+        let (mut meter, now) = meter();
+        for stream in [1, 3] {
+            assert_eq!(meter.read(&frame(HEADERS, 5, stream, b"x"), || now), Ok(()));
+        }
+        meter.accepted();
+        meter.wrote(&frame(HEADERS, 4, 3, b"200"));
+        meter.wrote(&frame(HEADERS, 4, 1, b"200"));
+        assert_eq!((meter.answered, meter.take_refused()), (2, None));
+        assert_eq!((meter.unread.len(), meter.unanswered.len()), (0, 0));
     }
 
     #[test]
