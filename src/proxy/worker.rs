@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
-use super::overload::Overload;
+use super::overload::{self, Overload};
 use super::snapshot::{Snapshot, View};
 use crate::limiter::Limiter;
 use crate::random::Random;
@@ -256,6 +256,7 @@ impl Worker {
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
         self.unix_offset_ns.set(unix_offset_ns());
+        overload::stir(&self.shared.overload);
         self.log.hand_over();
         let now = clock::instant();
         for pool in &self.view().pools {
