@@ -162,7 +162,7 @@ async fn handshake(
         let _turn = worker.handshakes.acquire().await;
         tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await
     };
-    match timeout(config.timeouts.handshake, accept).await {
+    match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => Protocol::Http2,
