@@ -62,6 +62,7 @@ fn route(name: String, host: Option<String>, path: String, limits: Vec<String>) 
         response_headers: HeaderChanges::default(),
         body_bytes_max: None,
         upgrade: false,
+        path_escapes: Default::default(),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod frames;
 pub mod global;
 pub mod identity;
 pub mod limit;

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::policy::Table;
+use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
@@ -101,6 +102,12 @@ pub(super) fn show_table(metrics: &Metrics, limiter: &Arc<Limiter>) {
 pub(super) fn show_pools(metrics: &Metrics, current: &Arc<ArcSwap<Snapshot>>) {
     let current = Arc::clone(current);
     metrics.set_pools(move || current.load().upstreams.iter().map(|upstream| pool_usage(upstream)).collect());
+}
+
+/// Lets /metrics show the memory in use.
+pub(super) fn show_memory(metrics: &Metrics, overload: &Arc<Overload>) {
+    let overload = Arc::clone(overload);
+    metrics.set_memory(move || overload.usage());
 }
 
 fn pool_usage(upstream: &Upstream) -> metrics::PoolUsage {

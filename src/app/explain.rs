@@ -10,7 +10,7 @@ use crate::config;
 use crate::identity::Identity;
 use crate::limit::{Answer, Charge};
 use crate::limiter::Limiter;
-use crate::policy::definition::Dimension;
+use crate::policy::definition::{Dimension, PathEscapes};
 use crate::policy::key::Value;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
@@ -63,8 +63,8 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
     let identity = Identity::default();
-    let path = match path::canonical(asked.url.path()) {
-        Ok(path) => path,
+    let (path, doubt) = match path::canonical(asked.url.path()) {
+        Ok(canonical) => (canonical.path, canonical.doubt),
         Err(error) => return Explained::refused(error.to_string()),
     };
     let facts = Facts {
@@ -84,7 +84,13 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
         .map(|considered| (considered.route.name.to_string(), said(&considered.verdict)))
         .collect();
     let mut explained = Explained { considered, ..Explained::default() };
-    let Ok(found) = table.find(&facts) else { return explained };
+    let found = table.find(&facts);
+    if let Some(doubt) = doubt
+        && !found.as_ref().is_ok_and(|found| found.route.path_escapes == PathEscapes::Keep)
+    {
+        return Explained::refused(doubt.to_string());
+    }
+    let Ok(found) = found else { return explained };
     explained.route = Some(found.route.name.to_string());
     explained.goes_to = Some(goes_to(&found, &facts));
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();

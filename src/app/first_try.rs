@@ -43,7 +43,7 @@ pub(super) fn reachable(addr: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::definition::{Action, HeaderChanges};
+    use crate::policy::definition::{Action, HeaderChanges, PathEscapes};
 
     fn route(path: &str, method: Option<Method>) -> Route {
         Route {
@@ -58,6 +58,7 @@ mod tests {
             response_headers: HeaderChanges::default(),
             body_bytes_max: None,
             upgrade: false,
+            path_escapes: PathEscapes::Refuse,
         }
     }
 

@@ -20,12 +20,14 @@ use arc_swap::ArcSwap;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::admin::{self, Phase, Readiness};
 use crate::config::Loaded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::exchange::Reason;
+use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
 use crate::{clock, record};
@@ -70,8 +72,10 @@ impl Gateway {
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
+        let overload = Arc::new(Overload::new(config.overload.clone()));
         let shared = Arc::new(Shared {
             current: Arc::clone(&current),
+            overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
@@ -90,6 +94,7 @@ impl Gateway {
         if let Some(store) = &store {
             store.show(&metrics);
         }
+        build::show_memory(&metrics, &overload);
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
         let admin = config.admin.clone();
         let readiness = Readiness::default();
@@ -102,6 +107,7 @@ impl Gateway {
             limiter,
             metrics,
             upstreams,
+            overload,
             orders: shared.orders.clone(),
         };
         let reloader = reload::Reloader::new(parts, salt)?;
@@ -123,6 +129,8 @@ impl Gateway {
             eprintln!("sluicegate: try  curl -i {url}");
         }
         let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
+        let mut memory = tokio::time::interval(MEMORY_EVERY);
+        memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 _ = signals.hup.recv() => {
@@ -132,6 +140,7 @@ impl Gateway {
                 _ = signals.quit.recv() => break,
                 _ = signals.int.recv() => break,
                 _ = watch.tick() => self.reloader.watch_certificates(),
+                _ = memory.tick() => self.shared.overload.look(),
             }
         }
         let second = tokio::spawn(async move {
@@ -250,4 +259,5 @@ fn cores() -> usize {
 /// Orders a worker may have waiting.
 const ORDERS: usize = 1024;
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+const MEMORY_EVERY: Duration = Duration::from_millis(250);
 const LOG_WAIT: Duration = Duration::from_secs(2);

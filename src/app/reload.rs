@@ -15,6 +15,7 @@ use super::listeners::Listeners;
 use crate::config::{self, Config, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::Order;
 use crate::upstream::resolve;
@@ -36,6 +37,8 @@ pub(super) struct Parts {
     pub(super) metrics: Arc<Metrics>,
     /// The upstreams in force.
     pub(super) upstreams: Upstreams,
+    /// Told what memory may be used.
+    pub(super) overload: Arc<Overload>,
     /// How each worker is reached.
     pub(super) orders: Vec<Sender<Order>>,
 }
@@ -124,6 +127,7 @@ impl Reloader {
         parts.upstreams = upstreams;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(config.effective()));
+        parts.overload.configure(config.overload.clone());
         parts.config = config;
         self.generation = generation;
         self.listeners.apply(prepared, &self.parts.metrics, &self.parts.orders).await;

@@ -33,6 +33,9 @@ pub fn run(path: &Path) -> ExitCode {
 
 /// The process's own log goes to standard error; the access log has its own way.
 fn start_log(level: &str) {
+    // The HTTP/2 library warns of what clients do, as often as they like. The access log has that in its own words;
+    // who wants theirs names `h2` in the level.
+    let level = format!("h2=error,{level}");
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();

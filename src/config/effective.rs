@@ -8,8 +8,10 @@ use crate::admin::{self, Bind};
 use crate::global;
 use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Idempotency, Missing, Policy, Respond, Route};
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener};
+use crate::policy::definition::{
+    Action, Cost, HeaderChanges, Idempotency, Missing, PathEscapes, Policy, Respond, Route,
+};
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
@@ -117,6 +119,12 @@ impl Page {
                 })),
             );
         }
+        self.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
+        let underscores = match listener.underscores {
+            Underscores::Refuse => "refuse",
+            Underscores::Keep => "keep",
+        };
+        self.key("underscores", text(underscores));
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }
@@ -329,6 +337,11 @@ impl Page {
             self.key("max-body", size(bytes));
         }
         self.key("upgrade", route.upgrade);
+        let path_escapes = match route.path_escapes {
+            PathEscapes::Refuse => "refuse",
+            PathEscapes::Keep => "keep",
+        };
+        self.key("path-escapes", text(path_escapes));
     }
 
     fn running(&mut self, config: &Config) {
@@ -341,6 +354,15 @@ impl Page {
         }
         if let Some(redis) = &config.redis {
             self.redis(redis);
+        }
+        self.heading("[overload]");
+        match config.overload.memory {
+            Memory::Machine => self.key("memory", text("auto")),
+            Memory::Bytes(bytes) => self.key("memory", size(bytes)),
+            Memory::Unbounded => self.key("memory", false),
+        }
+        for (key, ppm) in running::OVERLOAD_MARKS.into_iter().zip(config.overload.marks_ppm) {
+            self.key(key, text(&show_share(ppm)));
         }
         self.heading("[shutdown]");
         self.key("ready-delay", time(config.shutdown.ready_delay));

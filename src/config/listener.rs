@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts};
+use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
 use super::reader::{self, Named, Table, Text, Value};
@@ -124,6 +124,13 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     if let Some(value) = table.value("certs") {
         listener.certs = certs(&value);
     }
+    if let Some(value) = table.value("sni") {
+        listener.sni_strict = value.choice(&[("strict", true), ("any", false)], &[]).unwrap_or(true);
+    }
+    if let Some(value) = table.value("underscores") {
+        let choices = [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
+        listener.underscores = value.choice(&choices, &[]).unwrap_or_default();
+    }
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = value.choice(&[("https", true)], &[]).unwrap_or_default();
         if listener.redirect_https && !listener.certs.is_empty() {
@@ -231,6 +238,8 @@ fn default(name: String) -> Listener {
         http1: true,
         http2: true,
         certs: Vec::new(),
+        sni_strict: true,
+        underscores: Underscores::default(),
         redirect_https: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,

@@ -29,7 +29,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use crate::policy::definition;
-use crate::proxy::config::{ClientIp, LimitHeaders, Listener};
+use crate::proxy::config::{ClientIp, LimitHeaders, Listener, Overload};
 use crate::{admin, record};
 
 use expand::Variables;
@@ -50,6 +50,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Whose word about a client's address is taken.
     pub client_ip: ClientIp,
+    /// When work is given up to save memory.
+    pub overload: Overload,
     /// Upstreams, those that routes wrote as URLs included.
     pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
@@ -163,6 +165,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         workers: running::read_workers(&documents),
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
+        overload: running::read_overload(&documents),
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,

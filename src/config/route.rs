@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::policy::changes::is_framing;
-use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, Respond, Route};
+use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, PathEscapes, Respond, Route};
 
 use super::listener::BODY_BYTES_MAX;
 use super::reader::{self, Table, Text, Value};
@@ -72,6 +72,7 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
             upgrade: false,
+            path_escapes: PathEscapes::default(),
         };
         route.name = match table.value("name") {
             Some(value) => name(&value),
@@ -85,6 +86,10 @@ impl Reader<'_> {
         }
         let upgrade = table.value("upgrade").and_then(|value| value.boolean());
         route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
+        if let Some(value) = table.value("path-escapes") {
+            let choices = [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
+            route.path_escapes = value.choice(&choices, &[]).unwrap_or_default();
+        }
         table.finish(&["auth"]);
         route
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use crate::admin::{self, Bind};
-use crate::proxy::config::LimitHeaders;
+use crate::proxy::config::{LimitHeaders, Memory, Overload};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 
 use super::reader::{self, Table, Text, Value};
@@ -94,6 +94,34 @@ pub(super) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
         table.finish(&[]);
     }
     shutdown
+}
+
+/// Reads `[overload]`: how much memory there is, and from which share of it on what is given up.
+pub(super) fn read_overload(documents: &[Table<'_>]) -> Overload {
+    let mut overload = Overload::default();
+    let Some(table) = reader::single(documents, "overload").and_then(|value| value.table("[overload]"))
+    else {
+        return overload;
+    };
+    match table.value("memory") {
+        Some(value) if value.as_boolean() == Some(false) => overload.memory = Memory::Unbounded,
+        Some(value) if value.is_string() && value.text().is_some_and(|text| text.text == "auto") => {}
+        Some(value) => {
+            let bytes = value.size(OVERLOAD_MEMORY_MIN..=LIMITS_MEMORY_MAX);
+            overload.memory = bytes.map_or(overload.memory, Memory::Bytes);
+        }
+        None => {}
+    }
+    for (key, mark) in OVERLOAD_MARKS.into_iter().zip(&mut overload.marks_ppm) {
+        *mark = table.value(key).and_then(|value| value.share_ppm()).unwrap_or(*mark);
+    }
+    if !overload.marks_ppm.is_sorted() {
+        let hint =
+            "write them rising, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \"98%\"`";
+        table.wrong("the marks of [overload] do not rise", hint);
+    }
+    table.finish(&[]);
+    overload
 }
 
 /// Reads `[log]`: the level, and the access log.
@@ -207,6 +235,11 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// More threads than any machine has cores for.
 const WORKERS_MAX: u64 = 1_024;
+
+/// Names of the marks of `[overload]`, rising.
+pub(super) const OVERLOAD_MARKS: [&str; 3] = ["keep-alive", "requests", "connections"];
+/// Less than the program itself takes.
+const OVERLOAD_MEMORY_MIN: u64 = 1 << 20;
 
 /// Memory of the local table unless written: two million slots of 32 bytes, for a million keys.
 const LIMITS_MEMORY: u64 = 64 << 20;

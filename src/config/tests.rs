@@ -170,6 +170,7 @@ headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, 
 response-headers = { set = { x-cost = "$${tenant}" } }
 max-body = "1GiB"
 upgrade = false
+path-escapes = "keep"
 
 [[route]]
 path = "/url"
@@ -190,6 +191,12 @@ redirect = "https"
 [admin]
 bind = "unix:/run/sluicegate/admin.sock"
 token = "${SECRET}"
+
+[overload]
+memory = "2GiB"
+keep-alive = "80%"
+requests = "90.5%"
+connections = "99%"
 
 [shutdown]
 ready-delay = "5s"
@@ -940,6 +947,13 @@ fn the_process_is_checked() {
             "`all` is not a value of `headers`",
             "2:11",
             "`ietf`, `legacy`, `both` or `none`",
+        ),
+        ("[overload]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"1MiB\"`"),
+        (
+            "[overload]\nkeep-alive = \"97%\"",
+            "the marks of [overload] do not rise",
+            "1:2",
+            "write them rising",
         ),
         ("[shutdown]\ndrian = \"1s\"", "unknown key `drian` in [shutdown]", "2:1", "did you mean `drain`?"),
         ("[log]\nlevel = \"inof\"", "`inof` is not a value of `level`", "2:9", "did you mean `info`?"),

@@ -62,6 +62,7 @@ impl Collector for Scrape {
         listeners(&self.0, &mut families)?;
         workers(&self.0, &mut families)?;
         certificates(&self.0, &mut families)?;
+        memory(&self.0, &mut families)?;
         table(&self.0, &mut families)?;
         store(&self.0, &mut families)
     }
@@ -350,6 +351,22 @@ fn store(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         families.counters(name, help, None, each(level))?;
     }
     Ok(())
+}
+
+fn memory(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let Some(usage) = lock(&metrics.memory).as_ref().map(|read| read()) else {
+        return Ok(());
+    };
+    let gauges = [
+        ("memory_resident_bytes", "Resident memory of the process", usage.resident_bytes),
+        ("memory_limit_bytes", "Memory it may use before it gives up work; 0: not set", usage.limit_bytes),
+        (
+            "overload_step",
+            "What is given up for want of memory: 1 keep-alive, 2 requests, 3 connections",
+            usage.overload_step,
+        ),
+    ];
+    gauges.into_iter().try_for_each(|(name, help, value)| families.gauges(name, help, None, [([], value)]))
 }
 
 fn table(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {

@@ -36,6 +36,7 @@ pub struct Metrics {
     table: Mutex<Option<TableReader>>,
     pools: Mutex<Option<PoolsReader>>,
     store: Mutex<Option<StoreReader>>,
+    memory: Mutex<Option<MemoryReader>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
     reloads_succeeded: Counter,
@@ -131,6 +132,18 @@ pub struct StoreUsage {
 }
 
 type StoreReader = Box<dyn Fn() -> Vec<StoreUsage> + Send>;
+/// Memory, and what is given up to save it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Resident memory of the process.
+    pub resident_bytes: u64,
+    /// What it may use; 0: nothing is set.
+    pub limit_bytes: u64,
+    /// 0: nothing is given up; 1: keep-alive; 2: requests; 3: connections.
+    pub overload_step: u64,
+}
+
+type MemoryReader = Box<dyn Fn() -> MemoryUsage + Send>;
 
 type PoolsReader = Box<dyn Fn() -> Vec<PoolUsage> + Send>;
 
@@ -156,6 +169,7 @@ impl Metrics {
             table: Mutex::default(),
             pools: Mutex::default(),
             store: Mutex::default(),
+            memory: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
             reloads_failed: Counter::default(),
@@ -218,6 +232,11 @@ impl Metrics {
     /// Says where a scrape reads the local table's figures.
     pub fn set_table(&self, read: impl Fn() -> TableUsage + Send + 'static) {
         *lock(&self.table) = Some(Box::new(read));
+    }
+
+    /// Says where a scrape reads the use of memory.
+    pub fn set_memory(&self, read: impl Fn() -> MemoryUsage + Send + 'static) {
+        *lock(&self.memory) = Some(Box::new(read));
     }
 
     /// Says where a scrape reads the state of connections upstream: one [`PoolUsage`] an upstream.

@@ -324,6 +324,8 @@ pub enum Refused {
     Connections,
     /// The client's address has as many as it may.
     ConnectionsPerIp,
+    /// Memory runs out.
+    Overload,
 }
 
 /// Which deadline closed a connection.
@@ -340,12 +342,13 @@ pub enum Deadline {
 }
 
 impl Refused {
-    pub(super) const ALL: [Refused; 2] = [Refused::Connections, Refused::ConnectionsPerIp];
+    pub(super) const ALL: [Refused; 3] = [Refused::Connections, Refused::ConnectionsPerIp, Refused::Overload];
 
     pub(super) fn label(self) -> &'static str {
         match self {
             Refused::Connections => "max-connections",
             Refused::ConnectionsPerIp => "max-connections-per-ip",
+            Refused::Overload => "overload",
         }
     }
 }

@@ -346,6 +346,7 @@ fn compile_route(
         upgrade: route.upgrade,
         holds: false,
         remembers: false,
+        path_escapes: route.path_escapes,
         hosts,
         pattern,
         methods: Methods::new(&route.methods),

@@ -31,6 +31,18 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` (WebSocket) may pass.
     pub upgrade: bool,
+    /// What becomes of a path that servers read in more than one way.
+    pub path_escapes: PathEscapes,
+}
+
+/// What becomes of an encoded slash or backslash, of what is encoded twice and of `;` in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathEscapes {
+    /// The request is refused.
+    #[default]
+    Refuse,
+    /// They stay as they are; the upstream has to read them as the gateway does: as no slash at all.
+    Keep,
 }
 
 /// One header a route asks for.

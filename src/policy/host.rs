@@ -51,7 +51,7 @@ impl Host {
         if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))
             && let Ok(address) = address.parse::<std::net::Ipv6Addr>()
         {
-            return Ok(Host::Exact(format!("[{address}]").into()));
+            return Ok(Host::Exact(address.to_string().into()));
         }
         let (rest, wildcard) = match name.strip_prefix("*.") {
             Some(rest) => (rest, true),
@@ -103,6 +103,33 @@ impl fmt::Display for Host {
     }
 }
 
+/// Whether a request may name this: a host as routes have them, in any case and with one trailing dot at most, or an
+/// IPv6 address in brackets; then a port or none. Narrower than RFC 3986 section 3.2.2, whose percent signs and
+/// delimiters no host on a network has, and servers read in more than one way.
+pub fn is_authority(text: &str) -> bool {
+    if let Some(rest) = text.strip_prefix('[') {
+        let Some((address, port)) = rest.split_once(']') else { return false };
+        return address.parse::<std::net::Ipv6Addr>().is_ok()
+            && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port));
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, is_port(port)),
+        None => (text, true),
+    };
+    // A label is empty where a dot follows a dot, or nothing.
+    let mut before = b'.';
+    let is_name = host.bytes().all(|byte| {
+        let follows = byte != b'.' || before != b'.';
+        before = byte;
+        follows && (byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+    });
+    port && is_name && !host.is_empty()
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
 /// From a request's host to the trees of paths that may answer it.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
@@ -152,7 +179,7 @@ mod tests {
     fn reads_names_wildcards_and_addresses() {
         assert_eq!(Host::parse("API.Example.com."), Ok(Host::Exact("api.example.com".into())));
         assert_eq!(Host::parse("*.example.com"), Ok(Host::Wildcard("example.com".into())));
-        assert_eq!(Host::parse("[0:0::1]"), Ok(Host::Exact("[::1]".into())));
+        assert_eq!(Host::parse("[0:0::1]"), Ok(Host::Exact("::1".into())));
         assert_eq!(Host::parse("10.0.0.1"), Ok(Host::Exact("10.0.0.1".into())));
         assert_eq!(Host::parse("*"), Err(Error::Any));
         assert_eq!(Host::parse("a.*.com"), Err(Error::Star));
@@ -162,6 +189,42 @@ mod tests {
         assert_eq!(Host::parse("b\u{fc}ro.de"), Err(Error::Character('\u{fc}')));
         assert_eq!(Host::parse("a..com"), Err(Error::EmptyLabel));
         assert_eq!(Host::parse("*..com"), Err(Error::EmptyLabel));
+    }
+
+    #[test]
+    fn a_request_names_a_host_and_perhaps_a_port() {
+        for good in ["a", "A.example.", "a_b.example:8080", "10.0.0.1", "[::1]", "[::1]:443", "a:0"] {
+            assert!(is_authority(good), "{good}");
+        }
+        for bad in [
+            "",
+            ".",
+            "a..b",
+            ".a",
+            "a:",
+            "a:b",
+            "a:99999",
+            "a:+1",
+            "a:1:2",
+            ":80",
+            "u@a",
+            "a/b",
+            "a b",
+            "a,b",
+            "%61",
+            "::1",
+            "[::1",
+            "[]",
+            "[a]",
+            "[::1]x",
+            "[::1]:",
+            "caf\u{e9}",
+            "*.a",
+            "a\\b",
+            "a\u{0}",
+        ] {
+            assert!(!is_authority(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@
 use std::hash::Hasher;
 use std::net::IpAddr;
 
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
@@ -80,7 +82,7 @@ impl Keys {
     ///
     /// # Errors
     /// Where a dimension has no value (an empty one is none) and the client's address is not to take its
-    /// place.
+    /// place, and where a header has several.
     pub fn encode(
         &self,
         route: &str,
@@ -91,7 +93,9 @@ impl Keys {
         for (index, dimension) in self.by.iter().enumerate() {
             let start = out.len();
             out.extend_from_slice(&[0; LENGTH_BYTES]);
-            self.write_value(dimension, route, params, facts, &mut out);
+            if !self.write_value(dimension, route, params, facts, &mut out) {
+                return Err(Absent::Reject { dimension: index });
+            }
             let mut substituted = false;
             if out.len() == start + LENGTH_BYTES {
                 match self.missing {
@@ -124,7 +128,7 @@ impl Keys {
         state.finish128().as_u128()
     }
 
-    /// Appends a dimension's value; nothing where it has none.
+    /// Appends a dimension's value; nothing where it has none. False where it has several.
     fn write_value(
         &self,
         dimension: &Dimension,
@@ -132,7 +136,7 @@ impl Keys {
         params: Params<'_, '_>,
         facts: &Facts<'_, '_>,
         out: &mut Encoded,
-    ) {
+    ) -> bool {
         let mut text = |value: &str| out.extend_from_slice(value.as_bytes());
         match dimension {
             Dimension::Consumer => text(facts.identity.consumer.as_deref().unwrap_or("")),
@@ -140,14 +144,7 @@ impl Keys {
             Dimension::Route => text(route),
             Dimension::Method => text(facts.method.as_str()),
             Dimension::Ip => self.write_address(facts.client_ip, out),
-            Dimension::Header(name) => {
-                for (line, value) in facts.headers.get_all(name).iter().enumerate() {
-                    if line > 0 {
-                        out.extend_from_slice(b", ");
-                    }
-                    out.extend_from_slice(value.as_bytes());
-                }
-            }
+            Dimension::Header(name) => return write_header(name, facts.headers, out),
             Dimension::Query(name) => {
                 if let Some(value) = query_value(facts.query.unwrap_or(""), name) {
                     out.extend(percent::decode(value, Plus::Space));
@@ -157,6 +154,7 @@ impl Keys {
                 out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
             }
         }
+        true
     }
 
     fn write_address(&self, client: IpAddr, out: &mut Encoded) {
@@ -188,6 +186,22 @@ pub fn values(encoded: &[u8]) -> Vec<Value> {
         rest = behind;
     }
     values
+}
+
+/// Appends a field's value. The same line twice is one value. Lines that differ are none: whichever the upstream goes
+/// by, each combination would be counted as a caller of its own. Cookies may come in pieces (RFC 9113 section 8.2.3).
+fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
+    let mut lines = headers.get_all(name).iter();
+    let Some(first) = lines.next() else { return true };
+    out.extend_from_slice(first.as_bytes());
+    if name == COOKIE {
+        for piece in lines {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(piece.as_bytes());
+        }
+        return true;
+    }
+    lines.all(|line| line == first)
 }
 
 /// The first value of a parameter in a query, still encoded. Names are compared decoded: `%61=1` is `a=1`.

@@ -6,20 +6,35 @@
 
 use std::borrow::Cow;
 
-use super::percent::{self, hex, is_path_byte, is_unreserved};
+use super::percent::{self, Plus, hex, is_path_byte, is_unreserved};
 
-/// Why a path has no such form.
+/// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub enum Error {
     /// `%` without two hex digits.
     Percent,
+    /// `%00` to `%1F`, `%7F`: the end of the path to some servers, of a line to others.
+    Control,
+    /// A character in more bytes than it takes (RFC 3629 section 3): a slash to whoever does not look.
+    Overlong,
+    /// A dot segment to whoever decodes what a route may keep.
+    Climbs,
     /// `%2F`, `%5C` or `\`: a slash to some servers and none to others.
     Slash,
-    /// `%00`: the end of the path to some servers.
-    Nul,
     /// `%25` before two hex digits: another path to whoever decodes twice.
     Twice,
+    /// `;`: the begin of a parameter to some servers (RFC 3986 section 3.3), who look for the path without it.
+    Parameter,
+}
+
+/// A path in its one form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canonical<'p> {
+    /// The form. Borrowed where the path has it already, as most have.
+    pub path: Cow<'p, str>,
+    /// What servers read in more than one way: refused, unless the route keeps it.
+    pub doubt: Option<Error>,
 }
 
 impl Error {
@@ -27,38 +42,80 @@ impl Error {
     pub fn text(self) -> &'static str {
         match self {
             Error::Percent => "the path has a % without two hex digits",
+            Error::Control => "the path has an encoded control character",
+            Error::Overlong => "the path has a character in an overlong form",
+            Error::Climbs => "the path hides a dot segment",
             Error::Slash => "the path has an encoded slash or a backslash",
-            Error::Nul => "the path has an encoded NUL",
             Error::Twice => "the path is encoded twice",
+            Error::Parameter => "the path has a semicolon",
         }
     }
 }
 
-/// A path that begins with `/` in its one form. Borrowed where it has it already, as most have.
+/// The one form of a path that begins with `/`.
 ///
 /// # Errors
-/// Where servers would read it in more than one way.
-pub fn canonical(path: &str) -> Result<Cow<'_, str>, Error> {
+/// Where no route may keep what servers would read in more than one way.
+pub fn canonical(path: &str) -> Result<Canonical<'_>, Error> {
     if is_canonical(path.as_bytes()) {
-        refuse_ambiguous(path.as_bytes())?;
-        return Ok(Cow::Borrowed(path));
+        let doubt = doubt(path.as_bytes())?;
+        return Ok(Canonical { path: Cow::Borrowed(path), doubt });
     }
     let encoded = percent::normalise(path).map_err(|_| Error::Percent)?;
     // Looked at in this form only: decoding may have put together what stood apart (`%25%41%41`).
-    refuse_ambiguous(encoded.as_bytes())?;
-    Ok(Cow::Owned(resolved(&encoded)))
+    let doubt = doubt(encoded.as_bytes())?;
+    Ok(Canonical { path: Cow::Owned(resolved(&encoded)), doubt })
 }
 
-fn refuse_ambiguous(encoded: &[u8]) -> Result<(), Error> {
-    for (at, _) in encoded.iter().enumerate().filter(|(_, byte)| **byte == b'%') {
+/// What there is in an encoded path that servers read in more than one way.
+fn doubt(encoded: &[u8]) -> Result<Option<Error>, Error> {
+    let mut doubt = None;
+    for at in memchr::memchr2_iter(b'%', b';', encoded) {
+        if encoded[at] == b';' {
+            doubt = doubt.or(Some(Error::Parameter));
+            continue;
+        }
         match decoded(encoded, at) {
-            Some(b'/' | b'\\') => return Err(Error::Slash),
-            Some(0) => return Err(Error::Nul),
-            Some(b'%') if is_digits(encoded, at + 3) => return Err(Error::Twice),
+            Some(0..=0x1f | 0x7f) => return Err(Error::Control),
+            Some(b'/' | b'\\') => doubt = doubt.or(Some(Error::Slash)),
+            Some(b'%') if is_digits(encoded, at + 3) => doubt = doubt.or(Some(Error::Twice)),
+            Some(lead @ (0xc0 | 0xc1 | 0xe0 | 0xf0)) if is_overlong(lead, decoded(encoded, at + 3)) => {
+                return Err(Error::Overlong);
+            }
             _ => {}
         }
     }
-    Ok(())
+    if doubt.is_some() && climbs(encoded) { Err(Error::Climbs) } else { Ok(doubt) }
+}
+
+/// Whether a sequence of UTF-8 that begins so says in more bytes what takes fewer.
+fn is_overlong(lead: u8, next: Option<u8>) -> bool {
+    let below = match lead {
+        0xe0 => 0xa0,
+        0xf0 => 0x90,
+        _ => 0xc0,
+    };
+    next.is_some_and(|next| (0x80..below).contains(&next))
+}
+
+/// Whether dot segments come out where the path is decoded once or twice more, backslashes are slashes and parameters
+/// are dropped: what a server may do with what a route keeps.
+fn climbs(encoded: &[u8]) -> bool {
+    let mut path = encoded.to_vec();
+    for _ in 0..DECODINGS_MAX {
+        let mut segments = path.split(|byte| matches!(byte, b'/' | b'\\'));
+        let name = |segment: &[u8]| segment.iter().position(|&byte| byte == b';').unwrap_or(segment.len());
+        if segments.any(|segment| matches!(&segment[..name(segment)], b"." | b"..")) {
+            return true;
+        }
+        let Ok(text) = std::str::from_utf8(&path) else { return false };
+        let next: Vec<u8> = percent::decode(text, Plus::Itself).collect();
+        if next == path {
+            return false;
+        }
+        path = next;
+    }
+    true
 }
 
 /// Whether there is nothing to change, in one pass and without a copy.
@@ -123,15 +180,24 @@ fn is_digits(path: &[u8], at: usize) -> bool {
     path.get(at..at + 2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
+/// How often a path is decoded to look for what it hides. One that is not plain by then is refused.
+const DECODINGS_MAX: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    /// The form, where nothing about it is in doubt.
+    fn form(path: &str) -> Result<String, Error> {
+        let canonical = canonical(path)?;
+        canonical.doubt.map_or(Ok(canonical.path.into_owned()), Err)
+    }
+
     #[test]
     fn spellings_of_one_path_become_one() {
-        for (spelled, form) in [
+        for (spelled, form_of) in [
             ("/", "/"),
             ("//", "/"),
             ("/a//b", "/a/b"),
@@ -147,17 +213,20 @@ mod tests {
             ("/caf\u{e9}|\"x\"", "/caf%C3%A9%7C%22x%22"),
             ("/limite%64", "/limited"),
             ("/a%3ab", "/a%3Ab"),
+            ("/%c0%20%e9t%e9", "/%C0%20%E9t%E9"),
         ] {
-            assert_eq!(canonical(spelled).as_deref(), Ok(form), "{spelled}");
+            assert_eq!(form(spelled).as_deref(), Ok(form_of), "{spelled}");
         }
     }
 
     #[test]
     fn what_has_the_form_is_not_copied() {
-        for path in
-            ["/", "/v1/orders/7", "/a/", "/.well-known/x", "/a/..b/...", "/caf%C3%A9", "/a:b@c;d=e,f+g"]
+        for path in ["/", "/v1/orders/7", "/a/", "/.well-known/x", "/a/..b/...", "/caf%C3%A9", "/a:b@c=e,f+g"]
         {
-            assert!(matches!(canonical(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
+            assert!(
+                matches!(canonical(path), Ok(Canonical { path: Cow::Borrowed(same), doubt: None }) if same == path),
+                "{path}"
+            );
         }
     }
 
@@ -168,25 +237,79 @@ mod tests {
             ("/a%2Fb", Error::Slash),
             ("/a%5cb", Error::Slash),
             ("/a\\b", Error::Slash),
-            ("/a%00", Error::Nul),
-            ("/%252e%252e/", Error::Twice),
+            ("/a%00", Error::Control),
+            ("/a%0d%0ab", Error::Control),
+            ("/a%1b%7f", Error::Control),
+            ("/%2561/", Error::Twice),
             ("/%25%41%61", Error::Twice),
             ("/a%2", Error::Percent),
             ("/a%zz", Error::Percent),
+            ("/a;b=c/d", Error::Parameter),
+            ("/a;", Error::Parameter),
+            ("/%c0%af", Error::Overlong),
+            ("/%c1%9c", Error::Overlong),
+            ("/%c0%ae%c0%ae/", Error::Overlong),
+            ("/%e0%80%af", Error::Overlong),
+            ("/%f0%80%80%af", Error::Overlong),
         ] {
-            assert_eq!(canonical(path), Err(error), "{path}");
+            assert_eq!(form(path), Err(error), "{path}");
         }
-        assert_eq!(canonical("/50%25").as_deref(), Ok("/50%25"), "a percent sign may stand in a path");
+        assert_eq!(form("/50%25").as_deref(), Ok("/50%25"), "a percent sign may stand in a path");
+    }
+
+    #[test]
+    fn what_a_route_may_keep_hides_no_way_up() {
+        for path in
+            ["/a%2Fb", "/a%5Cb", "/a%252Fb", "/a;b=c", "/a%2F..b", "/a%2F%2Fb", "/..a%2Fb", "/%252561"]
+        {
+            let kept = canonical(path).expect("a route may keep it");
+            assert!(kept.path == path && kept.doubt.is_some(), "{path}: {kept:?}");
+        }
+        for path in [
+            "/a%2F..%2Fb",
+            "/a/..%2Fb",
+            "/a%2F..",
+            "/..%5Cb",
+            "/a/..;/b",
+            "/a/.;x/b",
+            "/a/..;x=%2F/b",
+            "/a/%252e%252e/b",
+            "/a/%25252e%25252e/b",
+            "/a%252F..%252Fb",
+            "/a%255C..",
+            "/%2525252525252561",
+        ] {
+            assert_eq!(canonical(path), Err(Error::Climbs), "{path}");
+        }
     }
 
     proptest! {
         #[test]
-        fn the_form_is_its_own_form(path in "/([a-z.\u{e9}\"]{0,3}|/|%2[eE]|%[46][1-9]|%25){0,12}") {
-            if let Ok(once) = canonical(&path) {
+        fn the_form_is_its_own_form(
+            path in "/([a-z.\u{e9}\"]{0,3}|/|;|%2[eEfF]|%5c|%[46][1-9]|%25|%c0|%[89a]0){0,12}",
+        ) {
+            if let Ok(Canonical { path: once, doubt }) = canonical(&path) {
                 prop_assert!(once.starts_with('/') && !once.contains("//"));
                 prop_assert!(once.split('/').all(|segment| segment != "." && segment != ".."));
                 let once = once.into_owned();
-                prop_assert!(matches!(canonical(&once), Ok(Cow::Borrowed(same)) if same == once), "{once}");
+                let again = canonical(&once);
+                // A segment that was in doubt may have been resolved away with the one above it.
+                prop_assert!(
+                    matches!(&again, Ok(Canonical { path: Cow::Borrowed(same), .. }) if *same == once),
+                    "{once}: {again:?}"
+                );
+                prop_assert!(doubt.is_some() || again.is_ok_and(|again| again.doubt.is_none()));
+            }
+        }
+
+        #[test]
+        fn what_is_not_in_doubt_means_one_path_however_often_it_is_decoded(path in "/[a-c./%;25fFeE\\\\]{0,16}") {
+            if let Ok(once) = form(&path) {
+                let again: Vec<u8> = percent::decode(&once, Plus::Itself).collect();
+                let segments = |path: &[u8]| path.iter().filter(|&&byte| byte == b'/').count();
+                prop_assert_eq!(segments(&again), segments(once.as_bytes()), "{} and {:?}", once, again);
+                let mut split = again.split(|byte| matches!(byte, b'/' | b'\\'));
+                prop_assert!(split.all(|segment| segment != b"." && segment != b".."));
             }
         }
     }

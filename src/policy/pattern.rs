@@ -286,9 +286,9 @@ fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
     if matches!(&*text, "." | "..") {
         return Err(Error::DotSegment { offset, segment: written.to_owned() });
     }
-    match path::canonical(&text) {
-        Ok(_) => Ok(Segment::Literal(text.into())),
-        Err(error) => Err(Error::Refused { offset, segment: written.to_owned(), error }),
+    match path::canonical(&text).map(|canonical| canonical.doubt) {
+        Ok(None) => Ok(Segment::Literal(text.into())),
+        Ok(Some(error)) | Err(error) => Err(Error::Refused { offset, segment: written.to_owned(), error }),
     }
 }
 

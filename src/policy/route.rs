@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::changes::HeaderChanges;
-use super::definition::Respond;
+use super::definition::{PathEscapes, Respond};
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
@@ -35,6 +35,8 @@ pub struct Route {
     pub holds: bool,
     /// Whether a policy of it remembers requests by a key of theirs.
     pub remembers: bool,
+    /// What becomes of a path that servers read in more than one way.
+    pub path_escapes: PathEscapes,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::exchange::{Exchange, Reason};
+use super::headers;
 use super::io::Gauge;
 use super::unread::Received;
 use crate::{clock, upstream};
@@ -92,7 +93,7 @@ impl Body for RequestBody {
         upload.touched.set(true);
         let polled = ready!(Pin::new(incoming).poll_frame(cx));
         let frame = match polled {
-            Some(Ok(frame)) => frame,
+            Some(Ok(frame)) => cleaned(frame),
             Some(Err(error)) => {
                 upload.broken.set(true);
                 return Poll::Ready(Some(Err(error.into())));
@@ -143,6 +144,8 @@ impl Drop for Streaming {
 pub struct ResponseBody {
     source: Source,
     exchange: Option<Box<Exchange>>,
+    /// What was given out, or the head, is on its way to the client: the next move is the client's.
+    is_held: bool,
 }
 
 #[derive(Debug)]
@@ -163,6 +166,8 @@ pub struct Download {
     /// When the head came, until the task has slept since: the time of what is here already.
     now: Option<Instant>,
     moved: bool,
+    /// Frames that came without a pause since the clock was last looked at.
+    unbroken: u8,
     failed: Option<Error>,
 }
 
@@ -177,7 +182,16 @@ impl Download {
         now: Instant,
     ) -> Download {
         lease.deadline().set(earlier(now + stall, ends));
-        Download { incoming, lease: Some(lease), stall, ends, now: Some(now), moved: false, failed: None }
+        Download {
+            incoming,
+            lease: Some(lease),
+            stall,
+            ends,
+            now: Some(now),
+            moved: false,
+            unbroken: 0,
+            failed: None,
+        }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
@@ -200,12 +214,16 @@ impl Download {
         }
         if let Poll::Ready(frame) = polled {
             self.moved = true;
+            if self.is_overdue() {
+                return Poll::Ready(Some(Err(Error::Timeout)));
+            }
             if frame.is_none() || self.incoming.is_end_stream() {
                 self.finish();
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(Error::from)));
+            return Poll::Ready(frame.map(|frame| frame.map(cleaned).map_err(Error::from)));
         }
         self.now = None;
+        self.unbroken = 0;
         let Some(lease) = &mut self.lease else { return Poll::Pending };
         while lease.deadline().poll(cx).is_ready() {
             let now = clock::instant();
@@ -217,12 +235,29 @@ impl Download {
         Poll::Pending
     }
 
+    /// Whether an answer that never pauses has gone on for too long: no deadline fires while there is more at hand.
+    fn is_overdue(&mut self) -> bool {
+        self.unbroken = (self.unbroken + 1) % FRAMES_UNBROKEN_MAX;
+        self.unbroken == 0 && self.ends.is_some_and(|ends| clock::instant() >= ends)
+    }
+
     /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
     fn finish(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.finish(self.now.unwrap_or_else(clock::instant));
         }
     }
+}
+
+/// So many frames may come without a pause between two looks at the clock.
+const FRAMES_UNBROKEN_MAX: u8 = 64;
+
+/// A frame whose trailers, if it has any, are only that.
+fn cleaned(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        headers::clean_trailers(trailers);
+    }
+    frame
 }
 
 fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
@@ -232,17 +267,37 @@ fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
 impl ResponseBody {
     /// No body.
     pub fn empty(exchange: Option<Box<Exchange>>) -> ResponseBody {
-        ResponseBody { source: Source::Empty, exchange }
+        ResponseBody::new(Source::Empty, exchange)
+    }
+
+    fn new(source: Source, exchange: Option<Box<Exchange>>) -> ResponseBody {
+        let mut body = ResponseBody { source, exchange, is_held: false };
+        body.hold(!body.is_end_stream());
+        body
+    }
+
+    /// Tells the connection's gauge whose turn it is.
+    fn hold(&mut self, is_held: bool) {
+        if is_held == self.is_held {
+            return;
+        }
+        let Some(exchange) = &self.exchange else { return };
+        if is_held {
+            exchange.conn.gauge.begin_held()
+        } else {
+            exchange.conn.gauge.end_held()
+        }
+        self.is_held = is_held;
     }
 
     /// These bytes.
     pub fn bytes(bytes: Bytes, exchange: Option<Box<Exchange>>) -> ResponseBody {
-        ResponseBody { source: Source::Bytes(bytes), exchange }
+        ResponseBody::new(Source::Bytes(bytes), exchange)
     }
 
     /// What the client sends, sent back.
     pub fn echo(body: RequestBody, exchange: Box<Exchange>) -> ResponseBody {
-        ResponseBody { source: Source::Echo(body), exchange: Some(exchange) }
+        ResponseBody::new(Source::Echo(body), Some(exchange))
     }
 
     /// What the upstream sends.
@@ -250,9 +305,9 @@ impl ResponseBody {
         let mut download = download;
         if download.incoming.is_end_stream() {
             download.finish();
-            return ResponseBody { source: Source::Empty, exchange: Some(exchange) };
+            return ResponseBody::empty(Some(exchange));
         }
-        ResponseBody { source: Source::Upstream(Box::new(download)), exchange: Some(exchange) }
+        ResponseBody::new(Source::Upstream(Box::new(download)), Some(exchange))
     }
 
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
@@ -286,13 +341,16 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match &mut self.source {
-            Source::Empty => None,
-            Source::Bytes(bytes) if bytes.is_empty() => None,
-            Source::Bytes(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
-            Source::Echo(body) => ready!(Pin::new(body).poll_frame(cx)),
-            Source::Upstream(download) => ready!(download.poll_frame(cx)),
+        let polled = match &mut self.source {
+            Source::Empty => Poll::Ready(None),
+            Source::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Echo(body) => Pin::new(body).poll_frame(cx),
+            Source::Upstream(download) => download.poll_frame(cx),
         };
+        let more_may_follow = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.is_end_stream();
+        self.hold(more_may_follow);
+        let frame = ready!(polled);
         self.note(&frame);
         Poll::Ready(frame)
     }
@@ -325,5 +383,6 @@ impl Drop for ResponseBody {
         {
             exchange.complete();
         }
+        self.hold(false);
     }
 }

@@ -18,6 +18,10 @@ pub struct Listener {
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
     pub certs: Vec<tls::Pair>,
+    /// A request has to be for the host that the TLS hello named.
+    pub sni_strict: bool,
+    /// What becomes of fields whose name has `_`.
+    pub underscores: Underscores,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
     /// Connections at once.
@@ -28,6 +32,16 @@ pub struct Listener {
     pub timeouts: Timeouts,
     /// Sizes.
     pub max: Sizes,
+}
+
+/// What becomes of a request that has fields with `_` in their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Underscores {
+    /// It is refused: to many a server they are the fields with `-`.
+    #[default]
+    Refuse,
+    /// They pass.
+    Keep,
 }
 
 /// Deadlines of a connection.
@@ -56,6 +70,26 @@ pub struct Sizes {
     pub body_bytes: u64,
     /// HTTP/2 streams at once.
     pub streams: u32,
+}
+
+/// When the gateway gives up work to save its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overload {
+    /// How much it may use.
+    pub memory: Memory,
+    /// Shares of it, parts per million, rising: keep-alive, requests, connections are given up from there on.
+    pub marks_ppm: [u32; 3],
+}
+
+/// How much memory the process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// What the machine has, or the control group allows.
+    Machine,
+    /// So many bytes.
+    Bytes(u64),
+    /// All it gets: nothing is given up.
+    Unbounded,
 }
 
 /// Whose word about a client's address is taken.
@@ -113,6 +147,12 @@ impl Default for Sizes {
             body_bytes: 10 * 1024 * 1024,
             streams: 100,
         }
+    }
+}
+
+impl Default for Overload {
+    fn default() -> Self {
+        Overload { memory: Memory::Machine, marks_ppm: [920_000, 950_000, 980_000] }
     }
 }
 

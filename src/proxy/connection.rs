@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Version};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -23,11 +23,15 @@ use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
 use super::config::Timeouts;
 use super::exchange::Reason;
+use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
+use super::http2::{FrameWatch, UNREAD_RESETS_MAX};
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
+use super::reply::Refusal;
 use super::worker::Worker;
 use super::{config, exchange, headers, pipeline, reply, tunnel};
+use crate::frames::{Meter, Metered, Peer as Role};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
@@ -49,6 +53,8 @@ pub struct Conn {
     pub gauge: Rc<Gauge>,
     /// Set when a deadline takes the connection down under its requests.
     pub stalled: Cell<bool>,
+    /// Set when no more requests are wanted over HTTP/2.
+    pub leaving: Cell<bool>,
     /// The other side of a switched protocol, once its answer is on the way.
     pub tunnel: RefCell<Option<tunnel::Tunnel>>,
 }
@@ -81,6 +87,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         sni: server_name(&stream).into(),
         gauge: Rc::new(Gauge::new(clock::instant())),
         stalled: Cell::new(false),
+        leaving: Cell::new(false),
         tunnel: RefCell::new(None),
         config,
     });
@@ -139,7 +146,11 @@ async fn handshake(
     tls: Arc<rustls::ServerConfig>,
     tcp: TcpStream,
 ) -> Option<(Stream, Protocol)> {
-    let accept = tokio_rustls::TlsAcceptor::from(tls).accept(tcp);
+    let accept = async {
+        // What a handshake costs before the client has proved anything is bounded: more of them wait for their turn.
+        let _turn = worker.handshakes.acquire().await;
+        tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await
+    };
     match timeout(config.timeouts.handshake, accept).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
@@ -241,12 +252,13 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    let io = Gate::new(io, Rc::clone(&conn.gauge));
     if let Some(now) = began {
         conn.gauge.begin_head(now);
     }
     let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
-    let mut watch = Watch::new(&conn.config.timeouts, Some(PARK_AFTER));
+    let mut watch = Watch::new(&conn.config.timeouts, Some(PARK_AFTER), None);
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
@@ -260,6 +272,9 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
                 return Poll::Ready(End::Done(result));
             }
         }
+        if let Some(fault) = conn.gauge.due_fault() {
+            return Poll::Ready(End::Refused(fault));
+        }
         watch.poll(&conn.gauge, cx).map(End::Expired)
     })
     .await;
@@ -267,8 +282,8 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         End::Done(Ok(())) => {
             let tunnel = conn.tunnel.take()?;
             let parts = served.into_parts();
-            let stream = parts.io.into_inner().stream;
-            tunnel.run(conn, stream, parts.read_buf).await;
+            let (stream, read) = parts.io.into_inner().into_parts(parts.read_buf);
+            tunnel.run(conn, stream, read).await;
             None
         }
         End::Done(Err(error)) => {
@@ -277,21 +292,24 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         }
         End::Expired(Expiry::Rest) if !draining => {
             let parts = served.into_parts();
-            // No bytes can still be a whole buffer kept.
-            let ahead = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
-            Some((parts.io.into_inner().stream, ahead))
+            Some(parts.io.into_inner().into_parts(parts.read_buf))
         }
         End::Expired(Expiry::Rest | Expiry::Idle) => None,
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
-            let request_id = conn.refuse_unread(Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+            let request_id =
+                conn.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
             // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
-            let mut stream = served.into_parts().io.into_inner().stream;
-            let answer = async {
-                stream.write_all(&reply::header_timeout(&request_id)).await?;
-                stream.shutdown().await
-            };
-            let _ = timeout(FAREWELL, answer).await;
+            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
+            farewell(stream, &reply::header_timeout(&request_id)).await;
+            None
+        }
+        End::Refused(fault) => {
+            let refusal = Refusal::Framing(fault);
+            let request_id =
+                conn.refuse_unread(Version::HTTP_11, refusal.reason(), refusal.status().as_u16());
+            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
+            farewell(stream, &reply::unread(&refusal, &request_id)).await;
             None
         }
         End::Expired(Expiry::Stall) => {
@@ -313,20 +331,30 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .max_send_buf_size(SEND_BUFFER_BYTES)
         // Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
         .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
+        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    let meter = Rc::new(RefCell::new(Meter::new(Role::Client, max.streams, clock::instant())));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
-    let service = service_fn(|request| Box::pin(pipeline::handle(Rc::clone(conn), request)));
+    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
+    let service = service_fn(|request| {
+        meter.borrow_mut().accepted();
+        // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+        Box::pin(pipeline::handle(Rc::clone(conn), request))
+    });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = Watch::new(&conn.config.timeouts, None);
+    let mut watch = Watch::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
         loop {
-            if let Poll::Ready(result) = served.as_mut().poll(cx) {
+            let polled = served.as_mut().poll(cx);
+            while let Some(refused) = meter.borrow_mut().take_refused() {
+                conn.tell_refused(refused);
+            }
+            if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }
-            if !draining && drain.as_mut().poll(cx).is_ready() {
+            if !draining && (conn.leaving.get() || drain.as_mut().poll(cx).is_ready()) {
                 draining = true;
                 served.as_mut().graceful_shutdown();
                 continue;
@@ -345,24 +373,41 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
     })
     .await;
     match end {
-        End::Done(Err(error)) => tracing::debug!(peer = %conn.peer.ip, %error, "HTTP/2 connection"),
+        End::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
         End::Expired(Expiry::Stall) => {
             conn.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
-        End::Done(Ok(())) | End::Expired(_) => {}
+        End::Expired(Expiry::Head) => {
+            conn.deadline_passed(metrics::Deadline::Header);
+            conn.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+        }
+        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
     }
+}
+
+/// Sends the last answer of a connection and closes it. What still comes is read and forgotten for as long: the
+/// kernel answers bytes that nobody has read by a reset, which may reach the client before the answer does.
+async fn farewell(mut stream: Stream, answer: &[u8]) {
+    let last_words = async {
+        stream.write_all(answer).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    let _ = timeout(FAREWELL, last_words).await;
 }
 
 /// How hyper's part of a connection ended.
 enum End {
     Done(hyper::Result<()>),
+    /// A head that is none is the next to answer.
+    Refused(Fault),
     Expired(Expiry),
 }
 
 /// Which deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expiry {
+pub(super) enum Expiry {
     /// It has been without a request long enough to be parked.
     Rest,
     /// It has been without a request too long.
@@ -382,14 +427,27 @@ struct Watch<'a> {
     sleep: Pin<Box<Sleep>>,
     moved: u64,
     moved_at: Instant,
+    /// Since when, and at what count of moved bytes, the client has owed us bytes.
+    owed: (Instant, u64),
+    /// The deadlines that only HTTP/2 has.
+    frames: Option<FrameWatch>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(timeouts: &'a Timeouts, rest: Option<Duration>) -> Watch<'a> {
+    fn new(timeouts: &'a Timeouts, rest: Option<Duration>, frames: Option<FrameWatch>) -> Watch<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
         let moved_at = clock::instant();
-        Watch { timeouts, rest, period, sleep: Box::pin(sleep(period)), moved: 0, moved_at }
+        Watch {
+            timeouts,
+            rest,
+            period,
+            sleep: Box::pin(sleep(period)),
+            moved: 0,
+            moved_at,
+            owed: (moved_at, 0),
+            frames,
+        }
     }
 
     /// Leaves everything be for `time`.
@@ -416,6 +474,12 @@ impl<'a> Watch<'a> {
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
         }
+        if self.drips(gauge, now) {
+            return Some(Expiry::Stall);
+        }
+        if let Some(expiry) = self.frames.as_mut().and_then(|frames| frames.look(gauge, self.timeouts, now)) {
+            return Some(expiry);
+        }
         match gauge.phase() {
             Phase::Busy => None,
             // What the client has not read yet is still ours to bring out: the stall above bounds that.
@@ -432,6 +496,20 @@ impl<'a> Watch<'a> {
     }
 }
 
+impl Watch<'_> {
+    /// Whether a client moves so little that only the deadline is kept from passing. Over HTTP/1 alone: a stream of
+    /// HTTP/2 may well be open for hours and carry a message now and then.
+    fn drips(&mut self, gauge: &Gauge, now: Instant) -> bool {
+        let (since, moved) = self.owed;
+        let is_due = now.saturating_duration_since(since) >= self.timeouts.body_stall;
+        if gauge.is_owed() && self.rest.is_some() && !is_due {
+            return false;
+        }
+        self.owed = (now, gauge.moved());
+        gauge.is_owed() && self.rest.is_some() && gauge.moved().wrapping_sub(moved) < OWED_BYTES_MIN
+    }
+}
+
 impl Conn {
     fn deadline_passed(&self, deadline: metrics::Deadline) {
         self.listener.metrics.deadline_passed(&self.worker.metrics, deadline);
@@ -441,16 +519,16 @@ impl Conn {
     fn broken(&self, error: &hyper::Error) {
         let status = self.gauge.last_status();
         if error.is_parse() && status != 0 {
-            self.refuse_unread(reply::reason_of_parse_status(status), status);
+            self.refuse_unread(Version::HTTP_11, reply::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
     }
 
     /// Counts and logs what never became a request, under the id it gives back.
-    fn refuse_unread(&self, reason: Reason, status: u16) -> HeaderValue {
+    pub(super) fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
         let request_id = headers::request_id(&HeaderMap::new(), false, || self.worker.random());
-        exchange::tell_unread(self, &request_id, reason, status);
+        exchange::tell_unread(self, version, &request_id, reason, status);
         request_id
     }
 }
@@ -459,6 +537,8 @@ impl Conn {
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
+/// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
+const OWED_BYTES_MIN: u64 = 1024;
 /// How long a client has to take our last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);

@@ -12,6 +12,8 @@ use super::body::Upload;
 use super::connection::Conn;
 use super::held::Held;
 use super::io::Phase;
+use super::judge;
+use super::reply::Refusal;
 use super::snapshot::View;
 use crate::{clock, metrics, record};
 
@@ -34,6 +36,10 @@ pub enum Reason {
     NoRoute,
     /// Routes fit, but for other methods.
     MethodNotAllowed,
+    /// The request names another host than the TLS connection is for.
+    Misdirected,
+    /// It expects what is not done here.
+    ExpectationFailed,
     /// Over a limit.
     Limited,
     /// A policy that admits nothing while the store is away.
@@ -56,6 +62,14 @@ pub enum Reason {
     ClientGone,
     /// A fault of ours.
     Panic,
+    /// Requests were taken back over and over before they were answered: the connection was closed.
+    RapidReset,
+    /// Memory runs out.
+    Overload,
+    /// More HTTP/2 requests at once than may be.
+    TooManyStreams,
+    /// HTTP/2 frames came beyond a budget: the connection was closed.
+    FrameFlood,
 }
 
 impl Reason {
@@ -70,6 +84,8 @@ impl Reason {
             Reason::BodyStall => "body-stall",
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
+            Reason::Misdirected => "misdirected",
+            Reason::ExpectationFailed => "expectation-failed",
             Reason::Limited => "limited",
             Reason::StoreDown => "store-down",
             Reason::MissingKey => "missing-key",
@@ -81,11 +97,15 @@ impl Reason {
             Reason::UpstreamBadResponse => "upstream-bad-response",
             Reason::ClientGone => "client-gone",
             Reason::Panic => "panic",
+            Reason::RapidReset => "rapid-reset",
+            Reason::Overload => "overload",
+            Reason::TooManyStreams => "too-many-streams",
+            Reason::FrameFlood => "frame-flood",
         }
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 25] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -94,6 +114,8 @@ impl Reason {
         Reason::BodyStall,
         Reason::NoRoute,
         Reason::MethodNotAllowed,
+        Reason::Misdirected,
+        Reason::ExpectationFailed,
         Reason::Limited,
         Reason::StoreDown,
         Reason::MissingKey,
@@ -105,6 +127,10 @@ impl Reason {
         Reason::UpstreamBadResponse,
         Reason::ClientGone,
         Reason::Panic,
+        Reason::RapidReset,
+        Reason::Overload,
+        Reason::TooManyStreams,
+        Reason::FrameFlood,
     ];
 }
 
@@ -149,6 +175,8 @@ pub struct Exchange {
     status: u16,
     reason: Option<Reason>,
     complete: bool,
+    /// What its head weighs on its connection, until it is answered.
+    weight: usize,
 }
 
 /// What the limiter said of a request.
@@ -219,18 +247,38 @@ impl Exchange {
             status: CLIENT_GONE_STATUS,
             reason: Some(Reason::ClientGone),
             complete: false,
+            weight: 0,
             conn,
         })
     }
 
+    /// Counts its head against what the heads of one connection may hold together: over HTTP/2 there can be many,
+    /// and a client can name a field in one byte. Refused where there is no room.
+    pub fn weigh(&mut self, head: &http::request::Parts) -> Result<(), Refusal> {
+        if head.version != Version::HTTP_2 {
+            return Ok(());
+        }
+        self.weight = judge::weight(&head.headers);
+        if self.conn.gauge.hold_head(self.weight) > HEADS_BYTES_MAX {
+            return Err(Refusal::HeadersTooLarge);
+        }
+        Ok(())
+    }
+
+    fn lighten(&mut self) {
+        self.conn.gauge.release_head(std::mem::take(&mut self.weight));
+    }
+
     /// The answer's status, once it is known; all is well from here on.
     pub fn answer(&mut self, status: StatusCode) {
+        self.lighten();
         self.status = status.as_u16();
         self.reason = None;
     }
 
     /// The gateway refuses the request.
     pub fn refuse(&mut self, reason: Reason, status: u16) {
+        self.lighten();
         self.conn.worker.refused(reason);
         self.status = status;
         self.reason = Some(reason);
@@ -360,6 +408,7 @@ impl Drop for Exchange {
         }
         let now = clock::instant();
         let duration_ns = now.saturating_duration_since(self.started).as_nanos() as u64;
+        self.lighten();
         self.conn.gauge.end_exchange(now);
         let reason = self.final_reason();
         let status = if reason == Some(Reason::Panic) { PANIC_STATUS } else { self.status };
@@ -392,7 +441,7 @@ thread_local! {
 }
 
 /// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.
-pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status: u16) {
+pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reason: Reason, status: u16) {
     let worker = &conn.worker;
     let view = worker.view();
     worker.refused(reason);
@@ -408,7 +457,7 @@ pub fn tell_unread(conn: &Conn, request_id: &HeaderValue, reason: Reason, status
         request_id: request_id.as_bytes(),
         listener: &conn.config.name,
         client: Some(conn.peer.ip),
-        protocol: protocol(Version::HTTP_11),
+        protocol: protocol(version),
         tls: conn.tls,
         sni: conn.sni.as_bytes(),
         status,
@@ -426,6 +475,8 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
+/// What the heads of one HTTP/2 connection may hold while they wait for answers, bytes.
+const HEADS_BYTES_MAX: usize = 512 * 1024;
 /// A client that went away is logged as nginx does: no such status was sent.
 const CLIENT_GONE_STATUS: u16 = 499;
 const PANIC_STATUS: u16 = 500;

@@ -13,6 +13,7 @@ use super::exchange::Exchange;
 use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
+use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
@@ -70,7 +71,10 @@ impl Outbound<'_, '_> {
         match self.route.rewritten_path(&self.values) {
             std::borrow::Cow::Borrowed(_) => came,
             std::borrow::Cow::Owned(path) => {
-                let path = path::canonical(&path).ok()?;
+                let path::Canonical { path, doubt } = path::canonical(&path).ok()?;
+                if doubt.is_some() && self.route.path_escapes == PathEscapes::Refuse {
+                    return None;
+                }
                 match uri.query() {
                     Some(query) => PathAndQuery::from_maybe_shared(format!("{path}?{query}")).ok(),
                     None => PathAndQuery::from_maybe_shared(path.into_owned()).ok(),
@@ -117,10 +121,23 @@ pub async fn forward(
     pool.budget.request(clock::ns_of(exchange.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
     let trailers = h2 && headers::accepts_trailers(&headers, outbound.present);
-    let upgrade = match outbound.route.upgrade && !h2 && matches!(body, RequestBody::Empty) {
+    let upgrade = match outbound.route.upgrade && !h2 {
         true => headers::upgrade_wanted(outbound.version, &headers, outbound.present),
         false => None,
     };
+    if let Some(protocol) = &upgrade {
+        if !matches!(body, RequestBody::Empty) {
+            // Servers differ on whether the body or the new protocol comes first.
+            return reply::refuse(
+                exchange,
+                &Refusal::Malformed("a request to switch the protocol has a body"),
+            );
+        }
+        let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+        if is_websocket && !headers::is_websocket_handshake(&exchange.method, &headers) {
+            return reply::refuse(exchange, &Refusal::Malformed("the WebSocket handshake is none"));
+        }
+    }
     if !h2 {
         headers::join_cookies(&mut headers);
     }
@@ -142,7 +159,7 @@ pub async fn forward(
 
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
     match trip.send(request).await {
-        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade.is_some()),
+        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade),
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -189,6 +206,10 @@ impl Trip<'_> {
                         },
                     );
                     return Err(Refusal::UpstreamTimeout);
+                }
+                Err(SendError::TooLong) => {
+                    self.count().exchanged(self.cells(), metrics::Exchange::BadAnswer);
+                    return Err(Refusal::UpstreamBadResponse);
                 }
                 Err(SendError::Broken { error, unsent }) => {
                     request = self.broken(&error, unsent, again, may_retry)?;
@@ -243,7 +264,8 @@ impl Trip<'_> {
         }
         if upload.is_some_and(|upload| upload.broken.get()) {
             self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
-            return Err(Refusal::ClientGone);
+            let fault = self.exchange.conn.gauge.body_fault();
+            return Err(fault.map_or(Refusal::ClientGone, Refusal::Framing));
         }
         let is_answer = error.is_parse();
         self.count().exchanged(
@@ -349,18 +371,23 @@ fn accept(
     mut exchange: Box<Exchange>,
     answer: Response<Incoming>,
     lease: Lease<RequestBody>,
-    upgrade: bool,
+    upgrade: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
     let (mut head, incoming) = answer.into_parts();
     exchange.settle(&head.headers);
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            true => switch(exchange, head.headers, lease),
+            Some(wanted) if headers::is_switched_to(&wanted, &head.headers) => {
+                switch(exchange, head.headers, lease)
+            }
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
-            false => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
+            _ => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
     }
     let present = Present::of(&head.headers);
+    if !headers::is_framed_once(&head.headers, present) {
+        return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
+    }
     headers::strip_hop_by_hop(&mut head.headers, present);
     exchange.answer(head.status);
     let pool = &exchange.view.pools[exchange.server.map_or(0, |(upstream, _)| upstream)];

@@ -5,9 +5,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
-    CONNECTION, COOKIE, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Method, Uri, Version};
 
@@ -127,6 +130,10 @@ pub struct Present {
     pub expect: bool,
     upgrade: bool,
     te: bool,
+    length: bool,
+    coding: bool,
+    /// A name with `_`.
+    pub underscore: bool,
 }
 
 impl Present {
@@ -134,10 +141,13 @@ impl Present {
     pub fn of(headers: &HeaderMap) -> Present {
         let mut present = Present::default();
         for name in headers.keys() {
+            present.underscore |= memchr::memchr(b'_', name.as_str().as_bytes()).is_some();
             match name.as_str() {
                 "connection" => present.connection = true,
                 "te" => (present.te, present.hop_by_hop) = (true, true),
                 "upgrade" => (present.upgrade, present.hop_by_hop) = (true, true),
+                "content-length" => present.length = true,
+                "transfer-encoding" => (present.coding, present.hop_by_hop) = (true, true),
                 "via" => present.via = true,
                 "expect" => present.expect = true,
                 name if HOP_BY_HOP.iter().any(|known| known.as_str() == name) => present.hop_by_hop = true,
@@ -170,13 +180,47 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
     }
 }
 
+/// Whether `Connection` names a field that is not the hop's: to take it away would change what the gateway, or a
+/// server behind it, judges the request by.
+pub fn names_protected(headers: &HeaderMap, present: Present) -> bool {
+    let is_plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
+    present.connection
+        && headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter(|line| !is_plain(line))
+            .any(|line| line.to_str().unwrap_or_default().split(',').any(|name| is_protected(name.trim())))
+}
+
+fn is_protected(name: &str) -> bool {
+    let is_claim = name.get(..X_FORWARDED.len()).is_some_and(|start| start.eq_ignore_ascii_case(X_FORWARDED));
+    is_claim || PROTECTED.iter().any(|known| name.eq_ignore_ascii_case(known.as_str()))
+}
+
+/// Whether all that is expected is to be told to continue (RFC 9110 section 10.1.1).
+pub fn expects_continue_only(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(EXPECT).iter();
+    lines.all(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// Takes out of trailers what a recipient that merges them would take for the message's own: framing, routing, who is
+/// calling (RFC 9110 section 6.5.1), and what the gateway speaks for itself.
+pub fn clean_trailers(trailers: &mut HeaderMap) {
+    let is_field =
+        |name: &HeaderName| is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION;
+    let fields: Vec<HeaderName> = trailers.keys().filter(|name| is_field(name)).cloned().collect();
+    for name in fields {
+        trailers.remove(name);
+    }
+}
+
 fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
     // What nearly every message says names no field; an empty list costs nothing.
     if [&b"keep-alive"[..], b"close"].contains(&connection.as_bytes()) {
         return Vec::new();
     }
     let names = connection.to_str().unwrap_or_default().split(',');
-    names.filter_map(|name| name.trim().parse().ok()).filter(|name| !PROTECTED.contains(name)).collect()
+    names.map(str::trim).filter(|name| !is_protected(name)).filter_map(|name| name.parse().ok()).collect()
 }
 
 /// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
@@ -184,14 +228,55 @@ pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
     present.te && lists(headers, TE, "trailers")
 }
 
-/// The protocol a client asks to switch to: `Connection: upgrade` and `Upgrade` on HTTP/1.1, never h2c.
+/// The protocol a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` on HTTP/1.1, never
+/// h2c. Of several to choose from the gateway would not know which one it carries.
 pub fn upgrade_wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
     if version != Version::HTTP_11 || !present.upgrade || !present.connection {
         return None;
     }
-    let protocol = headers.get(UPGRADE)?;
-    let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
-    (lists(headers, CONNECTION, "upgrade") && !is_h2c).then(|| protocol.clone())
+    let mut lines = headers.get_all(UPGRADE).iter();
+    let protocol = lines.next().filter(|_| lines.next().is_none())?;
+    let is_one = !protocol.is_empty() && !protocol.as_bytes().contains(&b',');
+    let is_h2c = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2");
+    (lists(headers, CONNECTION, "upgrade") && is_one && !is_h2c).then(|| protocol.clone())
+}
+
+/// Whether a server switches to the protocol it was asked for, and says so as RFC 9110 section 7.8 has it.
+pub fn is_switched_to(wanted: &HeaderValue, headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(UPGRADE).iter();
+    let protocol = lines.next().filter(|_| lines.next().is_none());
+    let is_wanted =
+        protocol.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()));
+    is_wanted && lists(headers, CONNECTION, "upgrade")
+}
+
+/// Whether where an answer ends can be read in one way only (RFC 9112 section 6.3): one length that is a number, or
+/// `chunked` alone, or neither.
+pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
+    let only = |name: HeaderName, is_right: fn(&[u8]) -> bool| {
+        let mut lines = headers.get_all(name).iter();
+        lines.next().is_some_and(|line| is_right(line.as_bytes())) && lines.next().is_none()
+    };
+    match (present.length, present.coding) {
+        (false, false) => true,
+        (true, false) => {
+            only(CONTENT_LENGTH, |value| !value.is_empty() && value.iter().all(u8::is_ascii_digit))
+        }
+        (false, true) => only(TRANSFER_ENCODING, |value| value.eq_ignore_ascii_case(b"chunked")),
+        (true, true) => false,
+    }
+}
+
+/// Whether a request for WebSocket is one (RFC 6455 section 4.2.1): version 13 and a key of 16 bytes, each once.
+pub fn is_websocket_handshake(method: &Method, headers: &HeaderMap) -> bool {
+    let only = |name: &HeaderName| {
+        let mut lines = headers.get_all(name).iter();
+        lines.next().filter(|_| lines.next().is_none())
+    };
+    let is_key = |key: &HeaderValue| BASE64.decode(key.as_bytes()).is_ok_and(|key| key.len() == 16);
+    *method == Method::GET
+        && only(&SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13")
+        && only(&SEC_WEBSOCKET_KEY).is_some_and(is_key)
 }
 
 /// Whether a list field has the token, in any of its lines and in any case.
@@ -349,6 +434,8 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const X_FORWARDED: &str = "x-forwarded-";
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -365,20 +452,24 @@ static HOP_BY_HOP: [HeaderName; 9] = [
     HTTP2_SETTINGS,
 ];
 
-/// Never taken away because `Connection` names them: what the gateway says of a client, and what upstreams judge by.
-static PROTECTED: [HeaderName; 12] = [
+/// Never taken away because `Connection` names them: what frames a message, what the gateway says of a client, and
+/// what upstreams judge by. All of `X-Forwarded-*` is, too.
+static PROTECTED: [HeaderName; 15] = [
     HOST,
     FORWARDED,
     VIA,
-    X_FORWARDED_FOR,
-    X_FORWARDED_PROTO,
-    X_FORWARDED_HOST,
     X_REQUEST_ID,
+    X_REAL_IP,
+    EXPECT,
     http::header::AUTHORIZATION,
     COOKIE,
-    http::header::CONTENT_LENGTH,
+    http::header::SET_COOKIE,
+    CONTENT_LENGTH,
+    http::header::CONTENT_ENCODING,
     http::header::CONTENT_TYPE,
+    TRANSFER_ENCODING,
     HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
 ];
 
 /// Claims about a client that only a trusted hop may make.
@@ -390,7 +481,7 @@ static CLAIMS: [HeaderName; 8] = [
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-forwarded-prefix"),
     HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-real-ip"),
+    X_REAL_IP,
 ];
 
 const NOTHING: HeaderValue = HeaderValue::from_static("");
@@ -420,6 +511,25 @@ mod tests {
             header,
             ipv6_prefix: 64,
         }
+    }
+
+    #[test]
+    fn trailers_are_no_fields() {
+        let mut trailers = map(&[
+            ("host", "a"),
+            ("content-length", "1"),
+            ("transfer-encoding", "chunked"),
+            ("authorization", "x"),
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-any", "y"),
+            ("connection", "close"),
+            ("te", "trailers"),
+            ("cookie", "a=b"),
+            ("grpc-status", "0"),
+            ("x-checksum", "9"),
+        ]);
+        clean_trailers(&mut trailers);
+        assert_eq!(trailers, map(&[("grpc-status", "0"), ("x-checksum", "9")]));
     }
 
     fn ip(text: &str) -> IpAddr {

@@ -3,11 +3,11 @@
 //! hyper sees a stream; the [`Gauge`] beside it knows whether the client owes us something: a head, a body, or the
 //! reading of what we sent. It counts and never acts: deadlines are the connection's.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::framing::Fault;
 use crate::clock;
 
 /// A client's socket, in the clear or under TLS.
@@ -101,12 +102,18 @@ impl AsyncWrite for Stream {
 pub struct Gauge {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
+    held: Cell<u32>,
+    heads: Cell<usize>,
     heading: Cell<bool>,
     since: Cell<Instant>,
     moved: Cell<u64>,
     read_blocked: Cell<bool>,
     write_blocked: Cell<bool>,
     last_status: Cell<u16>,
+    ended: Cell<u64>,
+    at_end: RefCell<Option<Waker>>,
+    head_fault: Cell<Option<Fault>>,
+    body_fault: Cell<Option<Fault>>,
 }
 
 /// What a connection is doing.
@@ -126,12 +133,18 @@ impl Gauge {
         Gauge {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
+            held: Cell::new(0),
+            heads: Cell::new(0),
             heading: Cell::new(false),
             since: Cell::new(now),
             moved: Cell::new(0),
             read_blocked: Cell::new(false),
             write_blocked: Cell::new(false),
             last_status: Cell::new(0),
+            ended: Cell::new(0),
+            at_end: RefCell::new(None),
+            head_fault: Cell::new(None),
+            body_fault: Cell::new(None),
         }
     }
 
@@ -154,6 +167,45 @@ impl Gauge {
     pub fn end_exchange(&self, now: Instant) {
         self.exchanges.set(self.exchanges.get().saturating_sub(1));
         self.since.set(now);
+        self.ended.set(self.ended.get() + 1);
+        if let Some(waker) = self.at_end.take() {
+            waker.wake();
+        }
+    }
+
+    /// Requests that are over so far.
+    pub fn exchanges_ended(&self) -> u64 {
+        self.ended.get()
+    }
+
+    /// Wakes once when the next request is over.
+    pub fn wake_at_end(&self, waker: &Waker) {
+        self.at_end.replace(Some(waker.clone()));
+    }
+
+    /// What has come is no head we read on; the requests before it are still answered.
+    pub fn refuse_head(&self, fault: Fault) {
+        self.head_fault.set(Some(fault));
+    }
+
+    /// Why nothing more is read.
+    pub fn head_fault(&self) -> Option<Fault> {
+        self.head_fault.get()
+    }
+
+    /// A request's body cannot be read on.
+    pub fn refuse_body(&self, fault: Fault) {
+        self.body_fault.set(Some(fault));
+    }
+
+    /// Why a request's body was not read on.
+    pub fn body_fault(&self) -> Option<Fault> {
+        self.body_fault.get()
+    }
+
+    /// A head that is refused, once everything before it is answered and sent.
+    pub fn due_fault(&self) -> Option<Fault> {
+        self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
     }
 
     /// Whether requests are being served.
@@ -169,6 +221,32 @@ impl Gauge {
     /// A request's body is whole, or nobody wants the rest.
     pub fn end_body(&self) {
         self.bodies.set(self.bodies.get().saturating_sub(1));
+    }
+
+    /// A request's head holds so many bytes; how many all of them do.
+    pub fn hold_head(&self, bytes: usize) -> usize {
+        self.heads.set(self.heads.get() + bytes);
+        self.heads.get()
+    }
+
+    /// It holds them no longer.
+    pub fn release_head(&self, bytes: usize) {
+        self.heads.set(self.heads.get().saturating_sub(bytes));
+    }
+
+    /// A piece of an answer's body is on its way to the client, and no more is taken before it.
+    pub fn begin_held(&self) {
+        self.held.set(self.held.get() + 1);
+    }
+
+    /// More of that body is taken, or nobody wants the rest.
+    pub fn end_held(&self) {
+        self.held.set(self.held.get().saturating_sub(1));
+    }
+
+    /// Whether what we send waits for the client: its socket, or over HTTP/2 one of its windows, is full.
+    pub fn is_reading_owed(&self) -> bool {
+        self.write_blocked.get() || self.held.get() > 0
     }
 
     /// Whether the client owes us bytes of a body, or the reading of what we sent.

@@ -6,13 +6,19 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
-use super::config::Sizes;
-use super::headers;
+use super::config::{Sizes, Underscores};
+use super::headers::{self, Present};
 use super::reply::Refusal;
-use crate::policy::path;
+use crate::policy::host::is_authority;
+use crate::policy::path::{self, Canonical};
 
 /// Refuses what hyper lets through and a gateway must not pass on.
-pub fn head(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
+pub fn head(
+    head: &request::Parts,
+    present: Present,
+    max: &Sizes,
+    underscores: Underscores,
+) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         // A tunnel is no gateway's, and TRACE would show a client what the gateway adds (RFC 9110 section 9.3.8).
         return Err(Refusal::MethodNotServed);
@@ -25,20 +31,39 @@ pub fn head(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
         return Err(Refusal::HeadersTooLarge);
     }
     one_authority(head)?;
+    if headers::names_protected(&head.headers, present) {
+        return Err(Refusal::Malformed("Connection names a field that is not the connection's"));
+    }
+    if present.underscore && underscores == Underscores::Refuse {
+        // Servers in the manner of CGI read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
+        return Err(Refusal::Malformed("the name of a field has an underscore"));
+    }
+    if present.expect && !headers::expects_continue_only(&head.headers) {
+        return Err(Refusal::ExpectationFailed);
+    }
     if !head.uri.path().starts_with('/') {
         return Err(Refusal::Malformed("the request target is not a path"));
     }
     Ok(())
 }
 
+/// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what was agreed
+/// on in the handshake, a client's certificate above all, holds for that name only. A connection that names none, and a
+/// request that names none, are for the default host.
+pub fn sni(sni: &str, host: &str) -> Result<(), Refusal> {
+    let name = sni.strip_suffix('.').unwrap_or(sni);
+    let is_for_it = name.is_empty() || host.is_empty() || name.eq_ignore_ascii_case(host);
+    if is_for_it { Ok(()) } else { Err(Refusal::Misdirected) }
+}
+
 /// Brings the target's path into its one form, before anybody reads it: what is routed and counted is what is
 /// forwarded. The query stays as it is. Costs no copy where there is nothing to change.
-pub fn normalise(uri: &mut Uri) -> Result<(), Refusal> {
-    let path = match path::canonical(uri.path()) {
-        Ok(Cow::Borrowed(_)) => return Ok(()),
-        Ok(Cow::Owned(path)) => path,
-        Err(error) => return Err(Refusal::Malformed(error.text())),
-    };
+///
+/// What servers read in more than one way is returned: the request is to be refused for it, unless its route keeps it.
+pub fn normalise(uri: &mut Uri) -> Result<Option<path::Error>, Refusal> {
+    let Canonical { path, doubt } =
+        path::canonical(uri.path()).map_err(|error| Refusal::Malformed(error.text()))?;
+    let Cow::Owned(path) = path else { return Ok(doubt) };
     let target = match uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path,
@@ -47,7 +72,7 @@ pub fn normalise(uri: &mut Uri) -> Result<(), Refusal> {
     // Encoding makes a path longer, and there is a length that no target can have.
     parts.path_and_query = Some(PathAndQuery::from_maybe_shared(target).map_err(|_| Refusal::UriTooLong)?);
     *uri = Uri::from_parts(parts).map_err(|_| Refusal::Malformed("the request target is not a path"))?;
-    Ok(())
+    Ok(doubt)
 }
 
 fn length(uri: &Uri) -> usize {
@@ -62,6 +87,11 @@ fn over(headers: &HeaderMap, max: &Sizes) -> bool {
     headers.len() > max.headers || bytes > max.header_bytes
 }
 
+/// About what the fields of a head hold of memory, bytes: a field of two bytes costs as much of it as a long one.
+pub fn weight(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_MEMORY).sum()
+}
+
 /// A request names exactly one authority (RFC 9112 section 3.2); only HTTP/1.0 may name none.
 fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     let mut hosts = head.headers.get_all(HOST).iter();
@@ -72,50 +102,34 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     match (head.uri.authority(), host) {
         (None, None) if head.version == Version::HTTP_10 => Ok(()),
         (None, None) => Err(Refusal::Malformed("no Host")),
-        (Some(authority), _) if authority.as_str().contains('@') => {
-            Err(Refusal::Malformed("user information in the request target"))
+        (Some(authority), _) if !is_authority(authority.as_str()) => {
+            Err(Refusal::Malformed("the request target names no host"))
         }
         (Some(authority), Some(host))
             if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
         {
             Err(Refusal::Malformed("Host and request target name different authorities"))
         }
-        (Some(authority), _) if !is_authority(authority.as_str().as_bytes()) => {
+        (Some(authority), _) if !is_authority(authority.as_str()) => {
             Err(Refusal::Malformed("the request target names no host"))
         }
-        (None, Some(host)) if !is_authority(host.as_bytes()) => Err(Refusal::Malformed("Host is not a host")),
+        (None, Some(host)) if !host.to_str().is_ok_and(is_authority) => {
+            Err(Refusal::Malformed("Host is not a host"))
+        }
         _ => Ok(()),
     }
 }
 
-/// `host [":" port]` (RFC 3986 section 3.2) without user information: nothing in which readers find different hosts.
-fn is_authority(text: &[u8]) -> bool {
-    let split = |at: usize| text.split_at_checked(at).unwrap_or((text, b""));
-    let end_of = |end: u8| text.iter().position(|&byte| byte == end).unwrap_or(text.len());
-    let (is_host, port) = if text.starts_with(b"[") {
-        let (address, port) = split(end_of(b']') + 1);
-        (is_ipv6(address), port)
-    } else {
-        let (host, port) = split(end_of(b':'));
-        (host.iter().all(|&byte| is_host_byte(byte)), port)
-    };
-    is_host && matches!(port, [] | [b':', ..]) && port.iter().skip(1).all(u8::is_ascii_digit)
-}
-
-fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
-}
-
-/// `[…]` around an IPv6 address.
-fn is_ipv6(literal: &[u8]) -> bool {
-    let inner = literal.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
-    let text = inner.and_then(|inner| std::str::from_utf8(inner).ok());
-    text.is_some_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
-}
-
-/// The host to route by: lower case, without port and trailing dot. Most come that way and are not copied.
+/// The host to route by: lower case, without port and trailing dot, an address in its one form. Most come that way and
+/// are not copied.
 pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
-    let host = headers::bare_host(authority.to_str().unwrap_or_default());
+    let text = authority.to_str().unwrap_or_default();
+    let host = headers::bare_host(text);
+    if text.starts_with('[')
+        && let Ok(address) = host.parse::<std::net::Ipv6Addr>()
+    {
+        return Cow::Owned(address.to_string());
+    }
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {
@@ -133,6 +147,8 @@ pub fn https_location(host: &str, uri: &Uri) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("https://{host}{target}")).ok()
 }
 
+/// What a field takes in a map beside its bytes.
+const FIELD_MEMORY: usize = 100;
 /// What a field costs beside its bytes (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
@@ -149,7 +165,9 @@ mod tests {
     }
 
     fn refused(target: &str, version: Version, lines: &[(&str, &str)]) -> Option<u16> {
-        let refusal = head(&parts(target, version, lines), &Sizes::default()).err()?;
+        let parts = parts(target, version, lines);
+        let refusal =
+            head(&parts, Present::of(&parts.headers), &Sizes::default(), Underscores::Refuse).err()?;
         Some(refusal.status().as_u16())
     }
 
@@ -174,6 +192,58 @@ mod tests {
     }
 
     #[test]
+    fn connection_names_only_what_is_the_connection_s() {
+        let named = |names: &str| refused("/", Version::HTTP_11, &[("host", "a"), ("connection", names)]);
+        for names in ["close", "keep-alive", "Upgrade", "keep-alive, X-Own", "TE, close", ""] {
+            assert_eq!(named(names), None, "{names:?}");
+        }
+        for names in [
+            "Host",
+            "close, AUTHORIZATION",
+            "x-forwarded-for",
+            "X-Forwarded-Anything",
+            "Forwarded",
+            "traceparent",
+            "content-length",
+            "Transfer-Encoding",
+            "cookie",
+            "a,,x-real-ip",
+        ] {
+            assert_eq!(named(names), Some(400), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_an_underscore_is_refused_unless_kept() {
+        let parts = parts("/", Version::HTTP_11, &[("host", "a"), ("x_real_ip", "1.1.1.1")]);
+        let judged = |underscores| head(&parts, Present::of(&parts.headers), &Sizes::default(), underscores);
+        assert!(judged(Underscores::Refuse).is_err() && judged(Underscores::Keep).is_ok());
+    }
+
+    #[test]
+    fn only_100_continue_can_be_expected() {
+        let expects = |value: &str| refused("/", Version::HTTP_11, &[("host", "a"), ("expect", value)]);
+        assert_eq!((expects("100-continue"), expects("100-Continue")), (None, None));
+        for value in ["100-continue, x", "200-ok", "", "100-continue;q=1"] {
+            assert_eq!(expects(value), Some(417), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_for_the_name_in_its_hello() {
+        for (name, host, is_for_it) in [
+            ("a.example", "a.example", true),
+            ("A.Example.", "a.example", true),
+            ("a.example", "b.example", false),
+            ("a.example", "x.a.example", false),
+            ("", "b.example", true),
+            ("a.example", "", true),
+        ] {
+            assert_eq!(sni(name, host).is_ok(), is_for_it, "{name} {host}");
+        }
+    }
+
+    #[test]
     fn sizes_have_their_own_answers() {
         let long = "/".to_owned() + &"a".repeat(9_000);
         assert_eq!(refused(&long, Version::HTTP_11, &[("host", "a")]), Some(414));
@@ -182,15 +252,33 @@ mod tests {
     }
 
     #[test]
+    fn spellings_of_one_host_become_one() {
+        for (spelled, form) in [
+            ("a.example", "a.example"),
+            ("A.Example.:80", "a.example"),
+            ("[::1]:80", "::1"),
+            ("[0:0::0:1]", "::1"),
+            ("[2001:DB8::1]", "2001:db8::1"),
+            ("10.0.0.1:1", "10.0.0.1"),
+        ] {
+            assert_eq!(host(&HeaderValue::from_static(spelled)), form, "{spelled}");
+        }
+    }
+
+    #[test]
     fn a_target_has_one_path_and_keeps_its_query() {
         let normalised = |target: &'static str| {
             let mut uri = Uri::from_static(target);
-            normalise(&mut uri).map(|()| uri.to_string()).map_err(|refusal| refusal.status().as_u16())
+            normalise(&mut uri)
+                .map(|doubt| (uri.to_string(), doubt))
+                .map_err(|refusal| refusal.status().as_u16())
         };
-        assert_eq!(normalised("/a/../%62?x=%2e%2e//").as_deref(), Ok("/b?x=%2e%2e//"));
-        assert_eq!(normalised("https://h:8443//a/.").as_deref(), Ok("https://h:8443/a/"));
-        assert_eq!(normalised("http://h").as_deref(), Ok("http://h/"));
-        assert_eq!(normalised("/a%2fb"), Err(400));
+        let plain = |form: &str| Ok((form.to_owned(), None));
+        assert_eq!(normalised("/a/../%62?x=%2e%2e//"), plain("/b?x=%2e%2e//"));
+        assert_eq!(normalised("https://h:8443//a/."), plain("https://h:8443/a/"));
+        assert_eq!(normalised("http://h"), plain("http://h/"));
+        assert_eq!(normalised("/a%2fb"), Ok(("/a%2Fb".to_owned(), Some(path::Error::Slash))));
+        assert_eq!(normalised("/a%00b"), Err(400));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::overload::Step;
 use super::worker::{Order, Worker};
 use super::{config, connection};
 use crate::metrics;
@@ -170,6 +171,9 @@ pub fn adopt(worker: &Rc<Worker>, stream: std::net::TcpStream, listener: Arc<Lis
 }
 
 fn start(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listener: Arc<Listener>) {
+    if worker.shared.overload.step() == Step::NoConnections {
+        return listener.metrics.refused(&worker.metrics, metrics::Refused::Overload);
+    }
     match listener.admit(peer.ip()) {
         Ok(admission) => {
             let served = Served::new(worker, listener, admission);
@@ -227,6 +231,8 @@ pub(super) mod tests {
             http1: true,
             http2: true,
             certs: Vec::new(),
+            sni_strict: true,
+            underscores: config::Underscores::Refuse,
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,

@@ -18,8 +18,9 @@ use super::forward::{self, Outbound};
 use super::headers::Present;
 use super::reply::{self, Refusal};
 use super::unread::Received;
-use super::{decide, exchange, headers, held, judge};
+use super::{decide, exchange, headers, held, judge, overload};
 use crate::identity::Identity;
+use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, NotFound};
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
@@ -27,7 +28,10 @@ pub async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    Ok(caught(serve(conn, request)).await)
+    let (connection, version) = (Rc::clone(&conn), request.version());
+    let mut answer = caught(serve(conn, request)).await;
+    overload::shed(&connection, version, &mut answer);
+    Ok(answer)
 }
 
 async fn caught(serving: impl Future<Output = Response<ResponseBody>>) -> Response<ResponseBody> {
@@ -49,14 +53,21 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
-    let judged = judge::head(&head, &conn.config.max).and_then(|()| judge::normalise(&mut head.uri));
-    if let Err(refusal) = judged {
-        return reply::refuse(exchange, &refusal);
-    }
+    let present = Present::of(&head.headers);
+    let judged = judge::head(&head, present, &conn.config.max, conn.config.underscores)
+        .and_then(|()| judge::normalise(&mut head.uri));
+    let judged = judged.and_then(|doubt| exchange.weigh(&head).map(|()| doubt));
+    let doubt = match judged.and_then(|doubt| overload::admit(&conn).map(|()| doubt)) {
+        Ok(doubt) => doubt,
+        Err(refusal) => return reply::refuse(exchange, &refusal),
+    };
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
     let request_id = exchange.request_id.clone();
+    if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
+        return reply::refuse(exchange, &refusal);
+    }
 
     if conn.config.redirect_https {
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
@@ -73,10 +84,14 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         trusted_peer: client.trusted_peer,
         identity: &identity,
     };
-    let found = match snapshot.table.find(&facts) {
-        Ok(found) => found,
-        Err(NotFound::Route) => return reply::refuse(exchange, &Refusal::NoRoute),
-        Err(NotFound::Method { allow }) => return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow)),
+    let found = match (snapshot.table.find(&facts), doubt) {
+        (Ok(found), None) => found,
+        (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => found,
+        (_, Some(doubt)) => return reply::refuse(exchange, &Refusal::Malformed(doubt.text())),
+        (Err(NotFound::Route), None) => return reply::refuse(exchange, &Refusal::NoRoute),
+        (Err(NotFound::Method { allow }), None) => {
+            return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow));
+        }
     };
     let route = found.route;
     exchange.route = Some(route.index);
@@ -112,14 +127,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound = Outbound {
-        client,
-        present: Present::of(&head.headers),
-        route,
-        values,
-        tls: !conn.tls.is_empty(),
-        version: head.version,
-    };
+    let outbound =
+        Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version: head.version };
     let mut response = match &route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
         Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),
@@ -165,6 +174,7 @@ mod tests {
             sni: "".into(),
             gauge: Rc::new(Gauge::new(crate::clock::instant())),
             stalled: Cell::new(false),
+            leaving: Cell::new(false),
             tunnel: RefCell::new(None),
         })
     }

@@ -9,6 +9,7 @@ use http::{HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
 use super::exchange::{Exchange, Reason};
+use super::framing::Fault;
 use super::headers::X_REQUEST_ID;
 use crate::policy::definition::Respond;
 
@@ -17,8 +18,14 @@ use crate::policy::definition::Respond;
 pub enum Refusal {
     /// The head is not a request we may pass on.
     Malformed(&'static str),
+    /// Where the message ends cannot be told, or it is of no version we speak.
+    Framing(Fault),
     /// The method is none a gateway forwards (CONNECT, TRACE).
     MethodNotServed,
+    /// The request names another host than the TLS connection is for.
+    Misdirected,
+    /// It expects something else than to be told to continue.
+    ExpectationFailed,
     /// The target is too long.
     UriTooLong,
     /// Too many or too long fields.
@@ -51,6 +58,8 @@ pub enum Refusal {
     UpstreamBadResponse,
     /// The client broke off within its body.
     ClientGone,
+    /// Memory runs out.
+    Overloaded,
     /// A fault of ours.
     Panic,
 }
@@ -86,7 +95,21 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Malformed(_) | Refusal::MissingKey(_) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
-            Refusal::MethodNotServed => StatusCode::NOT_IMPLEMENTED,
+            Refusal::Framing(Fault::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Refusal::MethodNotServed | Refusal::Framing(Fault::CodingUnknown) => StatusCode::NOT_IMPLEMENTED,
+            Refusal::Framing(
+                Fault::BareLineFeed
+                | Fault::RequestLine
+                | Fault::Fragment
+                | Fault::Folded
+                | Fault::Length
+                | Fault::Coding
+                | Fault::LengthAndCoding
+                | Fault::ChunkSize
+                | Fault::ChunkEnd,
+            ) => StatusCode::BAD_REQUEST,
+            Refusal::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Refusal::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
             Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
             Refusal::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -95,9 +118,10 @@ impl Refusal {
             // Too much at once says something of the service, too much in a time of the caller.
             Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::StoreDown(_) | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::StoreDown(_)
+            | Refusal::UpstreamUnresolved
+            | Refusal::UpstreamPoolFull
+            | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -109,8 +133,10 @@ impl Refusal {
     /// Its reason, for logs, metrics and the problem.
     pub fn reason(&self) -> Reason {
         match self {
-            Refusal::Malformed(_) => Reason::Malformed,
+            Refusal::Malformed(_) | Refusal::Framing(_) => Reason::Malformed,
             Refusal::MethodNotServed | Refusal::MethodNotAllowed(_) => Reason::MethodNotAllowed,
+            Refusal::Misdirected => Reason::Misdirected,
+            Refusal::ExpectationFailed => Reason::ExpectationFailed,
             Refusal::UriTooLong => Reason::UriTooLong,
             Refusal::HeadersTooLarge => Reason::HeadersTooLarge,
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
@@ -125,6 +151,7 @@ impl Refusal {
             Refusal::UpstreamReset => Reason::UpstreamReset,
             Refusal::UpstreamBadResponse => Reason::UpstreamBadResponse,
             Refusal::ClientGone => Reason::ClientGone,
+            Refusal::Overloaded => Reason::Overload,
             Refusal::Panic => Reason::Panic,
         }
     }
@@ -133,7 +160,10 @@ impl Refusal {
     fn detail(&self) -> String {
         match self {
             Refusal::Malformed(what) => (*what).to_owned(),
+            Refusal::Framing(fault) => fault.to_string(),
             Refusal::MethodNotServed => "this gateway does not serve the method".to_owned(),
+            Refusal::Misdirected => "this connection was made to another host".to_owned(),
+            Refusal::ExpectationFailed => "the expectation is not one this gateway meets".to_owned(),
             Refusal::UriTooLong => "the request target is too long".to_owned(),
             Refusal::HeadersTooLarge => "the header fields are too many or too long".to_owned(),
             Refusal::BodyTooLarge => "the request body is larger than this route takes".to_owned(),
@@ -142,7 +172,7 @@ impl Refusal {
             Refusal::Limited(limited) => limited.detail(),
             Refusal::StoreDown(_) => "the limit cannot be checked at the moment".to_owned(),
             Refusal::MissingKey(dimension) => {
-                format!("the request lacks {dimension}, which its limit counts by")
+                format!("the request has no {dimension}, or several, and its limit counts by it")
             }
             Refusal::UpstreamUnresolved => "the upstream's name does not resolve".to_owned(),
             Refusal::UpstreamConnect => "the upstream cannot be reached".to_owned(),
@@ -152,6 +182,7 @@ impl Refusal {
             Refusal::UpstreamReset => "the upstream closed the connection before it answered".to_owned(),
             Refusal::UpstreamBadResponse => "the upstream's answer is not valid HTTP".to_owned(),
             Refusal::ClientGone => "the request body ended early".to_owned(),
+            Refusal::Overloaded => "the gateway is short of memory".to_owned(),
             Refusal::Panic => "an internal error".to_owned(),
         }
     }
@@ -207,8 +238,8 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
             }
         }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
-        Refusal::Malformed(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
-        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull => {
+        Refusal::Malformed(_) | Refusal::Framing(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
+        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
             drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
         }
         _ => {}
@@ -323,8 +354,31 @@ pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
     head
 }
 
-/// Its status.
+/// The whole answer to a head that is refused before it is read, for a socket no parser stands behind any more.
+pub fn unread(refusal: &Refusal, id: &HeaderValue) -> Vec<u8> {
+    let status = refusal.status();
+    let body = problem(refusal, status, id);
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
+         cache-control: no-store\r\ncontent-length: {}\r\nx-request-id: ",
+        body.len()
+    )
+    .into_bytes();
+    answer.extend_from_slice(id.as_bytes());
+    answer.extend_from_slice(b"\r\n\r\n");
+    answer.extend_from_slice(&body);
+    answer
+}
+
+/// The status of [`header_timeout`].
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
+
+/// What is logged of a request or a connection over HTTP/2 that the protocol refused by a reset.
+pub const BAD_REQUEST_STATUS: u16 = 400;
+/// What hyper answers to a head over HTTP/2 that is too long for it.
+pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
+/// What is logged of a request over HTTP/2 that was refused for want of room.
+pub const UNAVAILABLE_STATUS: u16 = 503;
 
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";

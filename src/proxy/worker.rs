@@ -18,12 +18,13 @@ use std::{panic, thread};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
+use super::overload::Overload;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::limiter::Limiter;
@@ -50,6 +51,8 @@ pub struct Shared {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// The limiter.
     pub limiter: Arc<Limiter>,
+    /// What is given up for want of memory.
+    pub overload: Arc<Overload>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
@@ -72,6 +75,8 @@ pub struct Worker {
     pub metrics: metrics::Worker,
     /// Its part of the access log.
     pub log: record::Buffer,
+    /// TLS handshakes that may be under way at once.
+    pub handshakes: Semaphore,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
@@ -176,6 +181,7 @@ impl Worker {
             shared,
             metrics: cells,
             log,
+            handshakes: Semaphore::new(HANDSHAKES_MAX),
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,
@@ -301,6 +307,8 @@ thread_local! {
 
 /// How often [`Worker::upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
+/// TLS handshakes of one worker at once; each holds some 20 KiB.
+const HANDSHAKES_MAX: usize = 2048;
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
 
@@ -335,6 +343,7 @@ pub(super) mod tests {
         let shared = Shared {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
+            overload: Arc::new(Overload::new(Default::default())),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),

@@ -1,5 +1,7 @@
 //! One new connection to a server: TCP, TLS where wanted, the HTTP handshake.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +11,12 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
+use super::counted::Counted;
 use super::{Upstream, config};
+use crate::clock;
+use crate::frames::{Meter, Metered, Peer};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +42,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 /// A stream whose kind no longer matters.
 pub type BoxedStream = TokioIo<Box<dyn Stream>>;
 
-/// The two ends of an HTTP/1.1 connection: what requests are handed to, and what has to be driven.
-pub type Http1<B> = (http1::SendRequest<B>, http1::Connection<BoxedStream, B>);
+/// The two ends of an HTTP/1.1 connection: what requests are handed to, and what has to be driven. Beside them, how many
+/// bytes the server has sent.
+pub type Http1<B> = (http1::SendRequest<B>, http1::Connection<BoxedStream, B>, Rc<Cell<u64>>);
 
 /// Opens an HTTP/1.1 connection to server `index`.
 pub async fn http1<B>(upstream: &Upstream, index: usize) -> Result<Http1<B>, ConnectError>
@@ -47,10 +54,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let received = Rc::new(Cell::new(0));
+        let stream = stream(upstream, index, &received).await?;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
-        Ok(builder.handshake(stream).await?)
+        let (sender, connection) = builder.handshake(stream).await?;
+        Ok((sender, connection, received))
     })
     .await
 }
@@ -63,13 +72,22 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let stream = stream(upstream, index, &Rc::default()).await?;
+        let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
+        let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
+        let stream = TokioIo::new(Metered::new(stream.into_inner(), Rc::clone(&meter), clock::instant));
         let mut builder = http2::Builder::new(LocalExecutor);
-        builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES * 4);
+        builder
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES * 4)
+            .max_header_list_size(HEAD_BYTES);
         let (sender, connection) = builder.handshake(stream).await?;
+        let name = upstream.servers[index].authority.clone();
         tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "upstream connection ended");
+            let Err(error) = connection.await else { return };
+            match meter.borrow().excess() {
+                Some(excess) => tracing::warn!(server = name, "upstream sends too much of {}", excess.name()),
+                None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
         Ok(sender)
@@ -86,7 +104,12 @@ async fn within<T>(
 }
 
 /// The first address that answers.
-async fn stream(upstream: &Upstream, index: usize) -> Result<BoxedStream, ConnectError> {
+async fn stream(
+    upstream: &Upstream,
+    index: usize,
+    received: &Rc<Cell<u64>>,
+) -> Result<BoxedStream, ConnectError> {
+    let received = Rc::clone(received);
     let addresses = upstream.servers[index].addresses.load_full();
     let mut last = ConnectError::Unresolved;
     for address in addresses.iter() {
@@ -95,8 +118,11 @@ async fn stream(upstream: &Upstream, index: usize) -> Result<BoxedStream, Connec
                 tcp.set_nodelay(true)?;
                 let server = &upstream.config.servers[index];
                 return match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => secure(Arc::clone(tls), server, tcp).await,
-                    _ => Ok(TokioIo::new(Box::new(tcp))),
+                    (Some(tls), true) => {
+                        let stream = secure(Arc::clone(tls), server, tcp).await?;
+                        Ok(TokioIo::new(Box::new(Counted { stream, received })))
+                    }
+                    _ => Ok(TokioIo::new(Box::new(Counted { stream: tcp, received }))),
                 };
             }
             Err(error) => last = error.into(),
@@ -109,10 +135,9 @@ async fn secure(
     tls: Arc<rustls::ClientConfig>,
     server: &config::Server,
     tcp: TcpStream,
-) -> Result<BoxedStream, ConnectError> {
+) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(server.host.clone()).map_err(std::io::Error::other)?;
-    let stream = tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await?;
-    Ok(TokioIo::new(Box::new(stream)))
+    Ok(tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await?)
 }
 
 /// Runs hyper's own tasks on the worker that owns the connection.
@@ -128,7 +153,9 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 }
 
 /// The longest head of an answer, and what is read ahead of its body.
-const BUFFER_BYTES: usize = 128 * 1024;
+pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 /// Fields in the head of an answer.
 const HEADERS_MAX: usize = 200;
+/// The longest head of an answer over HTTP/2, as RFC 9113 section 6.5.2 counts it.
+const HEAD_BYTES: u32 = 32 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;

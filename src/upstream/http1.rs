@@ -3,7 +3,9 @@
 //! A connection has no task of its own: the request that holds it polls hyper's side of it, so an exchange wakes
 //! nobody but itself. Which connection a request gets, and what becomes of it afterwards, is the pool's.
 
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -20,6 +22,10 @@ pub struct Http1<B: Body + 'static> {
     pub(super) sender: http1::SendRequest<B>,
     /// hyper's side of it; `None` once it has ended in an error or a close.
     driver: Option<http1::Connection<BoxedStream, B>>,
+    /// What the server has sent, bytes.
+    received: Rc<Cell<u64>>,
+    /// Of that, what it had sent when the last request went.
+    received_before: u64,
     /// It has ended, and its stream can be taken out: the protocol was switched, or the server closed.
     ended: bool,
     /// Kept with the connection, so that a deadline costs no timer each time.
@@ -51,13 +57,33 @@ where
 {
     /// A connection that has just been opened.
     pub(super) fn new(
-        (sender, driver): (http1::SendRequest<B>, http1::Connection<BoxedStream, B>),
+        (sender, driver, received): (http1::SendRequest<B>, http1::Connection<BoxedStream, B>, Rc<Cell<u64>>),
         deadline: Deadline,
         retires: Instant,
         now: Instant,
         open: Open,
     ) -> Http1<B> {
-        Http1 { sender, driver: Some(driver), ended: false, deadline, retires, idle_since: now, _open: open }
+        Http1 {
+            sender,
+            driver: Some(driver),
+            received,
+            received_before: 0,
+            ended: false,
+            deadline,
+            retires,
+            idle_since: now,
+            _open: open,
+        }
+    }
+
+    /// Notes that a request goes.
+    pub(super) fn begin(&mut self) {
+        self.received_before = self.received.get();
+    }
+
+    /// Whether more came since the last request went than the head of an answer may take.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.received.get() - self.received_before > HEAD_BYTES_MAX
     }
 
     /// Lets the connection read and write what it can. Ended, it keeps its stream if it may have been switched.
@@ -115,3 +141,7 @@ where
         Some(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf })
     }
 }
+
+/// What a server may send before the head of its answer is whole: one head is bounded by the buffer, and this bounds
+/// interim ones before it.
+const HEAD_BYTES_MAX: u64 = 2 * connect::BUFFER_BYTES as u64;

@@ -46,6 +46,8 @@ pub enum SendError<B> {
     },
     /// The deadline passed.
     Timeout,
+    /// So many bytes came and no head of an answer was whole among them, interim ones aside.
+    TooLong,
 }
 
 impl<B> Lease<B>
@@ -60,7 +62,10 @@ where
         // around this one as much larger.
         let connection = self.connection.as_mut().expect("a lease holds its connection until it is finished");
         let answer: Pin<Box<Answer<B>>> = match connection {
-            Connection::Http1(connection) => Box::pin(connection.sender.try_send_request(request)),
+            Connection::Http1(connection) => {
+                connection.begin();
+                Box::pin(connection.sender.try_send_request(request))
+            }
             Connection::Http2(connection, _) => Box::pin(connection.sender.clone().try_send_request(request)),
         };
         connection.deadline().set(until);
@@ -145,6 +150,11 @@ where
                 let unsent = failed.take_message().map(Box::new);
                 SendError::Broken { error: failed.into_error(), unsent }
             }));
+        }
+        if let Connection::Http1(connection) = connection
+            && connection.is_flooded()
+        {
+            return Poll::Ready(Err(SendError::TooLong));
         }
         connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
     }

@@ -8,6 +8,7 @@ pub mod balance;
 pub mod budget;
 pub mod config;
 pub mod connect;
+mod counted;
 pub mod deadline;
 pub mod http1;
 pub mod http2;

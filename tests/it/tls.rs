@@ -50,7 +50,8 @@ fn the_access_log_tells_the_name_in_the_hello() {
     let gateway = Gateway::start_in(directory, &text);
     for (host, logged) in [("api.example.com", Some("api.example.com")), ("127.0.0.1", None)] {
         let stream = tls::connect(gateway.listener("tls"), host, &[]).expect("it is spoken");
-        assert_eq!(Client::over(stream).get(&format!("/{host}")).status, 200);
+        let field = format!("Host: {host}");
+        assert_eq!(Client::over(stream).request("GET", &format!("/{host}"), &[&field], "").status, 200);
         assert_eq!(gateway.logged(&format!("/{host}"))["sni"].as_str(), logged);
     }
 }
@@ -107,7 +108,7 @@ fn a_request_in_the_packet_of_the_handshake_is_answered() {
     tls::certify(&directory, "a", &["localhost"]);
     let text = config(&directory, &["a"]);
     let gateway = Gateway::start_in(directory, &text);
-    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let stream = tls::hasten(gateway.listener("tls"), "localhost", &[], request).expect("it is served");
     let mut client = Client::over(stream);
     assert_eq!(client.response().text(), "ok");

@@ -9,7 +9,9 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::definition::{Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, Policy, Route};
+use super::definition::{
+    Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
+};
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
 use crate::limit::WhenDown;
@@ -29,6 +31,7 @@ fn route(name: &str, path: &str) -> Route {
         response_headers: HeaderChanges::default(),
         body_bytes_max: None,
         upgrade: false,
+        path_escapes: PathEscapes::Refuse,
     }
 }
 

@@ -77,16 +77,6 @@ impl Client {
         self.stream.shutdown(std::net::Shutdown::Write).ok();
     }
 
-    /// Sends bytes and says whether the peer still takes them.
-    pub fn is_taking(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.stream.write_all(bytes.as_ref()).is_ok()
-    }
-
-    /// The stream itself; what was read ahead is dropped.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream
-    }
-
     /// The socket underneath.
     pub fn socket(&self) -> &TcpStream {
         &self.stream
@@ -110,6 +100,16 @@ impl<S: Read + Write> Client<S> {
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.stream.write_all(bytes.as_ref()).and_then(|()| self.stream.flush()).ok();
         self
+    }
+
+    /// Sends bytes and says whether the peer still takes them.
+    pub fn is_taking(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).and_then(|()| self.stream.flush()).is_ok()
+    }
+
+    /// The stream itself; what was read ahead is dropped.
+    pub fn into_stream(self) -> S {
+        self.stream
     }
 
     /// GET and its answer.

@@ -2,7 +2,7 @@
 //!
 //! It writes fields as literals without indexing and never decodes fields: whole clients judge answers.
 
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::PATIENCE;
@@ -10,6 +10,25 @@ use super::PATIENCE;
 /// One connection, preface and settings sent.
 pub struct Connection<S = TcpStream> {
     stream: S,
+    /// The peer neither spoke nor closed for as long as a read may take.
+    timed_out: bool,
+}
+
+/// What a connection runs over.
+pub trait Wire: Read + Write {}
+impl<S: Read + Write> Wire for S {}
+
+/// How a connection, or a stream of it, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A stream was reset with this code.
+    Reset(u32),
+    /// The connection was given up with this code.
+    GoneAway(u32),
+    /// It was closed without a word.
+    Closed,
+    /// It has not ended: the peer says nothing more.
+    Silent,
 }
 
 /// One frame.
@@ -29,17 +48,26 @@ pub struct Frame {
 pub const DATA: u8 = 0;
 /// Fields of a message.
 pub const HEADERS: u8 = 1;
+/// A stream's place among others (deprecated by RFC 9113).
+pub const PRIORITY: u8 = 2;
 /// The end of one stream by force.
 pub const RST_STREAM: u8 = 3;
 /// Parameters of the connection.
 pub const SETTINGS: u8 = 4;
+/// A question whether the other end lives.
+pub const PING: u8 = 6;
 /// The end of the connection, announced.
 pub const GOAWAY: u8 = 7;
+/// More may be sent.
+pub const WINDOW_UPDATE: u8 = 8;
+/// More fields of the message begun.
+pub const CONTINUATION: u8 = 9;
 /// The flag of a frame that ends its stream.
 pub const END_STREAM: u8 = 1;
-const PING: u8 = 6;
-const END_HEADERS: u8 = 4;
-const ACK: u8 = 1;
+/// The flag of a frame after which no fields follow.
+pub const END_HEADERS: u8 = 4;
+/// The flag of an answer to SETTINGS or PING.
+pub const ACK: u8 = 1;
 
 impl Connection {
     /// Connects in the clear, with prior knowledge.
@@ -53,16 +81,29 @@ impl Connection {
 impl<S: Read + Write> Connection<S> {
     /// Begins on a stream that is connected already.
     pub fn over(stream: S) -> Connection<S> {
-        let mut connection = Connection { stream };
+        let mut connection = Connection { stream, timed_out: false };
         connection.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        connection.send(SETTINGS, 0, 0, &[]);
+        connection
+    }
+
+    /// Begins with nothing said.
+    pub fn silent(stream: S) -> Connection<S> {
+        Connection { stream, timed_out: false }
+    }
+
+    /// The other side of a connection: takes the client's preface and sends settings.
+    pub fn serve(stream: S) -> Connection<S> {
+        let mut connection = Connection { stream, timed_out: false };
+        connection.stream.read_exact(&mut [0; 24]).expect("a client begins with its preface");
         connection.send(SETTINGS, 0, 0, &[]);
         connection
     }
 
     /// Sends a request's fields; `end` when no body follows.
     pub fn request(&mut self, stream: u32, method: &str, path: &str, end: bool) {
-        let fields = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
-        let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        let block =
+            fields(&[(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]);
         let flags = END_HEADERS | if end { END_STREAM } else { 0 };
         self.send(HEADERS, flags, stream, &block);
     }
@@ -74,31 +115,64 @@ impl<S: Read + Write> Connection<S> {
 
     /// Sends one frame.
     pub fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).expect("a test's frame is short").to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
-        self.write(&frame);
+        self.write(&encoded(kind, flags, stream, payload));
+    }
+
+    /// Sends these bytes, unless the peer has closed; whether it took them.
+    pub fn try_write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).is_ok()
     }
 
     /// The next frame, settings and pings answered on the way; `None` at the end.
     pub fn frame(&mut self) -> Option<Frame> {
         loop {
-            let mut head = [0; 9];
-            self.stream.read_exact(&mut head).ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
-            let mut payload = vec![0; length];
-            self.stream.read_exact(&mut payload).ok()?;
-            if matches!(head[3], SETTINGS | PING) {
-                if head[4] & ACK == 0 {
-                    let echoed = if head[3] == PING { &payload[..] } else { &[] };
-                    self.send(head[3], ACK, 0, echoed);
-                }
-                continue;
+            let frame = self.any_frame()?;
+            if !matches!(frame.kind, SETTINGS | PING) {
+                return Some(frame);
             }
-            return Some(Frame { kind: head[3], flags: head[4], stream, payload });
+            if frame.flags & ACK == 0 {
+                let echoed = if frame.kind == PING { &frame.payload[..] } else { &[] };
+                self.try_write(&encoded(frame.kind, ACK, 0, echoed));
+            }
         }
+    }
+
+    /// The next frame of any kind, answered by nobody; `None` at the end.
+    pub fn any_frame(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
+        let mut payload = vec![0; length];
+        self.read_exact(&mut payload)?;
+        Some(Frame { kind: head[3], flags: head[4], stream, payload })
+    }
+
+    fn read_exact(&mut self, bytes: &mut [u8]) -> Option<()> {
+        let read = self.stream.read_exact(bytes);
+        let is_timeout = |error: &Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        self.timed_out |= read.as_ref().is_err_and(is_timeout);
+        read.ok()
+    }
+
+    /// Whether the peer closes before a read has waited too long; nothing is answered meanwhile.
+    pub fn is_closed(&mut self) -> bool {
+        while self.any_frame().is_some() {}
+        !self.timed_out
+    }
+
+    /// How it ends: reads until a reset, GOAWAY with an error, or the close.
+    pub fn end(&mut self) -> End {
+        while let Some(frame) = self.frame() {
+            let code =
+                |at: usize| u32::from_be_bytes(frame.payload[at..at + 4].try_into().expect("four bytes"));
+            match frame.kind {
+                RST_STREAM => return End::Reset(code(0)),
+                GOAWAY if code(4) != 0 => return End::GoneAway(code(4)),
+                _ => {}
+            }
+        }
+        if self.timed_out { End::Silent } else { End::Closed }
     }
 
     /// Passes frames over until one of this kind.
@@ -135,12 +209,37 @@ impl<S: Read + Write> Connection<S> {
     }
 }
 
-/// A field as HPACK's literal without indexing, new name, no Huffman code (RFC 7541, 6.2.2).
-fn literal(name: &str, value: &str) -> Vec<u8> {
-    let mut bytes = vec![0];
-    for part in [name, value] {
-        bytes.push(u8::try_from(part.len()).ok().filter(|length| *length < 127).expect("a short field"));
-        bytes.extend(part.as_bytes());
+/// One frame as bytes.
+pub fn encoded(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a test's frame is short").to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Fields as HPACK's literals without indexing, new names, no Huffman code (RFC 7541, 6.2.2).
+pub fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in fields {
+        bytes.push(0);
+        for part in [name, value] {
+            length(part.len(), &mut bytes);
+            bytes.extend(part.as_bytes());
+        }
     }
     bytes
+}
+
+/// A length in a prefix of seven bits (RFC 7541, 5.1).
+fn length(length: usize, bytes: &mut Vec<u8>) {
+    let Some(mut rest) = length.checked_sub(127) else {
+        return bytes.push(u8::try_from(length).expect("it is below 127"));
+    };
+    bytes.push(127);
+    while rest >= 128 {
+        bytes.push((rest % 128) as u8 | 128);
+        rest /= 128;
+    }
+    bytes.push(rest as u8);
 }

@@ -68,6 +68,13 @@ impl Nginx {
     }
 }
 
+impl Nginx {
+    /// What a file under its root holds; nothing where there is none yet.
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read(self.directory.join(name)).map(|bytes| super::text(&bytes)).unwrap_or_default()
+    }
+}
+
 impl Drop for Nginx {
     fn drop(&mut self) {
         end(&mut self.child);

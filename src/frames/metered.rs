@@ -1,0 +1,103 @@
+//! A stream with a meter on both directions: what comes in excess ends it, with GOAWAY where there is room for one.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::meter::{Excess, Meter};
+
+/// A stream of HTTP/2 frames that a [`Meter`] counts. It belongs to one thread.
+#[derive(Debug)]
+pub struct Metered<S> {
+    stream: S,
+    meter: Rc<RefCell<Meter>>,
+    now: fn() -> Instant,
+}
+
+impl<S> Metered<S> {
+    /// Counts on `meter` what passes; `now` reads the monotonic clock.
+    pub fn new(stream: S, meter: Rc<RefCell<Meter>>, now: fn() -> Instant) -> Metered<S> {
+        Metered { stream, meter, now }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Metered<S> {
+    /// Says why, if that can be said at once, and ends the stream.
+    fn close(&mut self, cx: &mut Context<'_>) -> io::Error {
+        let code = match self.meter.borrow().excess() {
+            Some(Excess::PseudoTrailers) => PROTOCOL_ERROR,
+            _ => ENHANCE_YOUR_CALM,
+        };
+        let goaway = [&GOAWAY[..], &[code]].concat();
+        // Within a frame of ours there is no place for another, and a peer that does not read is not waited for.
+        if self.meter.borrow().may_interpose()
+            && let Poll::Ready(Ok(_)) = Pin::new(&mut self.stream).poll_write(cx, &goaway)
+        {
+            let _ = Pin::new(&mut self.stream).poll_flush(cx);
+        }
+        io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames")
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        let counted = this.meter.borrow_mut().read(&buf.filled()[before..], this.now);
+        Poll::Ready(counted.map_err(|_| this.close(cx)))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let count = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
+        this.meter.borrow_mut().wrote(&buf[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let count = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
+        let mut meter = this.meter.borrow_mut();
+        let mut left = count;
+        for buf in bufs {
+            let passed = left.min(buf.len());
+            meter.wrote(&buf[..passed]);
+            left -= passed;
+            if left == 0 {
+                break;
+            }
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// GOAWAY but for the last byte of its code (RFC 9113 section 6.8). Which streams were looked at is not known here:
+/// all may have been.
+const GOAWAY: &[u8; 16] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0";
+/// RFC 9113 section 7.
+const PROTOCOL_ERROR: u8 = 1;
+const ENHANCE_YOUR_CALM: u8 = 11;

@@ -1,0 +1,135 @@
+//! What of a request's head decides where its body ends. Fields that do not are not looked at.
+
+use super::Fault;
+
+/// What is known of a head so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Head {
+    is_http_10: bool,
+    length: Option<u64>,
+    coding: Coding,
+    upgrade: bool,
+}
+
+/// What `Transfer-Encoding` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Coding {
+    #[default]
+    None,
+    Chunked,
+    /// One coding that is not known here.
+    Unknown,
+    /// Anything else.
+    Unclear,
+}
+
+/// Where a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    Length(u64),
+    Chunks,
+}
+
+impl Head {
+    /// Reads the request line (RFC 9112 section 3), without its end.
+    pub(super) fn begin(line: &[u8]) -> Result<Head, Fault> {
+        let Some((rest, version)) = line.len().checked_sub(8).map(|at| line.split_at(at)) else {
+            return Err(Fault::RequestLine);
+        };
+        let is_http_10 = match version {
+            b"HTTP/1.1" => false,
+            b"HTTP/1.0" => true,
+            [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+                if major.is_ascii_digit() && minor.is_ascii_digit() =>
+            {
+                return Err(Fault::Version);
+            }
+            _ => return Err(Fault::RequestLine),
+        };
+        if memchr::memchr(b'#', rest).is_some() {
+            return Err(Fault::Fragment);
+        }
+        Ok(Head { is_http_10, ..Head::default() })
+    }
+
+    /// Reads one field, without the end of its line. A name counts only as it must be written, right up to its colon:
+    /// others are no names to hyper either.
+    pub(super) fn field(&mut self, line: &[u8]) -> Result<(), Fault> {
+        folded(line)?;
+        match line[0] | 0x20 {
+            b'c' => {
+                if let Some(value) = value(line, b"content-length:") {
+                    if self.length.is_some() {
+                        return Err(Fault::Length);
+                    }
+                    self.length = Some(length(value)?);
+                }
+            }
+            b't' => {
+                if let Some(value) = value(line, b"transfer-encoding:") {
+                    self.coding = if self.coding == Coding::None { coding(value) } else { Coding::Unclear };
+                }
+            }
+            b'u' if value(line, b"upgrade:").is_some() => self.upgrade = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Where the body ends, once all fields are known (RFC 9112 section 6.3).
+    pub(super) fn body(&self) -> Result<Body, Fault> {
+        match (self.coding, self.length) {
+            (Coding::None, length) => Ok(Body::Length(length.unwrap_or(0))),
+            (_, Some(_)) => Err(Fault::LengthAndCoding),
+            // A server of that age does not know it, and reads the chunks as the next request.
+            _ if self.is_http_10 => Err(Fault::Coding),
+            (Coding::Chunked, None) => Ok(Body::Chunks),
+            (Coding::Unknown, None) => Err(Fault::CodingUnknown),
+            (Coding::Unclear, None) => Err(Fault::Coding),
+        }
+    }
+
+    /// Whether what follows the message may be of another protocol.
+    pub(super) fn asks_for_upgrade(&self) -> bool {
+        self.upgrade
+    }
+}
+
+/// Refuses a line that goes on the one before, or is empty where it must not be.
+pub(super) fn folded(line: &[u8]) -> Result<(), Fault> {
+    if matches!(line.first(), None | Some(b' ' | b'\t')) { Err(Fault::Folded) } else { Ok(()) }
+}
+
+/// The value of a field of this name, without the blanks around it.
+fn value<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    let (start, value) = line.split_at_checked(name.len())?;
+    start.eq_ignore_ascii_case(name).then(|| trim(value))
+}
+
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Digits alone, and no zero in front that somebody might read as octal.
+fn length(value: &[u8]) -> Result<u64, Fault> {
+    let is_plain = value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || !value.starts_with(b"0"));
+    let digits = std::str::from_utf8(value).ok().filter(|_| is_plain);
+    let length: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(Fault::Length)?;
+    // Many a server keeps a length in 63 bits.
+    if i64::try_from(length).is_ok() { Ok(length) } else { Err(Fault::Length) }
+}
+
+fn coding(value: &[u8]) -> Coding {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Coding::Chunked;
+    }
+    // `identity` is no coding any more, and was how servers were told to look for a length instead.
+    let is_one = value.iter().all(u8::is_ascii_alphanumeric) && !value.is_empty();
+    if is_one && !value.eq_ignore_ascii_case(b"identity") { Coding::Unknown } else { Coding::Unclear }
+}

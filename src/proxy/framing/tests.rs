@@ -1,0 +1,229 @@
+//! One verdict for the same bytes however they come, and never another framing than the one that was written.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What becomes of bytes that come in these pieces: the fault if there is one, and whether all messages ended.
+fn verdict(bytes: &[u8], cuts: &[usize]) -> (Option<Fault>, bool, u64) {
+    let mut framing = Framing::default();
+    let mut rest = bytes;
+    for &cut in cuts.iter().chain([&bytes.len()]) {
+        let (mut piece, behind) = rest.split_at(cut.min(rest.len()));
+        rest = behind;
+        while !piece.is_empty() {
+            let scanned = framing.scan(piece);
+            match scanned.end {
+                End::Bytes => piece = &[],
+                End::Upgrade => {
+                    assert!(scanned.passed < piece.len());
+                    piece = &piece[scanned.passed..];
+                    framing.release();
+                }
+                End::Head(fault) | End::Body(fault) => return (Some(fault), false, framing.heads()),
+            }
+        }
+    }
+    let is_between = matches!(framing.state, State::Start | State::Upgrade) && framing.line.is_empty();
+    (None, is_between, framing.heads())
+}
+
+fn fault_of(bytes: impl AsRef<[u8]>) -> Option<Fault> {
+    verdict(bytes.as_ref(), &[]).0
+}
+
+#[test]
+fn messages_are_followed_to_their_ends() {
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab\ncd";
+    let chunks = "POST / HTTP/1.1\r\nHost: a\r\ntransfer-ENCODING:\t chunked \r\n\r\n\
+                  3;x=\"y\"\r\na\nc\r\nA\r\n0123456789\r\n0\r\nX-Trailer: 1\r\n\r\n";
+    let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n";
+    for messages in [
+        vec![get],
+        vec![post, get],
+        vec![chunks, "\r\n", chunks, post, get, "\r\n\r\n"],
+        vec![upgrade, post, upgrade, get],
+        vec!["GET / HTTP/1.0\r\nContent-Length: 0\r\n\r\n", get],
+    ] {
+        let heads = messages.iter().filter(|message| message.len() > 4).count() as u64;
+        assert_eq!(verdict(messages.concat().as_bytes(), &[]), (None, true, heads), "{messages:?}");
+    }
+}
+
+#[test]
+fn heads_that_could_be_read_in_two_ways_are_faults() {
+    let with = |fields: &str| fault_of(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
+    for (fields, fault) in [
+        ("Content-Length: 4\r\nTransfer-Encoding: chunked", Fault::LengthAndCoding),
+        ("Transfer-Encoding: chunked\r\ncontent-length: 4", Fault::LengthAndCoding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Fault::Coding),
+        ("Transfer-Encoding: chunked, chunked", Fault::Coding),
+        ("Transfer-Encoding: identity", Fault::Coding),
+        ("Transfer-Encoding: chunked,", Fault::Coding),
+        ("Transfer-Encoding: ,chunked", Fault::Coding),
+        ("Transfer-Encoding: \u{b}chunked", Fault::Coding),
+        ("Transfer-Encoding: chunked;q=1", Fault::Coding),
+        ("Transfer-Encoding:", Fault::Coding),
+        ("Transfer-Encoding: gzip, chunked", Fault::Coding),
+        ("Transfer-Encoding: gzip", Fault::CodingUnknown),
+        ("Content-Length: 4\r\nContent-Length: 4", Fault::Length),
+        ("Content-Length: 4, 4", Fault::Length),
+        ("Content-Length: +4", Fault::Length),
+        ("Content-Length: -4", Fault::Length),
+        ("Content-Length: 0x4", Fault::Length),
+        ("Content-Length: 4_0", Fault::Length),
+        ("Content-Length: 04", Fault::Length),
+        ("Content-Length:", Fault::Length),
+        ("Content-Length: 4 4", Fault::Length),
+        ("Content-Length: 9223372036854775808", Fault::Length),
+        ("Content-Length: 99999999999999999999999", Fault::Length),
+        ("X: a\nY: b", Fault::BareLineFeed),
+        ("X: a\r\n b", Fault::Folded),
+        ("X: a\r\n\tb", Fault::Folded),
+    ] {
+        assert_eq!(with(fields), Some(fault), "{fields:?}");
+    }
+    for (line, fault) in [
+        ("GET / HTTP/1.2", Fault::Version),
+        ("PRI * HTTP/2.0", Fault::Version),
+        ("GET / HTTP/0.9", Fault::Version),
+        ("GET /", Fault::RequestLine),
+        ("GET / http/1.1", Fault::RequestLine),
+        ("GET / HTTP/1.1 ", Fault::RequestLine),
+        ("GET /a#b HTTP/1.1", Fault::Fragment),
+        ("GET / HTTP/1.1\n", Fault::BareLineFeed),
+    ] {
+        assert_eq!(fault_of(format!("{line}\r\nHost: a\r\n\r\n")), Some(fault), "{line:?}");
+    }
+    assert_eq!(fault_of("\nGET / HTTP/1.1\r\n\r\n"), Some(Fault::BareLineFeed));
+    assert_eq!(fault_of("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), Some(Fault::Coding));
+}
+
+#[test]
+fn chunks_that_could_be_read_in_two_ways_are_faults() {
+    let with = |body: &str| {
+        fault_of(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}"))
+    };
+    for body in [
+        "\r\n",
+        "5 \r\n",
+        " 5\r\n",
+        "\t5\r\n",
+        "0x5\r\n",
+        "+5\r\n",
+        "-5\r\n",
+        "5_0\r\n",
+        "g\r\n",
+        ";a\r\n",
+        "5 ;a\r\n",
+        "5;a\u{0}\r\n",
+        "5;a\rb\r\n",
+        "11111111111111111\r\n",
+    ] {
+        assert_eq!(with(body), Some(Fault::ChunkSize), "{body:?}");
+    }
+    assert_eq!(with(&format!("5;{}", "x".repeat(70_000))), Some(Fault::ChunkSize));
+    for (body, fault) in [
+        ("5\nhello\r\n", Fault::BareLineFeed),
+        ("5;a\nb\r\n", Fault::BareLineFeed),
+        ("5\r\nhello\n", Fault::ChunkEnd),
+        ("5\r\nhelloo\r\n", Fault::ChunkEnd),
+        ("5\r\nhello0\r\n\r\n", Fault::ChunkEnd),
+        ("0\r\nX: a\n\r\n", Fault::BareLineFeed),
+        ("0\r\nX: a\r\n b\r\n", Fault::Folded),
+        ("0\r\n\n", Fault::BareLineFeed),
+    ] {
+        assert_eq!(with(body), Some(fault), "{body:?}");
+    }
+    assert_eq!(with("5;a=b\r\nhello\r\n0;c\r\nX: y\r\n\r\n"), None);
+}
+
+#[test]
+fn a_fault_takes_its_message_with_it_and_no_other() {
+    let good = "GET /good HTTP/1.1\r\nHost: a\r\n\r\n";
+    for bad in [
+        "GET /bad HTTP/1.1\r\nHost: a\n\r\n",
+        "POST /bad HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nz\r\n",
+    ] {
+        let mut framing = Framing::default();
+        let scanned = framing.scan(format!("{good}{bad}").as_bytes());
+        assert_eq!(scanned.passed, good.len(), "{bad:?}");
+        assert!(matches!(scanned.end, End::Head(_)), "{bad:?}");
+        assert_eq!(framing.heads(), 1);
+    }
+    let mut framing = Framing::default();
+    let begun = b"POST /bad HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n";
+    assert_eq!(framing.scan(begun), Scanned { passed: begun.len(), end: End::Bytes });
+    assert_eq!(framing.scan(b"a\r\nz\r\n"), Scanned { passed: 3, end: End::Body(Fault::ChunkSize) });
+}
+
+#[test]
+fn what_follows_an_upgrade_waits() {
+    let upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n";
+    let mut framing = Framing::default();
+    let both = [&upgrade[..], b"\x81\x00anything\n"].concat();
+    assert_eq!(framing.scan(&both), Scanned { passed: upgrade.len(), end: End::Upgrade });
+    assert!(framing.is_held());
+    framing.release();
+    assert_eq!(framing.scan(b"x\n").end, End::Head(Fault::BareLineFeed));
+}
+
+/// Pieces that requests and attacks are made of.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let known = prop::sample::select(vec![
+        "GET / HTTP/1.1\r\n",
+        "POST /x HTTP/1.1\r\n",
+        "GET / HTTP/1.0\r\n",
+        "Host: a\r\n",
+        "\r\n",
+        "\n",
+        "\r",
+        "Content-Length: 3\r\n",
+        "Content-Length: 0\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Upgrade: x\r\n",
+        "3\r\nabc\r\n",
+        "0\r\n\r\n",
+        "0\r\n",
+        "abc",
+        "a: b\r\n",
+        " b\r\n",
+        "1;x\r\n",
+        "5 \r\n",
+        "a",
+    ]);
+    prop_oneof![9 => known.prop_map(|text| text.as_bytes().to_vec()), 1 => prop::collection::vec(any::<u8>(), 0..5)]
+}
+
+proptest! {
+    #[test]
+    fn the_verdict_does_not_depend_on_how_bytes_come(
+        pieces in prop::collection::vec(piece(), 0..14),
+        cuts in prop::collection::vec(0_usize..40, 0..12),
+    ) {
+        let bytes = pieces.concat();
+        let whole = verdict(&bytes, &[]);
+        let (fault, ended, heads) = verdict(&bytes, &cuts);
+        prop_assert_eq!((fault, ended), (whole.0, whole.1));
+        // A body's fault takes its head back only where both come at once.
+        prop_assert!(heads == whole.2 || (fault.is_some() && heads == whole.2 + 1));
+        let single: Vec<usize> = vec![1; bytes.len()];
+        let (fault, ended, _) = verdict(&bytes, &single);
+        prop_assert_eq!((fault, ended), (whole.0, whole.1));
+    }
+
+    #[test]
+    fn no_message_hides_in_another(bodies in prop::collection::vec((any::<bool>(), "[ -~\r\n]{0,40}"), 0..6)) {
+        let mut bytes = Vec::new();
+        for (chunked, body) in &bodies {
+            let framed = match (*chunked, body.len()) {
+                (true, 0) => "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+                (true, size) => format!("Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n"),
+                (false, size) => format!("Content-Length: {size}\r\n\r\n{body}"),
+            };
+            bytes.extend_from_slice(format!("POST / HTTP/1.1\r\nHost: a\r\n{framed}").as_bytes());
+        }
+        prop_assert_eq!(verdict(&bytes, &[]), (None, true, bodies.len() as u64));
+    }
+}

@@ -1,0 +1,242 @@
+//! Hostile HTTP/2 from clients: floods, resets, bombs and stalls. Each ends its own connection, gets its reason in
+//! the access log, and costs the others nothing.
+
+use std::net::{SocketAddr, TcpStream};
+
+use crate::support::h2::{
+    CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, GOAWAY, HEADERS, PING, PRIORITY,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, encoded, fields,
+};
+use crate::support::{Client, Gateway, PATIENCE, Upstream, eventually, stdout_of};
+
+/// A gateway in front of this address, with more lines of its listener.
+fn before(upstream: SocketAddr, listener: &str) -> Gateway {
+    Gateway::start(&format!(
+        "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\n{listener}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{upstream}\""
+    ))
+}
+
+/// An upstream that never answers.
+fn silent() -> Upstream {
+    Upstream::raw(|stream| drop(Client::over(stream).rest()))
+}
+
+fn connect(gateway: &Gateway) -> Connection {
+    Connection::over(socket(gateway))
+}
+
+fn socket(gateway: &Gateway) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&gateway.plain(), PATIENCE).expect("somebody listens there");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+    stream
+}
+
+/// The head of a request, as a frame.
+fn head(method: &str, stream: u32, flags: u8, more: &[(&str, &str)]) -> Vec<u8> {
+    let line = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", "/bad")];
+    encoded(HEADERS, flags, stream, &fields(&[&line[..], more].concat()))
+}
+
+fn get(stream: u32) -> Vec<u8> {
+    head("GET", stream, END_HEADERS | END_STREAM, &[])
+}
+
+/// Sends what `unit` makes of 0, 1, 2, … until the gateway closes; how it did.
+fn flood(link: &mut Connection, most: u32, mut unit: impl FnMut(u32) -> Vec<u8>) -> End {
+    for number in 0..most {
+        if !link.try_write(&unit(number)) {
+            break;
+        }
+    }
+    loop {
+        match link.end() {
+            End::Reset(_) => {}
+            end => return end,
+        }
+    }
+}
+
+/// Whether the connection was ended for its manners, or closed before that could be said.
+fn is_ended(end: End) -> bool {
+    matches!(end, End::GoneAway(11) | End::Closed)
+}
+
+/// The access log has a line with this reason, and the counter of it has moved.
+fn is_told(gateway: &Gateway, reason: &str) {
+    let line = gateway.logged_where(reason, |line| line["reason"] == reason);
+    assert_eq!(line["protocol"], "HTTP/2.0", "{line}");
+    let counted = gateway.metric("sluicegate_refused_requests_total", &[&format!("reason=\"{reason}\"")]);
+    assert!(counted >= 1.0, "{reason} is not counted");
+}
+
+#[test]
+fn a_flood_of_any_frame_ends_its_connection_and_no_other() {
+    let upstream = Upstream::ok();
+    for (kind, payload) in [
+        (PING, &[0; 8][..]),
+        (SETTINGS, &[]),
+        (PRIORITY, &[0, 0, 0, 1, 9]),
+        (WINDOW_UPDATE, &[0, 0, 0, 1]),
+        (GOAWAY, &[0; 8]),
+        (0xbe, b"whatever"),
+        (0x10, &[0, 0, 0, 1, b'u']),
+    ] {
+        let gateway = before(upstream.addr(), "");
+        let mut good = Connection::open(gateway.plain());
+        good.request(1, "GET", "/good", true);
+        assert_eq!(good.answer(1), b"ok");
+        let mut bad = connect(&gateway);
+        let stream = if kind == PRIORITY { 3 } else { 0 };
+        let frames = encoded(kind, 0, stream, payload).repeat(50);
+        let end = flood(&mut bad, 200, |_| frames.clone());
+        assert!(is_ended(end), "frames of kind {kind}: {end:?}");
+        is_told(&gateway, "frame-flood");
+        good.request(3, "GET", "/good", true);
+        assert_eq!(good.answer(3), b"ok", "frames of kind {kind}");
+    }
+}
+
+#[test]
+fn a_budget_is_a_second_s_and_a_polite_client_keeps_its_connection() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let mut client = connect(&gateway);
+    for round in 0..3 {
+        for _ in 0..30 {
+            client.send(PING, 0, 0, &[0; 8]);
+        }
+        client.request(2 * round + 1, "GET", "/", true);
+        assert_eq!(client.answer(2 * round + 1), b"ok");
+    }
+}
+
+#[test]
+fn empty_and_tiny_data_end_the_connection() {
+    let upstream = silent();
+    for payload in [&b""[..], b"x"] {
+        let gateway = before(upstream.addr(), "");
+        let mut bad = connect(&gateway);
+        bad.try_write(&head("POST", 1, END_HEADERS, &[]));
+        let frames = encoded(DATA, 0, 1, payload).repeat(100);
+        let end = flood(&mut bad, 2_000, |_| frames.clone());
+        assert!(is_ended(end), "{payload:?}: {end:?}");
+        is_told(&gateway, "frame-flood");
+    }
+}
+
+#[test]
+fn continuation_without_end_ends_the_connection() {
+    let upstream = Upstream::ok();
+    for payload in [&b""[..], &fields(&[("a", "b")]), &fields(&[("a", &"x".repeat(4_000))])] {
+        let gateway = before(upstream.addr(), "");
+        let mut bad = connect(&gateway);
+        bad.try_write(&head("GET", 1, END_STREAM, &[]));
+        let end = flood(&mut bad, 5_000, |_| encoded(CONTINUATION, 0, 1, payload));
+        assert!(is_ended(end), "{end:?}");
+        is_told(&gateway, "frame-flood");
+    }
+}
+
+#[test]
+fn rapid_resets_end_the_connection() {
+    let upstream = silent();
+    let pair = |stream| [get(stream), encoded(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat();
+    let gateway = before(upstream.addr(), "");
+    let mut bulk = connect(&gateway);
+    let end = flood(&mut bulk, 2_000, |number| pair(2 * number + 1));
+    assert!(is_ended(end), "in bulk: {end:?}");
+    is_told(&gateway, "rapid-reset");
+    // One after the other: each is at the upstream before it is taken back, and the hundred and first is too many.
+    let gateway = before(upstream.addr(), "");
+    let mut paced = connect(&gateway);
+    let reset = |stream| encoded(RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+    let before = upstream.connections();
+    let end = flood(&mut paced, 102, |number| {
+        let stream = 2 * number + 1;
+        eventually("the one before is with the upstream", || {
+            (upstream.connections() >= before + number as usize).then_some(())
+        });
+        if number == 0 { get(stream) } else { [reset(stream - 2), get(stream)].concat() }
+    });
+    assert!(is_ended(end), "paced: {end:?}");
+    is_told(&gateway, "rapid-reset");
+}
+
+#[test]
+fn resets_that_a_client_has_us_send_end_the_connection() {
+    let upstream = silent();
+    let window = |stream, payload: &[u8]| encoded(WINDOW_UPDATE, 0, stream, payload);
+    type Primitive = Box<dyn Fn(u32) -> Vec<u8>>;
+    let primitives: [(&str, Primitive); 6] = [
+        ("WINDOW_UPDATE of 0", Box::new(move |stream| window(stream, &[0; 4]))),
+        ("a window too large", Box::new(move |stream| window(stream, &[0x7f, 255, 255, 255]).repeat(2))),
+        ("HEADERS on a half-closed stream", Box::new(get)),
+        ("DATA on a half-closed stream", Box::new(|stream| encoded(DATA, 0, stream, b"x"))),
+        ("PRIORITY of another length", Box::new(|stream| encoded(PRIORITY, 0, stream, &[0; 4]))),
+        (
+            "PRIORITY on itself",
+            Box::new(|stream| encoded(PRIORITY, 0, stream, &[&stream.to_be_bytes()[..], &[1]].concat())),
+        ),
+    ];
+    for (name, primitive) in primitives {
+        let gateway = before(upstream.addr(), "");
+        let mut bad = connect(&gateway);
+        let end = flood(&mut bad, 1_000, |number| {
+            let stream = 2 * number + 1;
+            [get(stream), primitive(stream)].concat()
+        });
+        assert!(matches!(end, End::GoneAway(_) | End::Closed), "{name}: {end:?}");
+        let told = ["frame-flood", "malformed"];
+        gateway.logged_where(name, |line| told.iter().any(|reason| line["reason"] == *reason));
+    }
+}
+
+#[test]
+fn requests_that_http_2_refuses_by_itself_are_logged_and_counted() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let mut client = connect(&gateway);
+    client.try_write(&head("GET", 1, END_HEADERS | END_STREAM, &[("connection", "close")]));
+    assert_eq!(client.end(), End::Reset(1));
+    is_told(&gateway, "malformed");
+    // Above twice the limit it is not ours to answer.
+    let filler = "x".repeat(15_000);
+    client.try_write(&head("GET", 3, END_STREAM, &[("a", &filler)]));
+    for flags in [0, 0, 0, END_HEADERS] {
+        client.try_write(&encoded(CONTINUATION, flags, 3, &fields(&[("a", &filler)])));
+    }
+    assert_eq!(client.until(HEADERS).stream, 3);
+    is_told(&gateway, "headers-too-large");
+    client.request(5, "GET", "/good", true);
+    assert_eq!(client.answer(5), b"ok", "the connection goes on");
+    assert_eq!(gateway.access_log().iter().filter(|line| line["reason"] != "").count(), 2);
+}
+
+#[test]
+fn a_broken_connection_is_logged_once_and_one_that_is_left_is_not() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    drop(connect(&gateway));
+    let mut bad = connect(&gateway);
+    bad.try_write(&encoded(DATA, 0, 0, b"x"));
+    assert_eq!(bad.end(), End::GoneAway(1));
+    is_told(&gateway, "malformed");
+    assert_eq!(gateway.access_log().len(), 1);
+}
+
+#[test]
+fn downloads_through_small_windows_are_no_flood() {
+    let body = "x".repeat(2 << 20);
+    let upstream =
+        Upstream::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    let gateway = before(upstream.addr(), "");
+    let url = format!("http://{}/", gateway.plain());
+    for bits in ["10", "14", "16"] {
+        let load = stdout_of("h2load", &["-n", "2", "-c", "1", "-m", "2", "-w", bits, "-W", bits, &url]);
+        assert!(load.contains("2 succeeded, 0 failed"), "{bits} bits: {load}");
+    }
+    stdout_of("curl", &["-sS", "--http2-prior-knowledge", "-o", "/dev/null", &url]);
+    stdout_of("nghttp", &["-n", "-w", "12", "-W", "12", &url]);
+    assert_eq!(gateway.metric("sluicegate_refused_requests_total", &[]), 0.0);
+}

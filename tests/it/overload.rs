@@ -1,0 +1,90 @@
+//! Memory that runs out: keep-alive goes first, then requests, then connections, and all of it comes back.
+
+use crate::support::h2::{Connection, End, GOAWAY};
+use crate::support::{Client, Gateway, Upstream, eventually};
+
+/// A configuration with these marks on a memory of a gibibyte, of which a test uses some percent.
+fn config(upstream: &Upstream, marks: [&str; 3]) -> String {
+    let [keep_alive, requests, connections] = marks;
+    format!(
+        "workers = 1\n[overload]\nmemory = \"1GiB\"\nkeep-alive = \"{keep_alive}\"\nrequests = \"{requests}\"\n\
+         connections = \"{connections}\"\n[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"",
+        upstream.addr()
+    )
+}
+
+const CALM: [&str; 3] = ["90%", "95%", "98%"];
+
+/// Puts marks into force and waits until this step is.
+fn reaches(gateway: &Gateway, upstream: &Upstream, marks: [&str; 3], step: f64) {
+    gateway.reload(&config(upstream, marks));
+    eventually("the step is in force", || {
+        (gateway.metric("sluicegate_overload_step", &[]) == step).then_some(())
+    });
+}
+
+#[test]
+fn keep_alive_is_given_up_first_and_comes_back() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&config(&upstream, CALM));
+    let mut h2 = Connection::open(gateway.plain());
+    h2.request(1, "GET", "/", true);
+    assert_eq!(h2.answer(1), b"ok");
+    let mut client = gateway.client();
+    assert_eq!(client.get("/").status, 200);
+    reaches(&gateway, &upstream, ["0.01%", "95%", "98%"], 1.0);
+    let answer = client.get("/");
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert!(client.is_closed());
+    h2.request(3, "GET", "/", true);
+    h2.until(GOAWAY);
+    assert_eq!(h2.end(), End::Closed, "its request was answered, and no more are taken");
+    reaches(&gateway, &upstream, CALM, 0.0);
+    let mut client = gateway.client();
+    for _ in 0..2 {
+        assert_eq!(client.get("/").header("connection"), None);
+    }
+    let said = gateway.stderr();
+    for step in ["no keep-alive", "none"] {
+        let now = format!("now=\"{step}\"");
+        assert!(said.iter().any(|line| line.contains("overload") && line.contains(&now)), "{step}: {said:?}");
+    }
+}
+
+#[test]
+fn then_requests_are_refused() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&config(&upstream, CALM));
+    let mut h2 = Connection::open(gateway.plain());
+    h2.request(1, "GET", "/", true);
+    h2.answer(1);
+    reaches(&gateway, &upstream, ["0.01%", "0.02%", "98%"], 2.0);
+    let answer = gateway.get("/refused");
+    assert_eq!((answer.status, answer.header("connection")), (503, Some("close")));
+    assert_eq!(answer.json()["reason"], "overload");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(gateway.logged("/refused")["reason"], "overload");
+    h2.request(3, "GET", "/h2", true);
+    let body: serde_json::Value = serde_json::from_slice(&h2.answer(3)).expect("a problem");
+    assert_eq!(body["status"], 503);
+    assert_eq!(gateway.metric("sluicegate_refused_requests_total", &["reason=\"overload\""]), 2.0);
+    reaches(&gateway, &upstream, CALM, 0.0);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn then_connections_are_closed_as_they_come() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&config(&upstream, CALM));
+    let mut open = gateway.client();
+    assert_eq!(open.get("/").status, 200);
+    reaches(&gateway, &upstream, ["0.01%", "0.02%", "0.03%"], 3.0);
+    let mut refused = Client::connect(gateway.plain());
+    refused.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(refused.is_closed());
+    assert_eq!(open.get("/").status, 503, "one that is open is answered");
+    assert!(gateway.metric("sluicegate_connections_refused_total", &["cap=\"overload\""]) >= 1.0);
+    assert_eq!(gateway.admin("/healthz").status, 200, "the admin listener is not the data plane");
+    reaches(&gateway, &upstream, CALM, 0.0);
+    assert_eq!(gateway.get("/").status, 200);
+}

@@ -1,0 +1,246 @@
+//! Slow and greedy HTTP/2 clients: what never goes on is closed at its deadline, and what a connection can pin of
+//! memory is bounded.
+
+use std::net::{SocketAddr, TcpStream};
+
+use crate::support::h2::{
+    CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, HEADERS, PING, SETTINGS, WINDOW_UPDATE,
+    encoded, fields,
+};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, heavy, tls};
+
+/// A gateway with a listener `plain` and one `tls`, both with these deadlines, in front of this address.
+fn before(upstream: SocketAddr, timeouts: &str) -> Gateway {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let config = format!(
+        "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ {timeouts} }}\n\
+         [listener.tls]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ {timeouts} }}\n\
+         certs = [{{ cert = \"{0}.pem\", key = \"{0}.key\" }}]\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{upstream}\"",
+        directory.join("a").display()
+    );
+    Gateway::start_in(directory, &config)
+}
+
+/// A request's head, as a frame.
+fn head(stream: u32, flags: u8, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let line = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
+    encoded(HEADERS, flags, stream, &fields(&[&line[..], more].concat()))
+}
+
+/// Settings under which nothing of a body may be sent.
+fn shut() -> Vec<u8> {
+    encoded(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
+}
+
+/// An upstream whose every answer is a mebibyte.
+fn large() -> Upstream {
+    let body = "x".repeat(1 << 20);
+    Upstream::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+#[test]
+fn heads_that_do_not_end_are_closed_at_their_deadline() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "header = \"300ms\", idle = \"1m\"");
+    let whole = head(1, END_HEADERS | END_STREAM, "/", &[]);
+    for begun in [
+        head(1, END_STREAM, "/", &[]),
+        [head(1, END_STREAM, "/", &[]), encoded(CONTINUATION, 0, 1, &fields(&[("a", "b")]))].concat(),
+        whole[..whole.len() - 1].to_vec(),
+        whole[..9].to_vec(),
+    ] {
+        let mut slow = Connection::open(gateway.plain());
+        slow.try_write(&begun);
+        assert!(slow.is_closed());
+        let mut secured = tls::connect(gateway.listener("tls"), "localhost", &["h2"]).map(Connection::over);
+        let slow = secured.as_mut().expect("TLS is served");
+        slow.try_write(&begun);
+        assert!(slow.is_closed());
+    }
+    let told =
+        |line: &serde_json::Value| line["reason"] == "header-timeout" && line["protocol"] == "HTTP/2.0";
+    eventually("each has its line", || {
+        (gateway.access_log().iter().filter(|line| told(line)).count() == 8).then_some(())
+    });
+    assert!(upstream.is_quiet());
+}
+
+#[test]
+fn a_head_that_does_not_end_is_closed_under_requests_that_run() {
+    let upstream = Upstream::raw(|stream| drop(Client::over(stream).rest()));
+    let gateway = before(upstream.addr(), "header = \"300ms\", idle = \"1m\"");
+    let mut slow = Connection::open(gateway.plain());
+    slow.request(1, "GET", "/waits", true);
+    slow.try_write(&head(3, END_STREAM, "/", &[]));
+    assert!(slow.is_closed());
+}
+
+#[test]
+fn half_a_preface_behind_tls_is_closed_at_its_deadline() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "header = \"300ms\", idle = \"1m\"");
+    for begun in [&b""[..], b"PRI * HTTP/2.0\r\n\r\nSM"] {
+        let mut slow =
+            tls::hasten(gateway.listener("tls"), "localhost", &["h2"], begun).expect("TLS is served");
+        let mut said = Vec::new();
+        let ended = std::io::Read::read_to_end(&mut slow, &mut said);
+        let is_silence = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!ended.is_err_and(is_silence), "still open");
+    }
+}
+
+#[test]
+fn a_connection_that_only_talks_is_idle() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "idle = \"500ms\"");
+    // Neither silence, nor settings that are not answered, nor PING keep it.
+    let mut mute = Connection::open(gateway.plain());
+    assert!(mute.is_closed());
+    let mut talker = Connection::open(gateway.plain());
+    for _ in 0..50 {
+        talker.try_write(&encoded(PING, 0, 0, &[0; 8]));
+    }
+    assert!(talker.is_closed());
+    assert_eq!(gateway.metric("sluicegate_refused_requests_total", &[]), 0.0, "and none of it is a flood");
+}
+
+#[test]
+fn shut_windows_are_given_up_at_the_deadline_however_they_drip() {
+    let upstream = large();
+    let gateway = before(upstream.addr(), "body-stall = \"300ms\"");
+    let mut shut_ones = Connection::open(gateway.plain());
+    shut_ones.try_write(&shut());
+    for stream in [1, 3, 5] {
+        shut_ones.try_write(&head(stream, END_HEADERS | END_STREAM, "/shut", &[]));
+    }
+    assert_eq!(shut_ones.end(), End::Closed);
+    assert_eq!(gateway.logged("/shut")["reason"], "body-stall");
+
+    let mut drips = Connection::open(gateway.plain());
+    drips.try_write(&shut());
+    drips.try_write(&head(1, END_HEADERS | END_STREAM, "/drip", &[]));
+    assert_eq!(drips.until(HEADERS).stream, 1);
+    let mut bytes = 0;
+    while drips.try_write(&encoded(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])) {
+        match drips.frame() {
+            Some(frame) if frame.kind == DATA => bytes += frame.payload.len(),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    assert!(bytes < 1 << 20, "it has had the whole answer");
+    assert_eq!(gateway.logged("/drip")["reason"], "body-stall");
+}
+
+#[test]
+fn a_reader_that_takes_what_it_can_is_not_given_up() {
+    let upstream = large();
+    let gateway = before(upstream.addr(), "body-stall = \"1s\"");
+    let mut slow = Connection::open(gateway.plain());
+    slow.try_write(&shut());
+    slow.try_write(&head(1, END_HEADERS | END_STREAM, "/slow", &[]));
+    let mut bytes = 0;
+    // Always with its window full, and always going on.
+    while bytes < 1 << 20 {
+        slow.try_write(&encoded(WINDOW_UPDATE, 0, 1, &2_048_u32.to_be_bytes()));
+        slow.try_write(&encoded(WINDOW_UPDATE, 0, 0, &2_048_u32.to_be_bytes()));
+        bytes += slow.until(DATA).payload.len();
+    }
+    assert_eq!(gateway.logged("/slow").get("reason"), None);
+}
+
+/// How much more memory the gateway has had resident than before, KiB, for each of so many connections.
+fn pinned_kib(gateway: &Gateway, connections: u64, mut pin: impl FnMut() -> Connection<TcpStream>) -> u64 {
+    pin();
+    let before = gateway.memory_peak_kib();
+    let _open: Vec<_> = (0..connections).map(|_| pin()).collect();
+    gateway.memory_peak_kib().saturating_sub(before) / connections
+}
+
+#[test]
+fn a_header_bomb_pins_less_than_a_mebibyte() {
+    // Takes the requests and never answers: what a head holds stays held.
+    let upstream = Upstream::raw(|stream| drop(Client::over(stream).rest()));
+    // How much a hundred requests pin that have one field, then references of a byte to it (RFC 7541 section 6.1);
+    // and how many of them were refused.
+    let pinned = |fields_more: usize| {
+        let gateway = before(upstream.addr(), "");
+        let line =
+            [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", "/bomb")];
+        let block = [fields(&line), b"\x40\x01a\x01b".to_vec(), vec![0xbe; fields_more]].concat();
+        let pinned = pinned_kib(&gateway, 10, || {
+            let mut bomb = Connection::open(gateway.plain());
+            bomb.try_write(&shut());
+            for number in 0..100 {
+                bomb.try_write(&encoded(HEADERS, END_HEADERS, 2 * number + 1, &block));
+            }
+            bomb.try_write(&encoded(PING, 0, 0, b"are you?"));
+            while bomb.any_frame().is_some_and(|frame| frame.payload != b"are you?") {}
+            bomb
+        });
+        let reason = "reason=\"headers-too-large\"";
+        (pinned, gateway.metric("sluicegate_refused_requests_total", &[reason]))
+    };
+    // A hundred requests that wait for an answer cost as many connections upstream: that is no bomb.
+    let (plain, refused) = pinned(0);
+    assert_eq!(refused, 0.0);
+    for fields_more in [95, 400] {
+        let (bomb, refused) = pinned(fields_more);
+        assert!(bomb < plain + 1024, "{fields_more} fields each: {bomb} KiB a connection, {plain} without");
+        assert!(refused >= 300.0, "{refused} of 1100 with {fields_more} fields are refused");
+    }
+}
+
+#[test]
+fn answers_nobody_takes_pin_a_bounded_share() {
+    let upstream = large();
+    let gateway = before(upstream.addr(), "");
+    let pinned = pinned_kib(&gateway, 4, || {
+        let mut greedy = Connection::open(gateway.plain());
+        greedy.try_write(&shut());
+        for number in 0..100 {
+            greedy.try_write(&head(2 * number + 1, END_HEADERS | END_STREAM, "/", &[]));
+        }
+        for _ in 0..100 {
+            greedy.until(HEADERS);
+        }
+        greedy
+    });
+    assert!(pinned < 8 * 1024, "{pinned} KiB a connection");
+}
+
+#[test]
+fn slow_clients_cost_little_and_good_ones_are_served_meanwhile() {
+    let _alone = heavy();
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "header = \"1m\", handshake = \"1m\", idle = \"1m\"");
+    let memory = gateway.memory_peak_kib();
+    let socket = |name: &str| {
+        TcpStream::connect_timeout(&gateway.listener(name), PATIENCE).expect("somebody listens there")
+    };
+    let mut held = Vec::new();
+    for number in 0..600 {
+        // Half a head, half a frame, half a TLS hello.
+        held.push(match number % 3 {
+            0 => Connection::over(socket("plain")),
+            1 => Connection::silent(socket("plain")),
+            _ => Connection::silent(socket("tls")),
+        });
+        let begun = match number % 3 {
+            0 => head(1, END_STREAM, "/", &[]),
+            1 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04".to_vec(),
+            _ => b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
+        };
+        held[number].try_write(&begun);
+        if number % 100 == 0 {
+            assert_eq!(gateway.get("/good").status, 200);
+        }
+    }
+    let open = || gateway.metric("sluicegate_connections_open", &[]);
+    eventually("all of them are held", || (open() >= 600.0).then_some(()));
+    assert_eq!(gateway.get("/good").status, 200);
+    let grown = (gateway.memory_peak_kib() - memory) / 600;
+    assert!(grown < 30, "{grown} KiB a connection are 300 MB for ten thousand");
+}
