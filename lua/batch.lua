@@ -26,15 +26,29 @@ local function plan_at(arg, at)
   return { algorithm = algorithm, limit = limit, period_ns = period_ns, burst = burst, epoch_us = epoch_us }, after
 end
 
+local function part_of(bytes)
+  local part, at = plan_at(bytes, 1)
+  local flags
+  part.cost, flags = struct.unpack('<dB', bytes, at)
+  part.shadow = flags % 2 == 1
+  part.count_denied = flags >= 2
+  return part
+end
+
+-- The operations of a batch are of few policies: what was read once is read no more. Nobody changes a part.
+local known_parts = {}
+
 local function parts_at(arg, at, count)
   local parts = {}
   for index = 1, count do
-    local part, flags
-    part, at = plan_at(arg, at)
-    part.cost, flags, at = struct.unpack('<dB', arg, at)
-    part.shadow = flags % 2 == 1
-    part.count_denied = flags >= 2
+    local bytes = string.sub(arg, at, at + 41)
+    local part = known_parts[bytes]
+    if not part then
+      part = part_of(bytes)
+      known_parts[bytes] = part
+    end
     parts[index] = part
+    at = at + 42
   end
   return parts
 end
@@ -54,6 +68,11 @@ local function perform(kind, keys, arg, now_us)
     return struct.pack('<c1I4ddddd', 'G', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
   elseif kind == 2 then
     local taken = take(keys, parts_at(arg, 3, #keys), now_us)
+    if #keys == 1 then
+      local told = taken[1]
+      local admitted = taken.admitted and 1 or 0
+      return struct.pack('<c1Bddd', 'T', admitted, told.wait_us, told.remaining, told.reset_us)
+    end
     local reply = { struct.pack('<c1B', 'T', taken.admitted and 1 or 0) }
     for index = 1, #keys do
       reply[index + 1] = outcome(taken[index])

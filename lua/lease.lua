@@ -1,9 +1,10 @@
--- A lease on a token bucket (or a leaky one): what a node may spend by itself until the epoch ends.
+-- A lease on a token bucket: what a node may spend by itself until the epoch ends.
 --
--- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember.
+-- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember. Windows it
+-- leaves to window_lease.lua, which stands before this file.
 --   now_us  the store's clock, microseconds since 1970
---   r       limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent, delta, keep,
---           release (a boolean): what the node says. Rates are units a second
+--   r       algorithm, limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent,
+--           delta, keep, release (a boolean): what the node says. Rates are units a second
 -- returns a table: epoch, tokens, rate, lasts_us, deny_us, level.
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
@@ -27,18 +28,15 @@ local function lease_is_young(since_us, r)
   return since_us < r.epoch_us / 5 + 10000
 end
 
--- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
-local function lease_number(begins_us)
-  local begins_ms = lease_floor(begins_us / 1000)
-  return begins_ms - lease_floor(begins_ms / 16777215) * 16777215 + 1
-end
-
 -- The record as it is now, in its epoch.
 local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
     since_us = 0, nodes = 0, nodes_before = 0 }
-  if saved then
+  if saved and #saved ~= 44 then
+    -- Another kind of limit wrote it: empty.
+    s.level = 0
+  elseif saved then
     s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
       struct.unpack('<ddfffffI4HH', saved)
     -- A clock that stepped back a little stands still; one that stepped far goes on from there.
@@ -118,8 +116,9 @@ end
 -- How long the node denies by itself when it is out of units.
 local function lease_deny(s, r, n, part)
   local free = s.level * part
-  if free >= 1 then return 0 end
   local life_s = r.epoch_us / 1e6
+  -- Where shares are too small for leases: who asks first, while there is any.
+  if free >= 1 or (s.level >= 1 and r.refill * n.share * life_s < 4) then return 0 end
   local owned = s.promised
   if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
   local unowned = lease_max(r.refill - owned, 0)
@@ -133,23 +132,33 @@ local function lease_deny(s, r, n, part)
 end
 
 local function lease_renew(key, now_us, r)
+  if r.algorithm == 2 or r.algorithm == 3 then return window_lease_renew(key, now_us, r) end
   local s = lease_open(redis.call('GET', key), now_us, r)
   local left_s = (s.ends_us - s.at_us) / 1e6
   local is_first = r.epoch ~= s.number
-  -- Debts and returns; no debt sinks the level below a whole burst owed.
-  s.level = lease_min(r.burst, lease_max(s.level - r.delta, lease_min(s.level, -r.burst)))
-  -- What the nodes hold unspent, as far as it is known.
+  -- What has aged may still come back, as far as the bucket has not refilled in its place.
   local since_s = s.since_us / 1e6
+  local is_aged = not lease_is_young(s.since_us, r)
+  if is_aged then
+    local missing = r.burst - lease_max(s.out + s.promised * since_s, 0) - s.level
+    s.out_before = lease_min(s.out_before, lease_max(missing, 0))
+  end
+  -- Debts and returns; no debt sinks the level below a whole burst owed.
+  local is_last = r.epoch == s.number_before
+  local back_max = 0
+  if is_last then back_max = s.out_before end
+  local delta = r.delta
+  if is_first then delta = lease_max(delta, -back_max) end
+  s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
+  -- What the nodes hold unspent, as far as it is known.
   if not is_first then
-    s.out = s.out - r.spent + r.delta
+    s.out = s.out - r.spent + delta
   else
-    if r.epoch == s.number_before then
-      s.out_before = lease_max(0, s.out_before - r.spent + r.delta - r.keep)
-    end
+    if is_last then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
     s.out = s.out + r.keep
   end
   local aging = 0
-  if lease_is_young(s.since_us, r) then aging = s.out_before end
+  if not is_aged then aging = s.out_before end
   local unspent = s.out + s.promised * since_s + aging
   s.level = lease_max(lease_min(s.level, r.burst - lease_max(unspent, 0)), lease_min(s.level, 0))
   if r.release then

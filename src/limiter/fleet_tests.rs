@@ -339,3 +339,46 @@ fn one_question_shows_where_shadow_and_answer_part() {
     assert!(over.is_admitted());
     assert_eq!(over.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
 }
+
+#[test]
+fn a_cost_is_settled_where_it_was_taken() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 5, ..exact(&node, 1, 100) };
+    for (cost, left) in [(2, 98), (11, 87), (5, 82)] {
+        let decision = decide(&node, &desk, &[charge], NOW);
+        node.settle(&charge, decision.undo(0), NOW, cost, NOW);
+        desk.answer(NOW);
+        assert_eq!(desk.left(&charge, NOW), left);
+    }
+    let charge = leased(&node, 2, 1_000);
+    decide(&node, &desk, &[charge], NOW);
+    let decision = decide(&node, &desk, &[charge], NOW);
+    assert_eq!(decision.undo(0), Undo::Share);
+    let left = |node: &Limiter| node.peek(&[Charge { cost: 0, ..charge }], NOW).outcomes[0].remaining;
+    let before = left(&node);
+    node.settle(&charge, decision.undo(0), NOW, 31, NOW);
+    assert_eq!(before - left(&node), 30);
+    node.settle(&charge, decision.undo(0), NOW, 0, NOW);
+    assert_eq!(before - left(&node), 29);
+}
+
+#[test]
+fn permits_are_a_node_s_share_and_need_no_store() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let limit = NonZeroU64::new(8).expect("not zero");
+    let quota = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
+    let sharing = Sharing::new(&quota, 0.0, WhenDown::Deny);
+    let plans = node.fleet().expect("a fleet's node").plans();
+    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
+    node.declare(plans.resize(4));
+    let charge = Charge { quota, plan, ..exact(&node, 3, 8) };
+    let asked = desk.answer(NOW);
+    let taken: Vec<Decision> = (0..5).map(|_| decide_late(&node, &[charge], NOW)).collect();
+    let admitted = taken.iter().filter(|decision| decision.is_admitted()).count();
+    assert_eq!((admitted, desk.answer(NOW) - asked), (4, 0), "twice the even share of four nodes, unasked");
+    node.give_back(&charge, taken[0].undo(0), NOW);
+    assert_eq!(node.peek(&[charge], NOW).outcomes[0].remaining, 0);
+    assert!(node.peek(&[charge], NOW).is_admitted());
+}

@@ -33,10 +33,10 @@ pub struct Route {
     pub upgrade: bool,
     /// Whether a policy of it holds something of an admitted request: permits, a place in a queue, or an estimate.
     pub holds: bool,
-    /// Whether a policy of it remembers requests by a key of theirs.
-    pub remembers: bool,
     /// What becomes of a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
+    /// Whether a policy of it remembers requests by a key of theirs.
+    pub remembers: bool,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

@@ -1,10 +1,11 @@
 //! The global tier against a real Redis: what it asks is done once, and answered.
 
-use sluicegate::global::Condition;
-use sluicegate::global::config::Topology;
+use sluicegate::global::config::{Login, Secret, Server, Topology};
+use sluicegate::global::{Condition, Config};
 use sluicegate::limit::central::{Op, Reply, Unanswered};
 
-use crate::support::redis::{Node, Redis, add, config, part};
+use crate::support::redis::{Node, Redis, add, config, free_port, part};
+use crate::support::{Directory, tls};
 
 #[test]
 fn every_operation_is_answered_in_its_kind() {
@@ -78,4 +79,37 @@ fn the_shipped_script_takes_leases_and_gives_back() {
     assert!(took(60).admitted, "what was given back can be had again");
     let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
     assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
+}
+
+#[test]
+fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_needs() {
+    let directory = Directory::new();
+    tls::certify(&directory, "redis", &["127.0.0.1"]);
+    tls::certify(&directory, "stranger", &["127.0.0.1"]);
+    let file = |name: &str| directory.join(name).display().to_string();
+    let port = free_port();
+    let redis = Redis::start(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &file("redis.pem"),
+        "--tls-key-file",
+        &file("redis.key"),
+        "--tls-ca-cert-file",
+        &file("redis.pem"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let rights = ["~sg:*", "resetchannels", "+@read", "+@write", "+@scripting", "+@connection", "+time"];
+    redis.cli(&[&["ACL", "SETUSER", "gw", "on", ">word"], rights.as_slice()].concat());
+    let login = Login { username: Some("gw".to_owned()), password: Some(Secret("word".to_owned())), db: 0 };
+    let server = Server { host: "127.0.0.1".to_owned(), port, tls: true, login };
+    let trusting = |ca: &str| {
+        let topology = Topology::Single(vec![server.clone()]);
+        Node::shipped(Config { ca: Some(directory.join(ca)), ..config(topology) })
+    };
+    let node = trusting("redis.pem");
+    let taken = node.ask(Op::Take([part(1, 1)].into_iter().collect())).answer().0;
+    assert!(matches!(taken, Ok(Reply::Taken(taken)) if taken.admitted));
+    assert_eq!(trusting("stranger.pem").status().condition, Condition::Unreachable);
 }

@@ -36,7 +36,10 @@ fn a_call_whose_reply_is_lost_counts_once() {
         let before = counter(&redis, ONE);
         let renewals: Vec<_> = (0..20).map(|_| node.ask(add(1, 1))).collect();
         let take = node.ask(Op::Take([part(2, 1)].into_iter().collect()));
-        eventually("one is applied", || (counter(&redis, ONE) > before).then_some(()));
+        // An answer to something else may have been cut before these were sent: then none of them is.
+        eventually("one is applied, or none is sent", || {
+            (counter(&redis, ONE) > before || !node.status().is_up).then_some(())
+        });
         toxic.cut(false);
         for answer in renewals.iter().map(Asked::counted) {
             // What was not sent is known not to count; what was sent is answered in the end.
@@ -62,7 +65,7 @@ fn what_a_deaf_connection_carried_counts_once_when_it_arrives_late() {
     toxic.thaw();
     // What was stuck has arrived when connections end: they are closed on our side.
     let connected = || redis.info("clients", "connected_clients").parse::<u64>().unwrap_or(0);
-    eventually("the old connections are gone", || (connected() <= 3).then_some(()));
+    eventually("the old connections are gone", || (connected() <= 4).then_some(()));
     assert_eq!(counter(&redis, ONE), 11);
 }
 
@@ -140,6 +143,13 @@ fn a_full_server_is_said_to_be_full_and_used_again_when_it_has_room() {
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     eventually("it is asked again", || node.status().is_up.then_some(()));
     assert_eq!(node.add(1, 1), Ok(2), "what was refused was not counted");
+}
+
+#[test]
+fn a_server_that_forgets_keys_is_known() {
+    let redis = Redis::start(&["--maxmemory-policy", "allkeys-lru"]);
+    assert!(Node::of(&redis).status().evicts);
+    assert!(!Node::of(&Redis::start(&[])).status().evicts);
 }
 
 #[test]

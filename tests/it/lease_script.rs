@@ -19,6 +19,15 @@ fn a_bucket_lease_is_the_same_in_both() {
     }
 }
 
+#[test]
+fn a_window_lease_is_the_same_in_both() {
+    let mut store = Store::start();
+    for seed in 1..=40 {
+        History::new(seed, Algorithm::FixedWindow).run(&mut store);
+        History::new(seed, Algorithm::SlidingWindow).run(&mut store);
+    }
+}
+
 /// A redis-server on a socket of its own, with the scripts. It is stopped when the test ends.
 struct Store {
     child: Child,
@@ -40,7 +49,8 @@ impl Store {
             .expect("redis-server is installed (tests/all does it)");
         let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
         let connection = eventually("redis-server listens", || client.get_connection().ok());
-        let scripts = [include_str!("../../lua/lease.lua"), CALL].concat();
+        let scripts =
+            [include_str!("../../lua/window_lease.lua"), include_str!("../../lua/lease.lua"), CALL].concat();
         Store { child, connection, script: redis::Script::new(&scripts), _directory: directory }
     }
 

@@ -16,6 +16,7 @@ mod drain;
 mod forwarding;
 mod global;
 mod global_faults;
+mod global_topologies;
 mod grpc;
 mod h2_conformance;
 mod hostile_h1;

@@ -130,7 +130,7 @@ impl<'a> Fleet<'a> {
             centres: vec![Centre::default(); keys],
             copy: Vec::new(),
             is_away: false,
-            judge: Judge::new(&scene.plan, keys, scene.nodes, scene.seconds),
+            judge: Judge::new(&scene.plan, keys, scene.seconds),
         };
         for key in 0..keys {
             fleet.expect_arrival(key);
@@ -362,8 +362,8 @@ fn index(name: u128) -> usize {
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// The store's clock when the scene begins.
-const EPOCH_US: u64 = 1_790_000_000_000_000;
+/// The store's clock when the scene begins: a whole day, as the judge's a whole hour, so windows begin at once.
+const EPOCH_US: u64 = 1_790_035_200_000_000;
 /// How far apart clocks run.
 const DRIFT: f64 = 2e-4;
 const SWEEP_NS: u64 = 50_000_000;

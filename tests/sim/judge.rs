@@ -33,7 +33,9 @@ struct Key {
 pub struct Figures {
     /// Admitted though one bucket would have refused it, of what it admits.
     pub overage: f64,
-    /// The worst second of a key, of burst and a second's refill, two units aside.
+    /// The worst second of a key, units.
+    pub worst_units: f64,
+    /// The same of burst and a second's refill, two units aside.
     pub worst: f64,
     /// Refused though one bucket would have admitted it.
     pub false_deny: f64,
@@ -48,7 +50,7 @@ pub struct Figures {
 }
 
 impl Judge {
-    pub fn new(plan: &Plan, keys: usize, _nodes: usize, seconds: u64) -> Judge {
+    pub fn new(plan: &Plan, keys: usize, seconds: u64) -> Judge {
         let key = Key {
             instead: State::default(),
             behind: State::default(),
@@ -103,7 +105,7 @@ impl Judge {
         let exact: u64 = seconds().map(|second| u64::from(second.0)).sum();
         let over: u64 = seconds().map(|second| u64::from(second.2)).sum();
         let short: u64 = seconds().map(|second| u64::from(second.0.saturating_sub(second.1))).sum();
-        let worst = seconds().map(|second| f64::from(second.2.saturating_sub(2))).fold(0.0, f64::max);
+        let worst = seconds().map(|second| f64::from(second.2)).fold(0.0, f64::max);
         let operations: u64 = self.pairs.values().map(|pair| pair.1).sum();
         let allowed: f64 = self
             .pairs
@@ -115,9 +117,10 @@ impl Judge {
         let far_over = self.pairs.iter().filter(|((key, _), _)| is_far_over(key));
         let (pairs, over_ops) = far_over.fold((0, 0), |(pairs, ops), (_, pair)| (pairs + 1, ops + pair.1));
         Figures {
-            overage: 100.0 * over as f64 / exact as f64,
-            worst: 100.0 * worst / whole,
-            false_deny: 100.0 * short as f64 / exact as f64,
+            overage: 100.0 * over as f64 / exact.max(1) as f64,
+            worst_units: worst,
+            worst: 100.0 * (worst - 2.0).max(0.0) / whole,
+            false_deny: 100.0 * short as f64 / exact.max(1) as f64,
             operations: operations as f64 / self.requests as f64,
             operations_goal: allowed / self.requests as f64,
             local: 100.0 - 100.0 * self.waited as f64 / self.requests as f64,

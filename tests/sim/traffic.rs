@@ -103,7 +103,7 @@ fn mix(seed: u64) -> u64 {
 }
 
 /// How much is wanted of each key, in limits.
-pub const LOADS: [f64; 6] = [0.3, 0.8, 1.1, 1.5, 3.0, 8.0];
+const LOADS: [f64; 6] = [0.3, 0.8, 1.1, 1.5, 3.0, 8.0];
 const ZIPF_TOTAL: f64 = 30_000.0;
 const BURST_PERIOD_NS: u64 = 800_000_000;
 const HOARD_PERIOD_NS: u64 = 2_300_000_000;

@@ -150,14 +150,14 @@ impl Lane {
             let count = self.waiting.len().min(FLUSH_MAX);
             let mut entries: Vec<Entry> = self.waiting.drain(..count).collect();
             self.flushes += 1;
-            entries.sort_by_key(|entry| (entry.shard, entry.is_kept(), entry.asking));
+            entries.sort_by_key(Entry::kind);
             let (mut entries, mut held) = (entries.into_iter().peekable(), Vec::new());
             while let Some(entry) = entries.next() {
-                let kind = (entry.shard, entry.is_kept(), entry.asking);
+                let kind = entry.kind();
                 let mut group = vec![entry];
-                while group.len() < OPERATIONS_MAX
-                    && let Some(next) =
-                        entries.next_if(|next| (next.shard, next.is_kept(), next.asking) == kind)
+                let most = if kind.2 { 1 } else { OPERATIONS_MAX };
+                while group.len() < most
+                    && let Some(next) = entries.next_if(|next| next.kind() == kind)
                 {
                     group.push(next);
                 }
@@ -270,7 +270,7 @@ impl Lane {
                 }
                 self.retry(landed.number, batch, now_ns);
             }
-            Err(error) if error.is_cluster_error() => {
+            Err(error) if is_elsewhere(&error) => {
                 self.release(&batch);
                 shared.reroute(batch, &error, now_ns);
             }
@@ -334,6 +334,7 @@ impl Lane {
 
     fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {
         self.shared.shards[shard].troubled(condition, why, now_ns);
+        self.shared.look.notify_one();
         if condition.is_worth_looking_elsewhere() {
             self.disconnect(now_ns);
         }
@@ -359,6 +360,12 @@ impl Lane {
             *used &= !(1 << record);
         }
     }
+}
+
+/// Whether an error says that a slot is on another node, or on its way there.
+pub(super) fn is_elsewhere(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
 async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Value, RedisError> {

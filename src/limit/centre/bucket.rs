@@ -65,17 +65,26 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let Open { record: mut s, number, number_before, ends_us } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
-    s.level = r.burst.min((s.level - r.delta).max(s.level.min(-r.burst)));
     let since_s = s.since_us / 1e6;
+    let is_aged = !is_young(s.since_us, r);
+    if is_aged {
+        let missing = r.burst - (s.out + s.promised * since_s).max(0.0) - s.level;
+        s.out_before = s.out_before.min(missing.max(0.0));
+    }
+    let is_last = r.epoch == number_before;
+    let back_max = if is_last { s.out_before } else { 0.0 };
+    let delta = if is_first { r.delta.max(-back_max) } else { r.delta };
+    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
     if !is_first {
-        s.out = s.out - r.spent + r.delta;
+        s.out = s.out - r.spent + delta;
     } else {
-        if r.epoch == number_before {
-            s.out_before = 0f64.max(s.out_before - r.spent + r.delta - r.keep);
+        if is_last {
+            s.out_before = (s.out_before - r.spent + delta - r.keep).max(0.0);
         }
         s.out += r.keep;
     }
-    let unspent = s.out + s.promised * since_s + if is_young(s.since_us, r) { s.out_before } else { 0.0 };
+    let aging = if is_aged { 0.0 } else { s.out_before };
+    let unspent = s.out + s.promised * since_s + aging;
     s.level = s.level.min(r.burst - unspent.max(0.0)).max(s.level.min(0.0));
     if r.release {
         if !is_first {
@@ -140,7 +149,8 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
 }
 
-fn number_of(begins_us: f64) -> f64 {
+/// An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+pub(super) fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
     begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
 }
@@ -202,10 +212,10 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
 
 fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     let free = s.level * part;
-    if free >= 1.0 {
+    let life_s = r.epoch_us / 1e6;
+    if free >= 1.0 || (s.level >= 1.0 && r.refill * n.share * life_s < 4.0) {
         return 0.0;
     }
-    let life_s = r.epoch_us / 1e6;
     let mut owned = s.promised;
     if n.left_s > 0.8 * life_s {
         owned = owned.max(r.refill.min(1.3 * s.wanted_before));

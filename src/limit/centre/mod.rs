@@ -5,25 +5,33 @@
 //! order, so the two are equal to the bit.
 
 mod bucket;
+mod window;
 
+use super::Algorithm;
 use super::central::{Grant, Renewal};
 
 /// The centre's record of one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Centre {
-    record: Option<bucket::Record>,
+    bucket: Option<bucket::Record>,
+    window: Option<window::Record>,
 }
 
 impl Centre {
     /// What the store keeps of the key.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
-        self.record.map(bucket::Record::to_bytes)
+        self.bucket.map(bucket::Record::to_bytes).or(self.window.map(window::Record::to_bytes))
     }
 
     /// Answers a renewal at `now_us` of the centre's clock, microseconds since 1970.
     pub fn renew(&mut self, renewal: &Renewal, now_us: u64) -> Grant {
         let asked = Asked::from(renewal);
-        let granted = bucket::renew(&mut self.record, now_us as f64, &asked);
+        let granted = match renewal.plan.quota.algorithm() {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow => {
+                window::renew(&mut self.window, now_us as f64, &asked)
+            }
+            _ => bucket::renew(&mut self.bucket, now_us as f64, &asked),
+        };
         let ns = |us: f64| (us as u64).saturating_mul(1_000);
         Grant {
             epoch: granted.epoch as u32,
@@ -39,6 +47,9 @@ impl Centre {
 /// A renewal as a script has it.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    is_sliding: bool,
+    limit: f64,
+    period_ns: f64,
     refill: f64,
     burst: f64,
     epoch_us: f64,
@@ -58,6 +69,9 @@ impl From<&Renewal> for Asked {
     fn from(renewal: &Renewal) -> Asked {
         let quota = &renewal.plan.quota;
         Asked {
+            is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
+            limit: quota.limit().get() as f64,
+            period_ns: quota.period_ns().get() as f64,
             refill: quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64,
             burst: quota.capacity() as f64,
             epoch_us: (renewal.plan.sharing.epoch_ns / 1_000) as f64,
@@ -85,3 +99,6 @@ struct Granted {
     deny_us: f64,
     level: f64,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,39 +1,299 @@
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::limit::central::Grant;
-use crate::limit::{Algorithm, Sharing, WhenDown, quota};
+use crate::limit::central::{Grant, Renewal};
+use crate::limit::{Algorithm, Centre, Sharing, WhenDown, quota};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const NOW: u64 = 3_600 * SECOND;
+const ADMITTED: Told = Told::Admitted { renew: false };
 
-fn plan(limit: u64, period_ns: u64, burst: u64) -> Arc<Plan> {
+fn plan_of(limit: u64, period_ns: u64, burst: u64, spare: u32) -> Arc<Plan> {
     let quota = quota::tests::quota(Algorithm::TokenBucket, limit, period_ns, burst);
-    let sharing = Sharing { epoch_ns: 500 * MS, spare: 100, when_down: WhenDown::Local };
+    let sharing = Sharing { epoch_ns: 500 * MS, spare, when_down: WhenDown::Local };
     Arc::new(Plan { policy: "test".into(), quota, sharing })
+}
+
+/// 1,000 units a second.
+fn plan() -> Arc<Plan> {
+    plan_of(1_000, SECOND, 1_000, 100)
+}
+
+fn is_admitted(told: Told) -> bool {
+    matches!(told, Told::Admitted { .. })
+}
+
+/// A share that was granted this at `NOW`.
+fn granted(plan: &Arc<Plan>, grant: Grant) -> Share {
+    let mut share = Share::default();
+    share.take(plan, 1, NOW);
+    share.renewal(plan, 7, 1, NOW);
+    share.granted(&grant, NOW);
+    share
+}
+
+fn admitted_of(share: &mut Share, plan: &Plan, asked: u64, now_ns: u64) -> usize {
+    (0..asked).filter(|_| is_admitted(share.take(plan, 1, now_ns))).count()
 }
 
 #[test]
 fn a_first_touch_asks_and_spends_what_it_is_given() {
-    let plan = plan(1_000, SECOND, 1_000);
+    let plan = plan_of(1_000, SECOND, 1_000, 0);
     let mut share = Share::default();
     assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
     let renewal = share.renewal(&plan, 7, 1, NOW);
     assert_eq!((renewal.pending, renewal.demand, renewal.epoch), (1, 0.5, 0));
-    let grant = Grant { epoch: 9, tokens: 3.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() };
-    share.granted(&grant, NOW);
-    for _ in 0..3 {
-        assert!(matches!(share.take_again(&plan, 1, NOW + MS), Told::Admitted { .. }));
-    }
-    assert_eq!(share.take(&plan, 1, NOW + MS), Told::Ask);
-    assert!(matches!(share.take(&plan, 1, NOW + 101 * MS), Told::Admitted { .. }));
-    // The rest of the lease accrues three more; one unit may be overdrawn while it is renewed.
-    for _ in 0..3 {
-        assert!(matches!(share.take(&plan, 1, NOW + 401 * MS), Told::Admitted { .. }));
-    }
-    assert!(matches!(share.take(&plan, 1, NOW + 401 * MS), Told::Admitted { .. }));
+    share.granted(&Grant { epoch: 9, tokens: 3.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
+    assert_eq!(admitted_of(&mut share, &plan, 5, NOW + MS), 3);
+    assert_eq!(admitted_of(&mut share, &plan, 5, NOW + 101 * MS), 1);
+    // The rest of the lease accrues three more, and this plan lets nothing be overdrawn.
+    assert_eq!(admitted_of(&mut share, &plan, 9, NOW + 401 * MS), 3);
     assert_eq!(share.take(&plan, 1, NOW + 401 * MS), Told::Ask);
-    let renewal = share.renewal(&plan, 7, 1, NOW + 402 * MS);
-    assert!((renewal.delta - 1.0).abs() < 0.01, "the overdraft is told: {}", renewal.delta);
+}
+
+#[test]
+fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, tokens: 0.5, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    assert_eq!(admitted_of(&mut share, &plan, 100, NOW + 101 * MS), 41);
+    let renewal = share.renewal(&plan, 7, 1, NOW + 102 * MS);
+    assert!((renewal.delta - 0.5).abs() < 0.01, "owed: {}", renewal.delta);
+}
+
+#[test]
+fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 100 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
+    assert_eq!(share.take(&plan, 1, NOW + 201 * MS), Told::Ask);
+    let renewal = share.renewal(&plan, 7, 1, NOW + 201 * MS);
+    assert_eq!((renewal.delta, renewal.keep, renewal.spent), (-8.0, 0.0, 1.0));
+}
+
+/// A rate that rises from nothing accrues from then on, not from when the lease before it began.
+#[test]
+fn a_rate_accrues_from_when_it_was_asked_for() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, lasts_ns: 400 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    let sent_ns = NOW + 200 * MS;
+    share.renewal(&plan, 7, 0, sent_ns);
+    share.granted(&Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
+    assert_eq!(admitted_of(&mut share, &plan, 50, sent_ns + MS), 0);
+    assert_eq!(admitted_of(&mut share, &plan, 50, sent_ns + 101 * MS), 10);
+}
+
+/// However short the sample, it does not make one node look like the whole fleet.
+#[test]
+fn a_sample_shorter_than_20_ms_counts_as_one_of_20_ms() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 21.0, lasts_ns: 400 * MS, ..Grant::default() });
+    admitted_of(&mut share, &plan, 21, NOW + 600_000);
+    let renewal = share.renewal(&plan, 7, 0, NOW + 600_000);
+    assert!(renewal.demand <= 1_000.0, "{} units a second", renewal.demand);
+}
+
+/// Who comes while a renewal is on its way is not in it, and needs another, not a denial.
+#[test]
+fn who_comes_after_a_renewal_was_sent_asks_again() {
+    let plan = plan();
+    let mut share = Share::default();
+    assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
+    let renewal = share.renewal(&plan, 7, 1, NOW);
+    assert_eq!(share.take(&plan, 1, NOW + MS), Told::Ask);
+    share
+        .granted(&Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() }, NOW);
+    assert!(is_admitted(share.take_again(&plan, 1, NOW + MS)));
+    assert_eq!(share.take_again(&plan, 1, NOW + MS), Told::Ask);
+    assert_eq!(renewal.pending, 1);
+}
+
+#[test]
+fn a_denial_of_the_centre_is_kept_and_costs_nothing() {
+    let plan = plan_of(10, SECOND, 10, 0);
+    let mut share =
+        granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 300 * MS, ..Grant::default() });
+    assert!(matches!(share.take(&plan, 1, NOW + 299 * MS), Told::Denied { .. }));
+    assert_eq!(share.take(&plan, 1, NOW + 301 * MS), Told::Ask);
+    let mut exact = Share::default();
+    exact.deny_for(5 * MS, NOW);
+    let Told::Denied { retry_after_ns } = exact.take(&plan, 1, NOW) else { panic!("it is denied") };
+    assert!(retry_after_ns <= 5 * MS && retry_after_ns > 5 * MS - 2_048, "{retry_after_ns} ns");
+    assert_eq!(exact.take(&plan, 1, NOW + 5 * MS), Told::Ask);
+}
+
+#[test]
+fn an_idle_lease_goes_back_whole() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, tokens: 9.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    share.take(&plan, 1, NOW);
+    assert!(!share.is_idle(&plan, NOW + 100 * MS), "half a request a second may come any time");
+    let quiet_ns = NOW + 13 * SECOND;
+    assert!(!share.is_idle(&plan, quiet_ns), "it has aged and is nobody's");
+    let release = share.release(&plan, 7, NOW + 100 * MS).expect("it holds a lease");
+    assert!((release.delta + 9.0).abs() < 1e-3, "eight left and one accrued: {}", release.delta);
+    assert_eq!((release.rate, release.release), (10.0, true));
+    assert_eq!(share.take(&plan, 1, NOW + 101 * MS), Told::Ask);
+    assert!(share.release(&plan, 7, NOW + 101 * MS).is_none());
+}
+
+#[test]
+fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() });
+    admitted_of(&mut share, &plan, 100, NOW + 101 * MS);
+    let renewal = share.renewal(&plan, 7, 1, NOW + 102 * MS);
+    share.lost(&renewal);
+    let again = share.renewal(&plan, 7, 1, NOW + 105 * MS);
+    assert!((again.delta - renewal.delta).abs() < 1e-3, "{} and {}", renewal.delta, again.delta);
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
+    let renewal = share.renewal(&plan, 7, 0, NOW + MS);
+    assert_eq!((renewal.delta, renewal.keep), (-49.0, 1.0));
+    share.lost(&renewal);
+    assert_eq!(share.renewal(&plan, 7, 0, NOW + 2 * MS).delta, 0.0);
+}
+
+#[test]
+fn alone_a_lease_goes_on_at_its_rate_and_moves_to_twice_the_share() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, rate: 300.0, lasts_ns: 100 * MS, ..Grant::default() });
+    let mut admitted = |from_s: u64, to_s: u64| {
+        let steps = from_s * 1_000..to_s * 1_000;
+        let taken = steps.filter(|ms| is_admitted(share.take_alone(&plan, 1, NOW + ms * MS, 100)));
+        taken.count() as u64 / (to_s - from_s)
+    };
+    assert!((299..=301).contains(&admitted(0, 10)));
+    // From 300 to 20 a second.
+    assert!((150..=170).contains(&admitted(10, 20)));
+    assert!((19..=21).contains(&admitted(20, 30)));
+}
+
+#[test]
+fn a_flapping_store_hands_out_one_burst() {
+    let plan = plan();
+    let mut share = Share::default();
+    let mut admitted = admitted_alone(&mut share, &plan, 1_000, NOW);
+    assert_eq!(admitted, 20, "twice the share of a hundred nodes");
+    for round in 1..10 {
+        let now_ns = NOW + round * MS;
+        let renewal = share.renewal(&plan, 7, 1, now_ns);
+        share.lost(&renewal);
+        admitted += admitted_alone(&mut share, &plan, 1_000, now_ns);
+    }
+    // 9 ms of 20 units a second are nothing.
+    assert_eq!(admitted, 20);
+}
+
+#[test]
+fn what_was_spent_alone_is_owed_where_it_does_not_refill_in_between() {
+    let now_ns = NOW + 30 * SECOND;
+    let spent_of = |plan: &Arc<Plan>| {
+        let mut share = Share::default();
+        let spent =
+            admitted_alone(&mut share, plan, 1_000, NOW) + admitted_alone(&mut share, plan, 3, now_ns);
+        (spent as f64, share.renewal(plan, 7, 0, now_ns).delta)
+    };
+    let (spent, owed) = spent_of(&plan_of(60_000, 60 * SECOND, 1_000, 0));
+    assert_eq!(owed, spent);
+    let (_, owed) = spent_of(&plan());
+    assert!(owed <= 3.0, "30 s later: {owed}");
+}
+
+#[test]
+fn exact_keys_are_counted_alone_too_and_a_burst_comes_back_with_time() {
+    let mut plan = (*plan_of(10, SECOND, 10, 0)).clone();
+    plan.sharing = Sharing::new(&plan.quota, 0.0, WhenDown::Local);
+    assert!(plan.sharing.is_exact());
+    let mut share = Share::default();
+    assert_eq!(admitted_alone(&mut share, &plan, 100, NOW), 5);
+    // The store is back and denies; then it is gone again.
+    share.deny_for(50 * MS, NOW + MS);
+    assert!(matches!(share.take(&plan, 1, NOW + 2 * MS), Told::Denied { .. }));
+    assert_eq!(admitted_alone(&mut share, &plan, 100, NOW + 3 * MS), 0);
+    assert!(!share.says_nothing(&plan, NOW + 500 * MS));
+    assert_eq!(admitted_alone(&mut share, &plan, 100, NOW + 1_100 * MS), 5);
+    assert!(share.says_nothing(&plan, NOW + 3 * SECOND));
+}
+
+fn admitted_alone(share: &mut Share, plan: &Plan, asked: u64, now_ns: u64) -> usize {
+    (0..asked)
+        .filter(|_| {
+            is_admitted(share.take_alone(plan, 1, now_ns, if plan.quota.capacity() == 10 { 4 } else { 100 }))
+        })
+        .count()
+}
+
+proptest! {
+    #[test]
+    fn giving_back_is_as_if_never_taken(
+        tokens in 0u32..1_000, rate in 0.0f64..1e6, costs in prop::collection::vec(1u64..50, 1..20), at in 0u64..400,
+    ) {
+        let plan = plan();
+        let grant = Grant { epoch: 9, tokens: f64::from(tokens), rate, lasts_ns: 400 * MS, ..Grant::default() };
+        let mut share = granted(&plan, grant);
+        let (before, now_ns) = (share.held(NOW + 399 * MS), NOW + at * MS);
+        let taken: Vec<u64> = costs.into_iter().filter(|cost| is_admitted(share.take(&plan, *cost, now_ns))).collect();
+        taken.iter().for_each(|cost| share.give_back(*cost));
+        prop_assert_eq!(share.held(NOW + 399 * MS), before);
+    }
+
+    /// The whole scheme in one property: whatever few nodes ask and whenever, with renewals that are lost on either
+    /// way, a bucket behind them all refuses nothing of what they admit.
+    #[test]
+    fn leases_never_admit_more_than_one_bucket(
+        steps in prop::collection::vec((0usize..4, 0u64..120_000, 1u64..9, 0u8..20), 1..400),
+        limit in prop::sample::select(vec![20u64, 200, 2_000, 20_000]), bursts in 1u64..4,
+    ) {
+        let plan = plan_of(limit, SECOND, limit * bursts / 2, 0);
+        let (mut centre, mut nodes, mut behind) = (Centre::default(), [Share::default(); 4], crate::limit::State::default());
+        let mut now_ns = NOW;
+        for (node, wait_us, times, fate) in steps {
+            now_ns += wait_us * 1_000;
+            let share = &mut nodes[node];
+            for _ in 0..times {
+                let mut told = share.take(&plan, 1, now_ns);
+                if matches!(told, Told::Ask | Told::Admitted { renew: true }) {
+                    let renewal = share.renewal(&plan, 7, u64::from(told == Told::Ask), now_ns);
+                    answer(&mut centre, share, &renewal, now_ns, fate);
+                    told = if told == Told::Ask { share.take_again(&plan, 1, now_ns) } else { told };
+                }
+                if is_admitted(told) {
+                    let (state, outcome) = behind.take(&plan.quota, 1, now_ns);
+                    behind = state;
+                    prop_assert!(outcome.is_admitted() || outcome.retry_after_ns() < Some(2 * MS), "{:?}", outcome);
+                }
+            }
+            if fate == 5 && let Some(release) = share.release(&plan, 7, now_ns) {
+                centre.renew(&release, now_ns / 1_000);
+            }
+        }
+    }
+}
+
+/// Most renewals are answered; some are lost on the way there, some on the way back.
+fn answer(centre: &mut Centre, share: &mut Share, renewal: &Renewal, now_ns: u64, fate: u8) {
+    match fate {
+        0 => share.lost(renewal),
+        1 => {
+            centre.renew(renewal, now_ns / 1_000);
+            share.lost(renewal);
+        }
+        _ => share.granted(&centre.renew(renewal, now_ns / 1_000), now_ns),
+    }
+}
+
+#[test]
+fn a_share_that_admits_says_whether_to_renew() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 500.0, lasts_ns: 400 * MS, ..Grant::default() });
+    assert_eq!(share.take(&plan, 1, NOW + MS), ADMITTED);
+    admitted_of(&mut share, &plan, 400, NOW + 100 * MS);
+    share.renewal(&plan, 7, 0, NOW + 100 * MS);
+    assert_eq!(share.take(&plan, 1, NOW + 100 * MS), ADMITTED, "one is on its way");
 }

@@ -3,6 +3,7 @@
 //! Everything blocks, on purpose: a test reads from top to bottom. Nothing here judges; assertions stay in the tests.
 
 pub mod client;
+pub mod fleet;
 pub mod gateway;
 pub mod h2;
 pub mod nginx;

@@ -1,0 +1,129 @@
+-- A lease on a fixed or a sliding window: units a node may spend by itself until the epoch, or the window, ends.
+--
+-- window_lease_renew(key, now_us, r) is called by lease_renew (lease.lua) and takes and returns what that does. A window
+-- refills at once or by forgetting, so there are no rates: the whole grant is units.
+--
+-- The record, 48 bytes: at_us; current, previous: units given in this window and spent in the one before (doubles);
+-- wanted, wanted_before: demand reported this epoch and in the last; out, out_before: units given (floats);
+-- microseconds since the epoch began (32 bits); nodes, nodes_before: who reported (16 bits). An epoch never crosses a
+-- window's end.
+--
+-- Its twin is src/limit/centre/window.rs, operation for operation; a test compares them bit by bit.
+
+local window_floor, window_ceil, window_max, window_min = math.floor, math.ceil, math.max, math.min
+
+-- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+local function lease_number(begins_us)
+  local begins_ms = math.floor(begins_us / 1000)
+  return begins_ms - math.floor(begins_ms / 16777215) * 16777215 + 1
+end
+
+-- What of the limit is spent: the last window weighs by what of it still overlaps.
+local function window_spent(s, r)
+  if r.algorithm == 2 then return s.current end
+  return s.previous * ((s.window_ends_us - s.at_us) / s.period_us) + s.current
+end
+
+-- The record as it is now, in its epoch and window.
+local function window_open(saved, now_us, r)
+  local s = { at_us = now_us, current = 0, previous = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
+    since_us = 0, nodes = 0, nodes_before = 0, period_us = window_floor(r.period_ns / 1000) }
+  if saved and #saved ~= 48 then
+    -- Another kind of limit wrote it: spent, until the window ends.
+    s.current = r.limit
+  elseif saved then
+    s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes,
+      s.nodes_before = struct.unpack('<dddffffI4HH', saved)
+    if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
+    now_us = window_max(now_us, s.at_us)
+  end
+  local index = window_floor(now_us / s.period_us)
+  local ahead = index - window_floor(s.at_us / s.period_us)
+  if ahead >= 1 then
+    s.previous = ahead == 1 and s.current or 0
+    s.current = 0
+  end
+  local starts_us = index * s.period_us
+  s.window_ends_us = starts_us + s.period_us
+  local begins_us = s.at_us - s.since_us
+  s.before_us = begins_us
+  if ahead >= 1 or now_us >= begins_us + r.epoch_us then
+    local turns = window_floor((now_us - begins_us) / r.epoch_us)
+    if turns <= 1 then
+      s.wanted_before, s.nodes_before, s.out_before = s.wanted, s.nodes, s.out
+    else
+      s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0
+    end
+    s.wanted, s.nodes, s.out = 0, 0, 0
+    begins_us = window_max(begins_us + turns * r.epoch_us, starts_us)
+  else
+    s.before_us = begins_us - r.epoch_us
+  end
+  s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, window_min(begins_us + r.epoch_us, s.window_ends_us)
+  s.number = lease_number(begins_us)
+  -- Units of an epoch of an earlier window are no more.
+  s.number_before = s.before_us >= starts_us and lease_number(s.before_us) or -1
+  return s
+end
+
+local function window_save(key, s)
+  local ttl_ms = window_ceil((s.window_ends_us + s.period_us - s.at_us) / 1000) + 200
+  redis.call('SET', key, struct.pack('<dddffffI4HH', s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out,
+    s.out_before, s.since_us, s.nodes, s.nodes_before), 'PX', string.format('%.0f', window_min(ttl_ms, 1e15)))
+end
+
+-- How long the node denies by itself when it is out of units.
+local function window_deny(s, r, left)
+  if left >= 1 then return 0 end
+  -- What nodes still hold may come back.
+  if s.out + s.out_before > 0 then return window_floor(s.ends_us - s.at_us) end
+  local ends_us = s.window_ends_us - s.at_us
+  if r.algorithm == 2 then return ends_us end
+  if s.current <= r.limit - 1 then
+    -- previous * x + current = limit - 1, x being what overlaps.
+    return window_max(window_floor(ends_us - s.period_us * ((r.limit - 1 - s.current) / s.previous)), 1)
+  end
+  return ends_us + window_max(window_floor(s.period_us - s.period_us * ((r.limit - 1) / s.current)), 0)
+end
+
+local function window_lease_renew(key, now_us, r)
+  local s = window_open(redis.call('GET', key), now_us, r)
+  local is_first = r.epoch ~= s.number
+  if r.delta > 0 then
+    s.current = window_min(s.current + r.delta, window_max(s.current, 2 * r.limit))
+  elseif not is_first or r.epoch == s.number_before then
+    s.current = window_max(s.current + r.delta, 0)
+  end
+  if not is_first then s.out = window_max(s.out - r.spent + r.delta, 0) end
+  if r.release then
+    if not is_first then s.wanted = window_max(s.wanted - r.reported, 0) end
+    window_save(key, s)
+    return { epoch = s.number, tokens = 0, rate = 0, lasts_us = 0, deny_us = 0, level = r.limit - window_spent(s, r) }
+  end
+  local reported, demand = r.reported, window_max(r.demand, 0.001)
+  if is_first then
+    reported = 0
+    s.nodes = window_min(s.nodes + 1, 65535)
+    s.out = s.out + r.keep
+  end
+  s.wanted = window_max(s.wanted + demand - reported, demand)
+  local share = window_max(window_min(demand / window_max(s.wanted_before, s.wanted), 1),
+    0.5 / window_max(s.nodes_before, s.nodes, 1))
+  if share >= 0.25 then share = share / 2 end
+  local left = r.limit - window_spent(s, r)
+  -- A lease ends so early that its units are spent or aged before the window ends.
+  local ends_us = window_min(s.ends_us, s.window_ends_us - window_floor(r.epoch_us / 5))
+  local lasts_us = window_max(ends_us - s.at_us, 0)
+  local left_s = lasts_us / 1e6
+  local dither = (s.at_us - window_floor(s.at_us / 1000) * 1000) / 1000
+  local need = r.pending + window_max(1.2 * demand * left_s + 2 * math.sqrt(demand * left_s) - r.keep, 0)
+  if lasts_us == 0 then need = r.pending end
+  local whole = window_floor(left)
+  local tokens = window_max(window_min(window_floor(window_min(need, left * share + dither)), whole), 0)
+  if tokens < r.pending then tokens = window_max(tokens, window_min(r.pending, whole)) end
+  s.current = s.current + tokens
+  s.out = s.out + tokens
+  local deny_us = window_deny(s, r, left - tokens)
+  window_save(key, s)
+  return { epoch = s.number, tokens = tokens, rate = 0, lasts_us = lasts_us, deny_us = deny_us, level = left - tokens }
+end

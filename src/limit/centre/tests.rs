@@ -1,0 +1,112 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::limit::{Algorithm, Plan, Sharing, WhenDown, quota};
+
+const SECOND: u64 = 1_000_000_000;
+const NOW: u64 = 1_790_000_000_000_000;
+
+fn plan(limit: u64, burst: u64) -> Arc<Plan> {
+    let quota = quota::tests::quota(Algorithm::TokenBucket, limit, SECOND, burst);
+    let sharing = Sharing { epoch_ns: SECOND / 2, spare: 0, when_down: WhenDown::Local };
+    Arc::new(Plan { policy: "test".into(), quota, sharing })
+}
+
+/// A node without a lease that wants so much.
+fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
+    Renewal {
+        key: 7,
+        plan: Arc::clone(plan),
+        epoch: 0,
+        demand,
+        reported: 0.0,
+        rate: 0.0,
+        pending,
+        hint: 0.0,
+        spent: 0.0,
+        delta: 0.0,
+        keep: 0.0,
+        release: false,
+    }
+}
+
+/// A renewal that was sent in one epoch and arrives in the next is the first of that: its rate is promised anew.
+#[test]
+fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    let held = centre.renew(&wants(&plan, 5_000.0, 1), NOW);
+    assert!(held.rate >= 400.0, "{held:?}");
+    let late = Renewal { epoch: held.epoch, rate: held.rate, reported: 5_000.0, ..wants(&plan, 5_000.0, 1) };
+    let renewed = centre.renew(&late, NOW + 500_100);
+    let other = centre.renew(&wants(&plan, 5_000.0, 1), NOW + 500_200);
+    let rates = renewed.rate + other.rate + centre.renew(&wants(&plan, 5_000.0, 1), NOW + 500_300).rate;
+    assert!(rates <= 1_000.0, "{rates} a second are promised");
+}
+
+#[test]
+fn debts_are_repaid_out_of_the_rates() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    centre.renew(&wants(&plan, 5_000.0, 1_000), NOW);
+    let owing = Renewal { delta: 800.0, ..wants(&plan, 5_000.0, 0) };
+    assert!(centre.renew(&owing, NOW + 1_000).level < 0.0);
+    let rate = |at_us| {
+        let mut centre = centre.clone();
+        (0..8).map(|_| centre.renew(&wants(&plan, 5_000.0, 0), at_us).rate).sum::<f64>()
+    };
+    // The debt at the epoch's end is withheld of what refills in the next.
+    assert!(rate(NOW + 500_001) < 950.0, "{}", rate(NOW + 500_001));
+    assert!(rate(NOW + 3_000_000) > 950.0, "{}", rate(NOW + 3_000_000));
+}
+
+#[test]
+fn an_unknown_demand_gets_half_of_what_is_free_at_most() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    let first = centre.renew(&wants(&plan, 30_000.0, 1), NOW);
+    assert!(first.rate <= 500.0, "{first:?}");
+}
+
+#[test]
+fn the_demand_of_the_last_epoch_does_not_starve_who_is_new() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    centre.renew(&wants(&plan, 100_000.0, 1_000), NOW);
+    let newcomer = centre.renew(&wants(&plan, 20.0, 1), NOW + 500_001);
+    assert!(newcomer.rate >= 20.0, "{newcomer:?}");
+}
+
+#[test]
+fn a_share_too_small_for_a_lease_is_served_first_come() {
+    let plan = plan(100, 100);
+    let mut centre = Centre::default();
+    let mut given = 0.0;
+    for node in 0..200 {
+        let grant = centre.renew(&wants(&plan, 0.5, 1), NOW + node);
+        assert_eq!(grant.rate, 0.0);
+        given += grant.tokens;
+    }
+    assert_eq!(given, 100.0);
+}
+
+#[test]
+fn a_return_after_the_bucket_refilled_is_nothing_new() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    let held = centre.renew(&wants(&plan, 500.0, 300), NOW);
+    let full = centre.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level;
+    assert!(full > 950.0);
+    let emptied = centre.renew(&wants(&plan, 5_000.0, 1_000), NOW + 2_000_001);
+    let back = Renewal { epoch: held.epoch, delta: -300.0, ..wants(&plan, 1.0, 0) };
+    assert!(centre.renew(&back, NOW + 2_000_002).level <= emptied.level + 0.01);
+}
+
+#[test]
+fn a_clock_that_went_far_back_does_not_stop_a_key() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    centre.renew(&wants(&plan, 1_000.0, 1_000), NOW + 3_600_000_000);
+    assert!(centre.renew(&wants(&plan, 1.0, 0), NOW).level < 1.0);
+    assert!(centre.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level > 900.0);
+}

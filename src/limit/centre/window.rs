@@ -1,0 +1,186 @@
+//! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
+
+use super::bucket::number_of;
+use super::{Asked, Granted};
+
+/// What the centre keeps of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Record {
+    at_us: f64,
+    /// Units given in this window, and spent in the one before.
+    current: f64,
+    previous: f64,
+    /// Demand reported this epoch, and in the last.
+    wanted: f64,
+    wanted_before: f64,
+    /// Units given this epoch, and in the last.
+    out: f64,
+    out_before: f64,
+    /// Since the epoch began.
+    since_us: f64,
+    /// Who reported this epoch, and in the last.
+    nodes: f64,
+    nodes_before: f64,
+}
+
+impl Record {
+    /// As the script packs it.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let doubles = [self.at_us, self.current, self.previous];
+        let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
+        let counts = [self.nodes, self.nodes_before];
+        doubles
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .chain(floats.iter().flat_map(|number| (*number as f32).to_le_bytes()))
+            .chain((self.since_us as u32).to_le_bytes())
+            .chain(counts.iter().flat_map(|number| (*number as u16).to_le_bytes()))
+            .collect()
+    }
+
+    /// As it is after the store has kept it.
+    fn packed(self) -> Record {
+        let float = |number: f64| f64::from(number as f32);
+        Record {
+            wanted: float(self.wanted),
+            wanted_before: float(self.wanted_before),
+            out: float(self.out),
+            out_before: float(self.out_before),
+            ..self
+        }
+    }
+}
+
+/// A record brought to now, with its epoch and window.
+struct Open {
+    record: Record,
+    number: f64,
+    number_before: f64,
+    ends_us: f64,
+    window_ends_us: f64,
+    period_us: f64,
+}
+
+impl Open {
+    fn spent(&self, r: &Asked) -> f64 {
+        let s = &self.record;
+        if !r.is_sliding {
+            return s.current;
+        }
+        s.previous * ((self.window_ends_us - s.at_us) / self.period_us) + s.current
+    }
+
+    fn deny_us(&self, r: &Asked, left: f64) -> f64 {
+        let s = &self.record;
+        if left >= 1.0 {
+            return 0.0;
+        }
+        if s.out + s.out_before > 0.0 {
+            return (self.ends_us - s.at_us).floor();
+        }
+        let ends_us = self.window_ends_us - s.at_us;
+        if !r.is_sliding {
+            return ends_us;
+        }
+        if s.current <= r.limit - 1.0 {
+            return (ends_us - self.period_us * ((r.limit - 1.0 - s.current) / s.previous)).floor().max(1.0);
+        }
+        ends_us + (self.period_us - self.period_us * ((r.limit - 1.0) / s.current)).floor().max(0.0)
+    }
+}
+
+/// Answers one renewal.
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
+    let mut open = open(*saved, now_us, r);
+    let s = &mut open.record;
+    let is_first = r.epoch != open.number;
+    if r.delta > 0.0 {
+        s.current = (s.current + r.delta).min(s.current.max(2.0 * r.limit));
+    } else if !is_first || r.epoch == open.number_before {
+        s.current = (s.current + r.delta).max(0.0);
+    }
+    if !is_first {
+        s.out = (s.out - r.spent + r.delta).max(0.0);
+    }
+    if r.release {
+        if !is_first {
+            s.wanted = (s.wanted - r.reported).max(0.0);
+        }
+        *saved = Some(s.packed());
+        return Granted { epoch: open.number, level: r.limit - open.spent(r), ..Granted::default() };
+    }
+    let (mut reported, demand) = (r.reported, r.demand.max(0.001));
+    if is_first {
+        reported = 0.0;
+        s.nodes = (s.nodes + 1.0).min(65535.0);
+        s.out += r.keep;
+    }
+    s.wanted = (s.wanted + demand - reported).max(demand);
+    let mut share =
+        (demand / s.wanted_before.max(s.wanted)).min(1.0).max(0.5 / s.nodes_before.max(s.nodes).max(1.0));
+    if share >= 0.25 {
+        share /= 2.0;
+    }
+    let left = r.limit - open.spent(r);
+    let s = &mut open.record;
+    let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
+    let lasts_us = (ends_us - s.at_us).max(0.0);
+    let left_s = lasts_us / 1e6;
+    let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
+    let mut need = r.pending + (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
+    if lasts_us == 0.0 {
+        need = r.pending;
+    }
+    let whole = left.floor();
+    let mut tokens = need.min(left * share + dither).floor().min(whole).max(0.0);
+    if tokens < r.pending {
+        tokens = tokens.max(r.pending.min(whole));
+    }
+    s.current += tokens;
+    s.out += tokens;
+    let deny_us = open.deny_us(r, left - tokens);
+    *saved = Some(open.record.packed());
+    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level: left - tokens }
+}
+
+fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+    let mut now_us = now_us;
+    let mut s = Record { at_us: now_us, ..Record::default() };
+    if let Some(saved) = saved {
+        s = saved;
+        if s.at_us > now_us + 2.0 * r.epoch_us {
+            s.at_us = now_us;
+        }
+        now_us = now_us.max(s.at_us);
+    }
+    let period_us = (r.period_ns / 1000.0).floor();
+    let index = (now_us / period_us).floor();
+    let ahead = index - (s.at_us / period_us).floor();
+    if ahead >= 1.0 {
+        s.previous = if ahead == 1.0 { s.current } else { 0.0 };
+        s.current = 0.0;
+    }
+    let starts_us = index * period_us;
+    let window_ends_us = starts_us + period_us;
+    let mut begins_us = s.at_us - s.since_us;
+    let mut before_us = begins_us;
+    if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
+        let turns = ((now_us - begins_us) / r.epoch_us).floor();
+        (s.wanted_before, s.nodes_before, s.out_before) =
+            if turns <= 1.0 { (s.wanted, s.nodes, s.out) } else { (0.0, 0.0, 0.0) };
+        (s.wanted, s.nodes, s.out) = (0.0, 0.0, 0.0);
+        begins_us = (begins_us + turns * r.epoch_us).max(starts_us);
+    } else {
+        before_us = begins_us - r.epoch_us;
+    }
+    s.at_us = now_us;
+    s.since_us = now_us - begins_us;
+    Open {
+        record: s,
+        number: number_of(begins_us),
+        number_before: if before_us >= starts_us { number_of(before_us) } else { -1.0 },
+        ends_us: (begins_us + r.epoch_us).min(window_ends_us),
+        window_ends_us,
+        period_us,
+    }
+}

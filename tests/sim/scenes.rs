@@ -1,0 +1,137 @@
+//! Which scenes are played, and what each must keep.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+use sluicegate::random::Random;
+
+use crate::chance;
+use crate::fleet::{Fault, Scene};
+use crate::judge::Figures;
+use crate::traffic::{Kind, Traffic};
+
+/// The cells of the table: 1,000 units a second (of Zipf's 20,000 keys 100), with a burst of a second.
+pub fn table(seed: u64, seconds: u64) -> Vec<Scene> {
+    let kinds = [Kind::Uniform, Kind::Sticky, Kind::Bursty, Kind::Zipf, Kind::Shifting, Kind::Hoard];
+    let cells = kinds.into_iter().flat_map(|kind| [20, 100, 200].map(|nodes| (kind, nodes)));
+    cells
+        .map(|(kind, nodes)| {
+            let rate = if kind == Kind::Zipf { 100 } else { 1_000 };
+            let plan = plan(Algorithm::TokenBucket, rate, SECOND_NS, rate, 0.05);
+            Scene { seconds, ..Scene::calm(nodes, plan, Traffic { kind, rate: rate as f64 }, seed) }
+        })
+        .collect()
+}
+
+/// A scene in which everything is chosen by the seed.
+pub fn small(seed: u64) -> Scene {
+    let random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    // The first numbers of neighbouring seeds are alike.
+    for _ in 0..8 {
+        random.next();
+    }
+    let pick = |below: u64| random.next() % below;
+    let kind = [Kind::Uniform, Kind::Sticky, Kind::Bursty, Kind::Shifting, Kind::Hoard][pick(5) as usize];
+    let algorithm = match pick(5) {
+        0 => Algorithm::FixedWindow,
+        1 => Algorithm::SlidingWindow,
+        _ => Algorithm::TokenBucket,
+    };
+    let nodes = [2, 5, 20, 60][pick(4) as usize];
+    let rate = [100, 300, 1_000][pick(3) as usize];
+    let period_ns = [1, 2, 10][pick(3) as usize] * SECOND_NS;
+    let limit = rate * period_ns / SECOND_NS;
+    let burst = (limit * [1, 5, 10][pick(3) as usize] / 5).max(20);
+    // A sliding window that may be overshot by little is exact, and nothing to simulate.
+    let overshoot =
+        if algorithm == Algorithm::SlidingWindow { 0.2 } else { [0.001, 0.01, 0.05, 0.2][pick(4) as usize] };
+    let plan = plan(algorithm, limit, period_ns, burst, overshoot);
+    let mut scene = Scene::calm(nodes, plan, Traffic { kind, rate: rate as f64 }, seed);
+    scene.seconds = 2 + 2_000 / (rate * if kind == Kind::Hoard { 4 } else { 1 });
+    match pick(4) {
+        0 => scene.loss = 0.001 + 0.02 * chance(&random),
+        // A round trip never takes as long as the deadline.
+        1 => scene.delay_ns = 50_000.0 + 600_000.0 * chance(&random),
+        2 => scene.faults = faults(nodes, scene.seconds * SECOND_NS, &random),
+        _ => {}
+    }
+    scene
+}
+
+/// A node that crashes and comes back, and a store that fails over and has lost its last writes.
+fn faults(nodes: usize, end_ns: u64, random: &Random) -> Vec<(u64, Fault)> {
+    let node = random.next() as usize % nodes;
+    let crash_ns = (chance(random) * 0.5 * end_ns as f64) as u64;
+    let away_ns = (chance(random) * 0.8 * end_ns as f64) as u64;
+    let lag_ns = (chance(random) * 5e6) as u64;
+    let gone_ns = (chance(random) * 0.3 * end_ns as f64) as u64;
+    vec![
+        (crash_ns, Fault::Crash(node)),
+        (crash_ns + end_ns / 4, Fault::Join(node)),
+        (away_ns, Fault::Copy),
+        (away_ns + lag_ns, Fault::Away),
+        (away_ns + lag_ns + gone_ns, Fault::Back),
+    ]
+}
+
+impl Scene {
+    /// A scene without trouble.
+    fn calm(nodes: usize, plan: Arc<Plan>, traffic: Traffic, seed: u64) -> Scene {
+        Scene { nodes, seconds: 2, plan, traffic, loss: 0.0, delay_ns: 250_000.0, faults: Vec::new(), seed }
+    }
+
+    /// Whether nothing goes wrong in it.
+    pub fn is_calm(&self) -> bool {
+        self.loss == 0.0 && self.faults.is_empty()
+    }
+
+    pub fn name(&self) -> String {
+        format!("{:?}", self.traffic.kind)
+    }
+
+    /// What the plan promises of every second of every key, where it was broken.
+    pub fn promise(&self, figures: &Figures) -> Option<String> {
+        let (with, without) = self.plan.sharing.worst_overshoot(&self.plan.quota, self.nodes as u32);
+        let allowed = if self.is_calm() { with } else { with + without };
+        let is_kept = figures.worst_units <= allowed + ROUNDING;
+        (!is_kept).then(|| {
+            format!(
+                "seed {}: {} units too many in one second, {allowed:.1} are allowed: {:?} over {} nodes, {:?}, {:?}",
+                self.seed, figures.worst_units, self.traffic.kind, self.nodes, self.plan, self.faults
+            )
+        })
+    }
+
+    /// The goals of the table that were missed.
+    pub fn goals(&self, f: &Figures) -> Vec<String> {
+        let rate = self.traffic.rate;
+        let is_wide = rate / self.nodes as f64 >= 10.0;
+        let is_attack = self.traffic.kind == Kind::Hoard;
+        let goals = [
+            ("overage %", f.overage, if is_attack { 1.5 } else { 0.1 }),
+            ("worst second %", f.worst, 5.0),
+            ("false deny %", f.false_deny, if is_wide { 2.5 } else { 6.0 }),
+            ("operations a request", f.operations, f.operations_goal),
+            ("operations a second and node over the limit", f.over_limit, 3.0),
+            ("waited %", 100.0 - f.local, if is_wide { 4.0 } else { 100.0 }),
+        ];
+        let missed = goals.into_iter().filter(|(_, figure, goal)| figure > goal);
+        missed
+            .map(|(what, figure, goal)| {
+                format!("{} over {} nodes: {what} is {figure:.3}, goal {goal:.3}", self.name(), self.nodes)
+            })
+            .collect()
+    }
+}
+
+fn plan(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64, overshoot: f64) -> Arc<Plan> {
+    let positive = |number| NonZeroU64::new(number).expect("none of them is zero");
+    let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
+    let sharing = Sharing::new(&quota, overshoot, WhenDown::Local);
+    Arc::new(Plan { policy: "sim".into(), quota, sharing })
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// A unit of rounding on each side.
+const ROUNDING: f64 = 2.0;
