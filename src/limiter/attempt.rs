@@ -148,10 +148,6 @@ impl Limiter {
 
     /// What would be said of a charge, as this node knows it; nothing is spent.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
-        if let (Algorithm::Concurrency, Some(fleet)) = (charge.quota.algorithm(), &self.fleet) {
-            let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
-            return self.table.peek(&Charge { quota, ..*charge }, now_ns);
-        }
         let shared = self.fleet.as_ref().and_then(|fleet| fleet.foresee(charge, now_ns));
         shared.unwrap_or_else(|| self.table.peek(charge, now_ns))
     }

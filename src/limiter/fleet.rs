@@ -12,7 +12,7 @@ use super::sweep::Watched;
 use super::{Caller, Decision, Limiter, Tier};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
+use crate::limit::{Answer, Charge, Outcome, WhenDown};
 use crate::limit::{Share, Told};
 use crate::local::Shares;
 
@@ -115,10 +115,6 @@ impl Limiter {
             let taken = self.table.take(charge, now_ns);
             return (stand_of(&taken.outcome, Undo::Table(taken.place)), taken.outcome);
         };
-        if plan.quota.algorithm() == Algorithm::Concurrency {
-            // Permits come back to the node that gave them out: each has its share of them, whatever the store does.
-            return self.take_share(fleet, charge, now_ns);
-        }
         if charge.cost > plan.quota.capacity() {
             return (Stand::Refused, self.foresee(charge, now_ns));
         }

@@ -360,23 +360,3 @@ fn a_cost_is_settled_where_it_was_taken() {
     assert!(!decide(&node, &desk, &[charge], NOW).is_admitted(), "what is owed is owed at the centre too");
     assert!(decide(&node, &desk, &[charge], NOW + 10 * SECOND).is_admitted(), "and repaid");
 }
-
-#[test]
-fn permits_are_a_node_s_share_and_need_no_store() {
-    let desk = Arc::new(Desk::default());
-    let node = node(&desk);
-    let limit = NonZeroU64::new(8).expect("not zero");
-    let quota = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
-    let sharing = Sharing::new(&quota, 0.0, WhenDown::Deny);
-    let plans = node.fleet().expect("a fleet's node").plans();
-    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
-    node.declare(plans.resize(4));
-    let charge = Charge { quota, plan, ..exact(&node, 3, 8) };
-    let asked = desk.answer(NOW);
-    let taken: Vec<Decision> = (0..5).map(|_| decide_late(&node, &[charge], NOW)).collect();
-    let admitted = taken.iter().filter(|decision| decision.is_admitted()).count();
-    assert_eq!((admitted, desk.answer(NOW) - asked), (4, 0), "twice the even share of four nodes, unasked");
-    node.give_back(&charge, taken[0].undo(0), NOW);
-    assert_eq!(node.peek(&[charge], NOW).outcomes[0].remaining, 0);
-    assert!(node.peek(&[charge], NOW).is_admitted());
-}
