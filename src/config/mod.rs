@@ -6,7 +6,7 @@
 mod compile;
 mod effective;
 mod expand;
-mod limit_text;
+pub mod limit_text;
 mod listener;
 mod mask;
 mod method;
