@@ -10,6 +10,7 @@ pub mod h2;
 pub mod nginx;
 pub mod python;
 pub mod redis;
+pub mod scripts;
 pub mod tls;
 pub mod toxic;
 pub mod upstream;
