@@ -9,13 +9,15 @@
 --                 2 take    a part for each key
 --                 3 return  taken_us 'd', a part for each key
 --                 4 peek    one part
+--                 5 debit   a part for each key
+--                 6 hold    one part, the node 'c8', held lasts_us 'd' each
 --                 plan: algorithm 'B', limit period_ns burst epoch_us 'd' each; part: plan, cost 'd', flags 'B'
 --                 (1: shadow, 2: count denied)
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
---       'R' returned
---       'P' what is left, as one part of 'T'
+--       'R' returned, debited
+--       'P' what is left or held, as one part of 'T'
 --       'E' an error of this operation alone: length 'I2', text
 -- errors with STALE where its sender has numbered a later batch on this record: this one came too late
 --
@@ -82,6 +84,13 @@ local function perform(kind, keys, arg, now_us)
     local taken_us, at = struct.unpack('<d', arg, 3)
     give_back(keys, parts_at(arg, at, #keys), taken_us, now_us)
     return 'R'
+  end
+  if kind == 5 then
+    debit(keys, parts_at(arg, 3, #keys), now_us)
+    return 'R'
+  elseif kind == 6 then
+    local node, held, lasts_us = struct.unpack('<c8dd', arg, 45)
+    return 'P' .. outcome(hold(keys[1], parts_at(arg, 3, 1)[1], node, held, lasts_us, now_us))
   end
   return 'P' .. outcome(peek(keys[1], parts_at(arg, 3, 1)[1], now_us))
 end

@@ -8,7 +8,7 @@ mod auth;
 mod compile;
 mod effective;
 mod expand;
-mod limit_text;
+pub mod limit_text;
 mod listener;
 mod mask;
 mod method;

@@ -62,7 +62,7 @@ impl Entry {
     /// is not: nobody waits any more by then. Nor is what meets a slot on its way: a record in it would keep its key
     /// back.
     pub(super) fn is_kept(&self) -> bool {
-        self.moves == 0 && matches!(self.op, Op::Renew(_) | Op::Return { .. })
+        self.moves == 0 && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_))
     }
 }
 
@@ -107,6 +107,7 @@ pub(super) fn command(
     tag: Option<&str>,
     record: Option<(u64, Vec<u8>)>,
     entries: &[Entry],
+    incarnation: u64,
 ) -> Cmd {
     let keys: usize = entries.iter().map(|entry| wire::keys(&entry.op).len()).sum();
     let mut command = Cmd::with_capacity(keys + entries.len() + 6, 200 * (entries.len() + 1));
@@ -127,7 +128,7 @@ pub(super) fn command(
     command.arg(RECORD_MS.to_le_bytes().as_slice());
     for entry in entries {
         buffer.clear();
-        wire::write(&mut buffer, &entry.op);
+        wire::write(&mut buffer, &entry.op, incarnation);
         command.arg(&buffer);
     }
     command

@@ -68,7 +68,7 @@ impl Node {
     ) -> Result<Server, ConnectError> {
         match &self.locator {
             Locator::Fixed(servers) => Ok(servers[attempt as usize % servers.len()].clone()),
-            Locator::Sentinel(sentinels) if attempt % 2 == 0 => sentinels.primary(connector).await,
+            Locator::Sentinel(sentinels) if attempt.is_multiple_of(2) => sentinels.primary(connector).await,
             Locator::Sentinel(sentinels) => sentinels.promoted(connector).await,
         }
     }

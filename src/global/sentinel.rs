@@ -30,8 +30,9 @@ impl Sentinels {
     /// The server that most sentinels name.
     pub(super) async fn primary(&self, connector: &Arc<Connector>) -> Result<Server, ConnectError> {
         let mut asked = JoinSet::new();
-        for server in self.servers.iter().cloned() {
-            let (connector, master) = (Arc::clone(connector), Arc::clone(&self.master));
+        for server in &self.servers {
+            let (connector, server) = (Arc::clone(connector), server.clone());
+            let master = Arc::clone(&self.master);
             asked.spawn(async move { named(&connector, &server, &master).await });
         }
         let mut answers: Vec<(String, u16)> = Vec::new();

@@ -65,6 +65,7 @@ pub fn begin(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '
         return Begun::Decided(Decided::Admitted(Fields::default()));
     }
     let mut decision = Decision::default();
+    exchange.conn.worker.shared.limiter.settle_tenant(&mut charges, facts.identity.tenant.as_deref());
     let caller = caller_of(facts, view.snapshot.client_ip.ipv6_prefix);
     match exchange.conn.worker.shared.limiter.decide(&charges, caller, now_ns, &mut decision) {
         None => Begun::Decided(end(exchange, found, &charges, &memories, &decision)),

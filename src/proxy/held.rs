@@ -4,6 +4,7 @@
 //!
 //! Most requests hold nothing; then there is none, and nothing of this is paid for. It decides nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -59,7 +60,7 @@ impl Held {
     }
 
     /// Settles what was charged with what the answer says the request cost; where it says nothing, the estimate stays.
-    pub fn settle(&mut self, table: &Table, limiter: &Limiter, answer: &HeaderMap, now_ns: u64) {
+    pub fn settle(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
         for (charge, undo) in self.estimates.drain(..) {
             let policy = &table.policies()[usize::from(charge.policy)];
             if let Some(cost) = policy.settled_cost(answer) {
@@ -69,7 +70,7 @@ impl Held {
     }
 
     /// Gives back what is still held. A request whose turn had not come leaves its place to others.
-    pub fn end(&mut self, limiter: &Limiter) {
+    pub fn end(&mut self, limiter: &Arc<Limiter>) {
         let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
         for (charge, undo) in self.permits.iter().chain(places) {
             limiter.give_back(charge, *undo, self.taken_ns);

@@ -180,10 +180,10 @@ mod tests {
         assert_eq!(h1("/", &[("host", "a"), ("host", "a")]), Some(400));
         assert_eq!(h1("/", &[("host", "a/b")]), Some(400));
         assert_eq!(h1("/", &[("host", "u@a")]), Some(400));
-        for not_one in ["[.", "[::1", "[a]", "[::1]x", "a:b", "a:80:90", "a]b", "a[::1]"] {
+        for not_one in ["[.", "[::1", "[a]", "[::1]x", "a:b", "a:80:90", "a]b", "a[::1]", "a:"] {
             assert_eq!(h1("/", &[("host", not_one)]), Some(400), "{not_one}");
         }
-        for one in ["a:", "a.example.:8443", "[::1]:80", "[2001:db8::7]", "127.0.0.1:80"] {
+        for one in ["a.example.:8443", "[::1]:80", "[2001:db8::7]", "127.0.0.1:80"] {
             assert_eq!(h1("/", &[("host", one)]), None, "{one}");
         }
         assert_eq!(h1("http://a.example/", &[("host", "A.example")]), None);

@@ -1,11 +1,13 @@
 //! The global tier against a real Redis: what it asks is done once, and answered.
 
+use std::time::Duration;
+
 use sluicegate::global::config::{Login, Secret, Server, Topology};
 use sluicegate::global::{Condition, Config};
-use sluicegate::limit::central::{Op, Reply, Unanswered};
+use sluicegate::limit::central::{Hold, Op, Reply, Unanswered};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
-use crate::support::{Directory, tls};
+use crate::support::{Directory, eventually, tls};
 
 #[test]
 fn every_operation_is_answered_in_its_kind() {
@@ -77,6 +79,13 @@ fn the_shipped_script_takes_leases_and_gives_back() {
     let returned = Op::Return { parts: [part(1, 60)].into_iter().collect(), taken_us: first.at_us };
     assert_eq!(node.ask(returned).answer().0, Ok(Reply::Returned));
     assert!(took(60).admitted, "what was given back can be had again");
+    let left = |op| match node.ask(op).answer().0 {
+        Ok(Reply::Peeked(outcome)) => outcome.remaining,
+        other => panic!("it is looked at, but {other:?}"),
+    };
+    assert!(left(Op::Peek(part(3, 1))) >= 99);
+    assert_eq!(node.ask(Op::Debit([part(3, 90)].into_iter().collect())).answer().0, Ok(Reply::Returned));
+    assert!(left(Op::Peek(part(3, 1))) < 60, "a debit is spent");
     let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
     assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
 }
@@ -112,4 +121,24 @@ fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_nee
     let taken = node.ask(Op::Take([part(1, 1)].into_iter().collect())).answer().0;
     assert!(matches!(taken, Ok(Reply::Taken(taken)) if taken.admitted));
     assert_eq!(trusting("stranger.pem").status().condition, Condition::Unreachable);
+}
+
+#[test]
+fn permits_are_counted_over_all_gateways_and_lapse_with_them() {
+    let redis = Redis::start(&[]);
+    let nodes = [(); 2].map(|()| Node::shipped(config(Topology::Single(vec![redis.server()]))));
+    // At most 100 in flight.
+    let hold = |node: &Node, held: u64, more: u64, lasts: Duration| {
+        let lasts_us = u64::try_from(lasts.as_micros()).expect("a short time");
+        match node.ask(Op::Hold(Hold { part: part(1, more), held, lasts_us })).answer().0 {
+            Ok(Reply::Taken(taken)) => (taken.admitted, taken.outcomes[0].remaining),
+            other => panic!("it is held or not, but not {other:?}"),
+        }
+    };
+    let long = Duration::from_secs(60);
+    assert_eq!(hold(&nodes[0], 0, 70, Duration::from_millis(300)), (true, 30));
+    assert_eq!(hold(&nodes[1], 0, 20, long), (true, 10));
+    assert!(!hold(&nodes[1], 20, 20, long).0);
+    eventually("those of a gateway that is silent lapse", || hold(&nodes[1], 20, 20, long).0.then_some(()));
+    assert_eq!(hold(&nodes[1], 5, 0, long), (true, 95));
 }

@@ -196,7 +196,8 @@ impl Lane {
         let tag = shard.tag.as_deref();
         let name =
             record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
-        let command = batch::command(shared.connector.script(), &shared.names, tag, name, &entries);
+        let command =
+            batch::command(shared.connector.script(), &shared.names, tag, name, &entries, shared.incarnation);
         shard.figures.calls.fetch_add(1, Ordering::Relaxed);
         shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let batch = Batch {
@@ -259,6 +260,9 @@ impl Lane {
                 let took_ns = now_ns.saturating_sub(batch.sent_ns);
                 if took_ns <= shared.deadline_ns {
                     (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                } else if !batch.is_late {
+                    self.link.misses = self.link.misses.saturating_add(1);
+                    shard.late(now_ns);
                 }
                 self.release(&batch);
                 self.answer(batch, &value, took_ns, now_ns);
