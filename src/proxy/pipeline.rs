@@ -138,7 +138,6 @@ async fn pass(
     if incoming.size_hint().lower() > body_max {
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
-    let passed = guard::identify(&mut exchange, route, uri, &headers).await;
     let facts = Facts {
         method,
         host,
@@ -146,9 +145,13 @@ async fn pass(
         query: uri.query(),
         headers: &headers,
         client_ip: client.ip,
-        identity: passed.identity.as_deref().unwrap_or(&NOBODY),
-        refused: passed.identity.is_none() && passed.refusal.is_some(),
+        identity: &NOBODY,
+        refused: false,
     };
+    let passed = guard::identify(&mut exchange, found, &facts).await;
+    let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
+    let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
+    let facts = Facts { identity, refused: refused_by_auth, ..facts };
     let fields = match decide::decide(&mut exchange, found, &facts) {
         decide::Decided::Admitted(fields) => fields,
         decide::Decided::Refused(refusal, fields) => return refused(exchange, &refusal, fields),
