@@ -1054,7 +1054,7 @@ fn mutated() -> impl Strategy<Value = String> {
         Just("-1".to_owned()),
         Just("é".to_owned()),
     ];
-    let file = prop_oneof![Just(FULL), Just(include_str!("../../gateway.toml"))];
+    let file = prop_oneof![Just(FULL), Just(auth::FULL), Just(include_str!("../../gateway.toml"))];
     let edit = (any::<proptest::sample::Index>(), 0..40_usize, piece);
     (file, proptest::collection::vec(edit, 1..4)).prop_map(|(file, edits)| {
         let mut text = file.to_owned();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
+use smallvec::SmallVec;
 
 use super::exchange::Exchange;
 use super::reply::Refusal;
@@ -15,8 +16,10 @@ use super::snapshot::View;
 use crate::auth::cache::Cache;
 use crate::auth::place::{self, Carried, Place};
 use crate::auth::{Asked, Checked, Kind, Method};
+use crate::clock;
 use crate::identity::Identity;
-use crate::policy::Route;
+use crate::limit::Charge;
+use crate::policy::{Facts, Found, Route};
 
 /// Who is calling, and what is to be answered where that is not enough.
 #[derive(Debug, Default)]
@@ -28,7 +31,8 @@ pub struct Passed {
 }
 
 /// Asks who is calling, where the route wants to know.
-pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers: &HeaderMap) -> Passed {
+pub async fn identify(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Passed {
+    let route = found.route;
     if route.access.auth.is_empty() {
         return Passed::default();
     }
@@ -37,12 +41,12 @@ pub async fn identify(exchange: &mut Exchange, route: &Route, uri: &Uri, headers
     let ways = asked_for.map(|index| (&view.snapshot.auth[index], &*view.caches[index]));
     let conn = Rc::clone(&exchange.conn);
     let asked = Asked {
-        headers,
-        query: uri.query(),
+        headers: facts.headers,
+        query: facts.query,
         certificate: conn.certificate.as_deref(),
         now: conn.worker.unix(exchange.started),
     };
-    let identity = match recognised(ways.clone(), &asked).await {
+    let identity = match recognised(ways.clone(), &asked, || may_try(exchange, found, facts)).await {
         Ok(recognised) => recognised,
         Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
         Err(Unrecognised::Refused) => {
@@ -89,6 +93,7 @@ pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut Hea
 async fn recognised<'m>(
     ways: impl Iterator<Item = (&'m Arc<Method>, &'m Cache)>,
     asked: &Asked<'_>,
+    may_try: impl Fn() -> bool,
 ) -> Result<Arc<Identity>, Unrecognised> {
     // The upstream may believe the one that was not judged here.
     if place::is_ambiguous(asked.headers) {
@@ -101,8 +106,11 @@ async fn recognised<'m>(
         }
         let mut checked = method.check(asked, cache);
         if let Checked::Wait(wait) = checked {
-            // Boxed: rare, and larger than all the rest.
-            checked = Box::pin(method.settle(wait, asked, cache)).await;
+            checked = match may_try() {
+                // Boxed: rare, and larger than all the rest.
+                true => Box::pin(method.settle(wait, asked, cache)).await,
+                false => Checked::Refused,
+            };
         }
         match checked {
             Checked::Known(identity) => return Ok(identity),
@@ -112,6 +120,18 @@ async fn recognised<'m>(
         }
     }
     Err(if busy { Unrecognised::Busy } else { Unrecognised::Refused })
+}
+
+/// Whether the limits that count strangers have room for one more. Where not, the answer is 429 whoever it is, and no
+/// password is worked out: who guesses too often keeps nobody else waiting. Nothing is spent by the question.
+fn may_try(exchange: &Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
+    let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
+    let facts = Facts { refused: true, ..*facts };
+    if exchange.view.snapshot.table.charges(found, &facts, &mut charges).is_err() {
+        return false;
+    }
+    let now_ns = clock::ns_of(exchange.started);
+    charges.is_empty() || exchange.conn.worker.shared.limiter.peek(&charges, now_ns).is_admitted()
 }
 
 /// Nobody was recognised.

@@ -167,11 +167,6 @@ async fn pass(
     if !route.access.addresses.admit(client.ip) {
         return reply::refuse(exchange, &Refusal::AddressDenied);
     }
-    let passed = guard::identify(&mut exchange, route, uri, &headers).await;
-    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
-    if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
-        return reply::refuse(exchange, &Refusal::BodyTooLarge);
-    }
     let facts = Facts {
         method,
         host,
@@ -180,9 +175,17 @@ async fn pass(
         headers: &headers,
         client_ip: client.ip,
         trusted_peer: client.trusted_peer,
-        identity: passed.identity.as_deref().unwrap_or(&NOBODY),
-        refused: passed.identity.is_none() && passed.refusal.is_some(),
+        identity: &NOBODY,
+        refused: false,
     };
+    let passed = guard::identify(&mut exchange, found, &facts).await;
+    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
+    if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
+        return reply::refuse(exchange, &Refusal::BodyTooLarge);
+    }
+    let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
+    let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
+    let facts = Facts { identity, refused: refused_by_auth, ..facts };
     let decided = match decide::begin(&mut exchange, found, &facts) {
         decide::Begun::Decided(decided) => decided,
         // Boxed: it is rare, and would make every request's future larger.

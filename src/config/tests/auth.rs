@@ -4,7 +4,7 @@ use super::{config, each_says};
 use crate::auth::place::Place;
 use crate::auth::{Anybody, Kind};
 
-const FULL: &str = r#"
+pub(super) const FULL: &str = r#"
 [auth.keys]
 kind = "api-key"
 in = ["header:X-Key", "bearer", "query:api_key"]
