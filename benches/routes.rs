@@ -6,14 +6,13 @@
 
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Method};
 use sluicegate::identity::Identity;
 use sluicegate::limit::{Charge, WhenDown};
-use sluicegate::policy::definition::{Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
+use sluicegate::policy::definition::{Access, Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
 use sluicegate::policy::{Facts, Options, Table, shorthand};
 use smallvec::SmallVec;
 
@@ -64,11 +63,12 @@ fn route(name: String, host: Option<String>, path: String, limits: Vec<String>) 
         body_bytes_max: None,
         upgrade: false,
         path_escapes: Default::default(),
+        access: Access::default(),
     }
 }
 
 fn compile(routes: &[Route], policies: &[Policy]) -> Table {
-    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[] };
+    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
     Table::compile(routes, policies, &options).expect("the definitions of this benchmark are right")
 }
 
@@ -80,7 +80,18 @@ fn facts<'r, 'h>(
     identity: &'r Identity,
 ) -> Facts<'r, 'h> {
     let client_ip = IpAddr::from([192, 0, 2, 1]);
-    Facts { method: &Method::GET, host, path, query: None, headers, client_ip, identity }
+    let trusted_peer = false;
+    Facts {
+        method: &Method::GET,
+        host,
+        path,
+        query: None,
+        headers,
+        client_ip,
+        trusted_peer,
+        identity,
+        refused: false,
+    }
 }
 
 fn finding(criterion: &mut Criterion) {
@@ -129,11 +140,13 @@ fn charging(criterion: &mut Criterion) {
             name: name.to_owned(),
             by: read[0].by.clone(),
             windows: read.iter().map(|limit| limit.window).collect(),
+            tiers: None,
             missing: Missing::Ip,
             matches: Matches::default(),
-            cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
+            cost: Cost::default(),
             shadow: false,
             count_denied: false,
+            idempotency: None,
             overshoot_ppm: 0,
             when_down: WhenDown::Local,
         }

@@ -9,13 +9,15 @@
 --                 2 take    a part for each key
 --                 3 return  taken_us 'd', a part for each key
 --                 4 peek    one part
+--                 5 debit   a part for each key
+--                 6 hold    one part, the node 'c8', held lasts_us 'd' each
 --                 plan: algorithm 'B', limit period_ns burst epoch_us 'd' each; part: plan, cost 'd', flags 'B'
 --                 (1: shadow, 2: count denied)
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
---       'R' returned
---       'P' what is left, as one part of 'T'
+--       'R' returned, debited
+--       'P' what is left or held, as one part of 'T'
 --       'E' an error of this operation alone: length 'I2', text
 -- errors with STALE where its sender has numbered a later batch on this record: this one came too late
 --
@@ -26,15 +28,29 @@ local function plan_at(arg, at)
   return { algorithm = algorithm, limit = limit, period_ns = period_ns, burst = burst, epoch_us = epoch_us }, after
 end
 
+local function part_of(bytes)
+  local part, at = plan_at(bytes, 1)
+  local flags
+  part.cost, flags = struct.unpack('<dB', bytes, at)
+  part.shadow = flags % 2 == 1
+  part.count_denied = flags >= 2
+  return part
+end
+
+-- The operations of a batch are of few policies: what was read once is read no more. Nobody changes a part.
+local known_parts = {}
+
 local function parts_at(arg, at, count)
   local parts = {}
   for index = 1, count do
-    local part, flags
-    part, at = plan_at(arg, at)
-    part.cost, flags, at = struct.unpack('<dB', arg, at)
-    part.shadow = flags % 2 == 1
-    part.count_denied = flags >= 2
+    local bytes = string.sub(arg, at, at + 41)
+    local part = known_parts[bytes]
+    if not part then
+      part = part_of(bytes)
+      known_parts[bytes] = part
+    end
     parts[index] = part
+    at = at + 42
   end
   return parts
 end
@@ -54,6 +70,11 @@ local function perform(kind, keys, arg, now_us)
     return struct.pack('<c1I4ddddd', 'G', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
   elseif kind == 2 then
     local taken = take(keys, parts_at(arg, 3, #keys), now_us)
+    if #keys == 1 then
+      local told = taken[1]
+      local admitted = taken.admitted and 1 or 0
+      return struct.pack('<c1Bddd', 'T', admitted, told.wait_us, told.remaining, told.reset_us)
+    end
     local reply = { struct.pack('<c1B', 'T', taken.admitted and 1 or 0) }
     for index = 1, #keys do
       reply[index + 1] = outcome(taken[index])
@@ -63,6 +84,13 @@ local function perform(kind, keys, arg, now_us)
     local taken_us, at = struct.unpack('<d', arg, 3)
     give_back(keys, parts_at(arg, at, #keys), taken_us, now_us)
     return 'R'
+  end
+  if kind == 5 then
+    debit(keys, parts_at(arg, 3, #keys), now_us)
+    return 'R'
+  elseif kind == 6 then
+    local node, held, lasts_us = struct.unpack('<c8dd', arg, 45)
+    return 'P' .. outcome(hold(keys[1], parts_at(arg, 3, 1)[1], node, held, lasts_us, now_us))
   end
   return 'P' .. outcome(peek(keys[1], parts_at(arg, 3, 1)[1], now_us))
 end

@@ -19,6 +19,7 @@ function fixed_window.open(key, now_us, part)
   end
   local index, count, limit, period_us = struct.unpack('<dddd', saved)
   if limit ~= s.limit or period_us ~= s.period_us then
+    s.is_scaled = true
     if index >= math.floor(now_us / period_us) then s.count = scaled_up(math.min(count, limit), s.limit, limit) end
   elseif index >= s.index then
     -- A clock a little behind finds the count's own window; one that went far back goes on with the count.

@@ -1,6 +1,6 @@
 -- Sliding window: this aligned window and the one before, which weighs by the share of it that still overlaps.
 --
--- KEYS  the key of one window, handed on by take.lua: one string '<ddddd', 40 bytes: index, previous, current, limit,
+-- KEYS  the key of one window, handed on by take.lua: one string '<dddddB', 41 bytes: index, previous, current, limit,
 --       period_us
 -- ARGV  none of its own: the part of an operation (limit, period_ns)
 -- returns the functions of an algorithm: open, told, spend, deny, debit, back, save (see take.lua)
@@ -35,7 +35,7 @@ function sliding_window.open(key, now_us, part)
     index = math.floor(now_us / period_us), previous = 0, current = 0 }
   local saved = redis.call('GET', key)
   if not saved then return s end
-  if #saved ~= 40 then
+  if #saved ~= 41 then
     s.current = s.limit
     return s
   end
@@ -43,11 +43,13 @@ function sliding_window.open(key, now_us, part)
   old.index, old.previous, old.current, old.limit, old.period_us = struct.unpack('<ddddd', saved)
   sliding_move(old, math.floor(now_us / old.period_us))
   if old.period_us ~= period_us then
+    s.is_scaled = true
     s.current = scaled_up(math.min(sliding_estimate(old), old.limit), s.limit, old.limit)
     return s
   end
   s.index, s.previous, s.current = old.index, old.previous, old.current
   if old.limit ~= s.limit then
+    s.is_scaled = true
     s.previous = scaled_up(math.min(s.previous, old.limit), s.limit, old.limit)
     s.current = scaled_up(math.min(s.current, old.limit), s.limit, old.limit)
   end
@@ -108,7 +110,7 @@ function sliding_window.save(s)
   if s.current == 0 and s.previous == 0 then
     redis.call('DEL', s.key)
   else
-    redis.call('SET', s.key, struct.pack('<ddddd', s.index, s.previous, s.current, s.limit, s.period_us),
+    redis.call('SET', s.key, struct.pack('<dddddB', s.index, s.previous, s.current, s.limit, s.period_us, 3),
       'PX', lasting_ms(sliding_end_us(s, 2)))
   end
 end

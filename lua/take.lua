@@ -37,10 +37,13 @@ local function take(keys, parts, now_us)
       if part.count_denied then
         algorithm.deny(state, part.cost)
         wait_us = algorithm.told(state, part.cost).wait_us
-        algorithm.save(state)
       end
+      if part.count_denied or state.is_scaled then algorithm.save(state) end
     elseif told.admitted or part.count_denied then
       algorithm.spend(state, part.cost)
+      algorithm.save(state)
+    elseif state.is_scaled then
+      -- What a changed plan found goes on under the new one from here.
       algorithm.save(state)
     end
     -- What is left: with the cost where it was taken, without where not.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -30,6 +31,26 @@ impl Pair {
     pub fn is_to_be_made(&self) -> bool {
         self.self_signed && !self.cert.exists() && !self.key.exists()
     }
+}
+
+/// Whose certificates a listener's clients show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// PEM, the authorities that vouch for them.
+    pub ca: PathBuf,
+    /// What becomes of clients without one.
+    pub demand: Demand,
+    /// PEM, lists of certificates that are revoked.
+    pub crl: Option<PathBuf>,
+}
+
+/// How much a client's certificate is wanted. One that is shown must be good in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Clients are asked for one and may have none.
+    Ask,
+    /// Without one there is no connection.
+    Require,
 }
 
 /// Why a pair cannot be used.
@@ -78,6 +99,14 @@ pub enum Error {
     /// No certificate authority is known to check upstreams by.
     #[error("no certificate authority of the system can be read: {0}")]
     NoRoots(String),
+    /// Authorities or revocation lists cannot be used together.
+    #[error("{}: {source}", ca.display())]
+    ClientAuth {
+        /// The authorities.
+        ca: PathBuf,
+        /// Why.
+        source: rustls::server::VerifierBuilderError,
+    },
     /// Rustls refuses the configuration.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
@@ -120,11 +149,15 @@ pub fn server_config(
     certificates: &[Certificate],
     http1: bool,
     http2: bool,
+    client_auth: Option<&ClientAuth>,
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<ServerConfig, Error> {
+    // A resumed session shows no certificate again: it must not outlive the authorities it was checked by, nor be
+    // taken to another listener. Keys of their own see to both.
+    let tickets = if client_auth.is_some() { self::tickets()? } else { tickets };
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(client_verifier(client_auth)?)
         .with_cert_resolver(Arc::new(BySni::new(certificates)));
     if http2 {
         config.alpn_protocols.push(b"h2".to_vec());
@@ -135,6 +168,36 @@ pub fn server_config(
     config.ticketer = tickets;
     config.send_tls13_tickets = 1;
     Ok(config)
+}
+
+/// Checks clients' certificates in the handshake, where there is to be any.
+fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let Some(ClientAuth { ca, demand, crl }) = client_auth else {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in pem_of::<CertificateDer<'_>>(ca)? {
+        roots.add(certificate)?;
+    }
+    if roots.is_empty() {
+        return Err(Error::Empty { path: ca.clone() });
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    if let Some(crl) = crl {
+        // A leaf whose issuer has no list in the file is refused; authorities in between need none.
+        builder = builder.with_crls(pem_of(crl)?).only_check_end_entity_revocation();
+    }
+    if *demand == Demand::Ask {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map_err(|source| Error::ClientAuth { ca: ca.clone(), source })
+}
+
+/// Everything of one kind in a PEM file.
+fn pem_of<T: PemObject>(path: &Path) -> Result<Vec<T>, Error> {
+    T::pem_file_iter(path)
+        .and_then(|items| items.collect())
+        .map_err(|source| Error::Pem { path: path.to_owned(), source })
 }
 
 /// Keys of session tickets, to be kept over reloads so that sessions resume across them.

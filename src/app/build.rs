@@ -16,27 +16,38 @@ use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::{Figures, Snapshot};
 use crate::record::Sampler;
 use crate::upstream::{self, Upstream};
-use crate::{metrics, tls};
+use crate::{auth, metrics, tls};
 
 /// The upstreams in force by name: one whose configuration stays keeps its connections over a reload.
 pub(super) type Upstreams = HashMap<String, Arc<Upstream>>;
 
-/// Builds a snapshot beside the one in force, and the upstreams it uses; `table` is under its salt already.
+/// What of a snapshot is kept by the next one.
+#[derive(Clone, Default)]
+pub(super) struct Kept {
+    /// Upstreams by name.
+    pub(super) upstreams: Upstreams,
+    /// Ways to authenticate.
+    pub(super) auth: Vec<Arc<auth::Method>>,
+}
+
+/// Builds a snapshot beside the one in force, and what of it the next one keeps; `table` is under its salt already.
 pub(super) fn snapshot(
     config: &Config,
     mut table: Table,
     generation: u64,
     limiter: &Limiter,
     metrics: &Metrics,
-    before: &Upstreams,
-) -> anyhow::Result<(Snapshot, Upstreams)> {
+    before: &Kept,
+) -> anyhow::Result<(Snapshot, Kept)> {
     store::share(&mut table, config, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
+    let wanted: Box<[Box<str>]> = table.claims().into_iter().map(Into::into).collect();
+    let auth = methods(&config.auth, &wanted, &before.auth)?;
     let mut used = Upstreams::new();
     let mut upstreams = Vec::with_capacity(config.upstreams.len());
     for wanted in &config.upstreams {
-        let upstream = match before.get(&wanted.name) {
+        let upstream = match before.upstreams.get(&wanted.name) {
             Some(same) if same.config == *wanted => Arc::clone(same),
             _ => Arc::new(make(wanted)?),
         };
@@ -53,12 +64,39 @@ pub(super) fn snapshot(
         generation,
         table,
         upstreams,
+        auth: auth.clone(),
+        secret_parameters: secret_parameters(&config.auth),
         client_ip: config.client_ip.clone(),
         limit_headers: config.limit_headers,
         sampler: Sampler::new(&config.access_log),
         figures,
     };
-    Ok((snapshot, used))
+    Ok((snapshot, Kept { upstreams: used, auth }))
+}
+
+/// The ways to authenticate: one whose configuration stays keeps what it knows and reads its files again.
+fn methods(
+    wanted: &[auth::Config],
+    claims: &[Box<str>],
+    before: &[Arc<auth::Method>],
+) -> anyhow::Result<Vec<Arc<auth::Method>>> {
+    let method = |wanted: &auth::Config| match before.iter().find(|method| method.is_of(wanted, claims)) {
+        Some(same) => same.reread().map(|()| Arc::clone(same)),
+        None => auth::Method::new(wanted.clone(), claims).map(|method| {
+            before.iter().for_each(|before| method.inherit(before));
+            Arc::new(method)
+        }),
+    };
+    let named = |wanted| method(wanted).with_context(|| format!("auth {:?}", wanted.name));
+    wanted.iter().map(named).collect()
+}
+
+/// Query parameters in which callers may show credentials.
+fn secret_parameters(auth: &[auth::Config]) -> Box<[Box<str>]> {
+    let mut names: Vec<Box<str>> = auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into()
 }
 
 fn make(wanted: &upstream::Config) -> anyhow::Result<Upstream> {

@@ -25,7 +25,9 @@ pub(super) fn read(listener: &Listener, tickets: &Arc<dyn ProducesTickets>) -> R
         return Ok(Tls::default());
     }
     let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
-    let config = tls::server_config(&certificates, listener.http1, listener.http2, Arc::clone(tickets))?;
+    let client_auth = listener.client_auth.as_ref();
+    let (http1, http2) = (listener.http1, listener.http2);
+    let config = tls::server_config(&certificates, http1, http2, client_auth, Arc::clone(tickets))?;
     let expiry = |certificate: &Certificate| CertificateExpiry {
         listener: listener.name.clone(),
         file: certificate.path.clone(),
@@ -37,7 +39,7 @@ pub(super) fn read(listener: &Listener, tickets: &Arc<dyn ProducesTickets>) -> R
 
 /// What a file looked like: a change of any of it is a change of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(super) struct Stamp {
     path: PathBuf,
     modified: Option<SystemTime>,
     inode: u64,
@@ -68,10 +70,13 @@ impl Watch {
 }
 
 fn stamps(listener: &Listener) -> Vec<Stamp> {
-    listener.certs.iter().flat_map(|pair| [stamp(&pair.cert), stamp(&pair.key)]).collect()
+    let pairs = listener.certs.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+    let clients = listener.client_auth.iter().flat_map(|auth| [Some(&auth.ca), auth.crl.as_ref()]);
+    pairs.chain(clients.flatten()).map(|path| stamp(path)).collect()
 }
 
-fn stamp(path: &Path) -> Stamp {
+/// What a file looks like now.
+pub(super) fn stamp(path: &Path) -> Stamp {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok();
     Stamp {

@@ -1,21 +1,25 @@
 //! What would become of a request: the route and why not the others, the keys, what is left. Nothing is spent.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 use smallvec::SmallVec;
 
-use crate::config;
-use crate::identity::Identity;
+use crate::auth::cache::Cache;
+use crate::auth::{self, Checked, Method as Way, place};
+use crate::identity::{Identity, NOBODY};
 use crate::limit::{Answer, Charge};
 use crate::limiter::Limiter;
+use crate::policy::access::Access;
 use crate::policy::definition::{Dimension, PathEscapes};
 use crate::policy::key::Value;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Facts, Found, Policy, Table};
 use crate::proxy::headers;
+use crate::{clock, config};
 
 /// A request that is only asked about.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct Asked<'a> {
 pub struct Explained {
     route: Option<String>,
     goes_to: Option<String>,
+    /// Who is calling, where the route asks.
+    caller: Option<String>,
     considered: Vec<(String, String)>,
     limits: Vec<Limit>,
     refused: Option<String>,
@@ -58,11 +64,16 @@ struct Limit {
     shadow: bool,
 }
 
-/// Explains a request by these tables; without a limiter, what is left is not known.
-pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_ns: u64) -> Explained {
+/// Explains a request by these tables and ways to authenticate; without a limiter, what is left is not known.
+pub fn explain(
+    table: &Table,
+    ways: &[Arc<Way>],
+    limiter: Option<&Limiter>,
+    asked: &Asked<'_>,
+    now_ns: u64,
+) -> Explained {
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
-    let identity = Identity::default();
     let (path, doubt) = match path::canonical(asked.url.path()) {
         Ok(canonical) => (canonical.path, canonical.doubt),
         Err(error) => return Explained::refused(error.to_string()),
@@ -74,7 +85,10 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
         query: asked.url.query(),
         headers: asked.headers,
         client_ip: asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_canonical(),
-        identity: &identity,
+        // Whoever asks the operator's side is believed.
+        trusted_peer: true,
+        identity: &NOBODY,
+        refused: false,
     };
     let considered = table
         .explain(&facts)
@@ -91,6 +105,16 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
     let Ok(found) = found else { return explained };
     explained.route = Some(found.route.name.to_string());
     explained.goes_to = Some(goes_to(&found, &facts));
+    let access = &found.route.access;
+    if !access.addresses.admit(facts.client_ip) {
+        explained.refused = Some("the client's address may not come in".to_owned());
+        return explained;
+    }
+    let caller = caller(ways, access, asked);
+    explained.caller = caller.said();
+    explained.refused = caller.refused(access);
+    let identity = caller.identity();
+    let facts = Facts { identity, refused: matches!(caller, Caller::Unrecognised), ..facts };
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     match table.charges(&found, &facts, &mut charges) {
         Ok(()) => {
@@ -102,6 +126,77 @@ pub fn explain(table: &Table, limiter: Option<&Limiter>, asked: &Asked<'_>, now_
         Err(missing) => explained.refused = Some(format!("the request has no {}", missing.dimension)),
     }
     explained
+}
+
+/// Who is calling, as far as that can be said without asking anybody else.
+enum Caller {
+    /// Nobody asks.
+    Unasked,
+    Known(Arc<Identity>, String),
+    Unrecognised,
+    /// It takes a password's hash, or keys that are not here.
+    Unsaid(String),
+}
+
+fn caller(ways: &[Arc<Way>], access: &Access, asked: &Asked<'_>) -> Caller {
+    if access.auth.is_empty() {
+        return Caller::Unasked;
+    }
+    let (headers, query) = (asked.headers, asked.url.query());
+    let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
+    if place::is_ambiguous(headers) {
+        return Caller::Unrecognised;
+    }
+    let mut refused = false;
+    for way in access.auth.iter().filter_map(|index| ways.get(usize::from(*index))) {
+        if refused && matches!(way.config.kind, auth::Kind::Anonymous(_)) {
+            continue;
+        }
+        match way.check(&asked, &Cache::new(way.id)) {
+            Checked::Known(identity) => return Caller::Known(identity, way.config.name.clone()),
+            Checked::Absent => {}
+            Checked::Refused => refused = true,
+            Checked::Wait(_) | Checked::Busy => return Caller::Unsaid(way.config.name.clone()),
+        }
+    }
+    Caller::Unrecognised
+}
+
+impl Caller {
+    fn identity(&self) -> &Identity {
+        match self {
+            Caller::Known(identity, _) => identity,
+            Caller::Unasked | Caller::Unrecognised | Caller::Unsaid(_) => &NOBODY,
+        }
+    }
+
+    fn said(&self) -> Option<String> {
+        let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").escape_debug().to_string();
+        match self {
+            Caller::Unasked => None,
+            Caller::Known(identity, way) => Some(format!(
+                "consumer {}, tenant {}, tier {}, recognised by {way}",
+                text(&identity.consumer),
+                text(&identity.tenant),
+                text(&identity.tier),
+            )),
+            Caller::Unrecognised => {
+                Some("not recognised; only limits that need no identity count".to_owned())
+            }
+            Caller::Unsaid(way) => Some(format!("what {way} says is known only by sending the request")),
+        }
+    }
+
+    /// Why the request is refused, whatever its limits say.
+    fn refused(&self, access: &Access) -> Option<String> {
+        match self {
+            Caller::Unrecognised => Some("the route asks for valid credentials".to_owned()),
+            Caller::Known(identity, _) if access.require.as_ref().is_some_and(|it| !it.holds(identity)) => {
+                Some("the caller may not use the route".to_owned())
+            }
+            Caller::Known(..) | Caller::Unasked | Caller::Unsaid(_) => None,
+        }
+    }
 }
 
 fn said(verdict: &Verdict<'_>) -> String {
@@ -236,6 +331,7 @@ impl Explained {
         for (route, said) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
             lines.push(format!("not      {route}: {said}"));
         }
+        lines.extend(self.caller.iter().map(|caller| format!("caller   {caller}")));
         for limit in &self.limits {
             let shadow = if limit.shadow { " (shadow)" } else { "" };
             let by = limit.counted();
@@ -258,6 +354,7 @@ impl Explained {
         json!({
             "route": self.route,
             "goes-to": self.goes_to,
+            "caller": self.caller,
             "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<serde_json::Value>(),
             "limits": self.limits.iter().map(|limit| json!({
                 "policy": limit.policy,

@@ -43,7 +43,7 @@ pub(super) fn reachable(addr: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::definition::{Action, HeaderChanges, PathEscapes};
+    use crate::policy::definition::{Access, Action, HeaderChanges, PathEscapes};
 
     fn route(path: &str, method: Option<Method>) -> Route {
         Route {
@@ -59,6 +59,7 @@ mod tests {
             body_bytes_max: None,
             upgrade: false,
             path_escapes: PathEscapes::Refuse,
+            access: Access::default(),
         }
     }
 

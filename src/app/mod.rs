@@ -4,6 +4,7 @@
 
 mod build;
 mod certificates;
+mod credentials;
 pub mod explain;
 mod first_try;
 mod listeners;
@@ -66,9 +67,8 @@ impl Gateway {
         let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
         let (limiter, store) = store::limiter(&config)?;
         let salt = store::salt(&config);
-        let none = build::Upstreams::default();
-        let (snapshot, upstreams) =
-            build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
+        let none = build::Kept::default();
+        let (snapshot, kept) = build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
 
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
@@ -106,7 +106,7 @@ impl Gateway {
             current,
             limiter,
             metrics,
-            upstreams,
+            kept,
             overload,
             orders: shared.orders.clone(),
         };
@@ -123,12 +123,13 @@ impl Gateway {
         if let Some(store) = &self.store {
             store.ready().await;
         }
+        self.reloader.fetch_keys().await;
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
         if let Some(url) = self.reloader.url_to_try() {
             eprintln!("sluicegate: try  curl -i {url}");
         }
-        let mut watch = tokio::time::interval(CERTIFICATES_EVERY);
+        let mut watch = tokio::time::interval(FILES_EVERY);
         let mut memory = tokio::time::interval(MEMORY_EVERY);
         memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
@@ -139,7 +140,10 @@ impl Gateway {
                 _ = signals.term.recv() => break,
                 _ = signals.quit.recv() => break,
                 _ = signals.int.recv() => break,
-                _ = watch.tick() => self.reloader.watch_certificates(),
+                _ = watch.tick() => {
+                    self.reloader.watch_certificates();
+                    self.reloader.watch_credentials();
+                }
                 _ = memory.tick() => self.shared.overload.look(),
             }
         }
@@ -217,7 +221,9 @@ fn show(
                 headers: &request.headers,
                 from: request.from,
             };
-            explain::explain(&snapshot.table, Some(&limiter), &asked, clock::now_ns()).to_json().to_string()
+            explain::explain(&snapshot.table, &snapshot.auth, Some(&limiter), &asked, clock::now_ns())
+                .to_json()
+                .to_string()
         }),
         token: config.and_then(|config| config.token.clone()),
     }
@@ -258,6 +264,6 @@ fn cores() -> usize {
 
 /// Orders a worker may have waiting.
 const ORDERS: usize = 1024;
-const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+const FILES_EVERY: Duration = Duration::from_secs(1);
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
 const LOG_WAIT: Duration = Duration::from_secs(2);

@@ -8,10 +8,12 @@ use arc_swap::ArcSwap;
 use rustls::server::ProducesTickets;
 use tokio::sync::mpsc::Sender;
 
-use super::build::{self, Upstreams};
+use super::build::{self, Kept};
 use super::certificates::{self, Watch};
+use super::credentials;
 use super::first_try;
 use super::listeners::Listeners;
+use crate::auth::jwt::remote::keep_fetching;
 use crate::config::{self, Config, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -35,8 +37,8 @@ pub(super) struct Parts {
     pub(super) limiter: Arc<Limiter>,
     /// Told of every reload.
     pub(super) metrics: Arc<Metrics>,
-    /// The upstreams in force.
-    pub(super) upstreams: Upstreams,
+    /// What of the snapshot in force the next one keeps.
+    pub(super) kept: Kept,
     /// Told what memory may be used.
     pub(super) overload: Arc<Overload>,
     /// How each worker is reached.
@@ -51,13 +53,15 @@ pub(super) struct Reloader {
     listeners: Listeners,
     tickets: Arc<dyn ProducesTickets>,
     watch: Watch,
+    credentials: credentials::Watch,
 }
 
 impl Reloader {
     pub(super) fn new(parts: Parts, salt: [u8; 16]) -> Result<Reloader, tls::Error> {
         let tickets = tls::tickets()?;
         let listeners = Listeners::default();
-        Ok(Reloader { parts, generation: 0, salt, listeners, tickets, watch: Watch::default() })
+        let credentials = credentials::Watch::new(&parts.kept.auth);
+        Ok(Reloader { parts, generation: 0, salt, listeners, tickets, watch: Watch::default(), credentials })
     }
 
     /// Opens the listeners of the first configuration.
@@ -110,21 +114,16 @@ impl Reloader {
         let Loaded { config, table, .. } = loaded;
         let parts = &mut self.parts;
         let generation = self.generation + 1;
-        let (snapshot, upstreams) = build::snapshot(
-            &config,
-            table.salted(&self.salt),
-            generation,
-            &parts.limiter,
-            &parts.metrics,
-            &parts.upstreams,
-        )?;
+        let table = table.salted(&self.salt);
+        let (snapshot, kept) =
+            build::snapshot(&config, table, generation, &parts.limiter, &parts.metrics, &parts.kept)?;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
             log.switch(&config.access_log.to)?;
         }
         // From here on nothing can fail.
         warn_of_what_needs_a_restart(&parts.config, &config);
-        parts.upstreams = upstreams;
+        parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(config.effective()));
         parts.overload.configure(config.overload.clone());
@@ -132,13 +131,15 @@ impl Reloader {
         self.generation = generation;
         self.listeners.apply(prepared, &self.parts.metrics, &self.parts.orders).await;
         self.certificates_in_force();
+        self.credentials = credentials::Watch::new(&self.parts.kept.auth);
         self.resolve_upstreams().await;
+        self.fetch_keys().await;
         Ok(())
     }
 
     /// Resolves upstreams' names: waits a moment for the first answers, then goes on in the background.
     pub(super) async fn resolve_upstreams(&self) {
-        let new = self.parts.upstreams.values().filter(|upstream| upstream.begin_resolving());
+        let new = self.parts.kept.upstreams.values().filter(|upstream| upstream.begin_resolving());
         let first: Vec<_> = new
             .map(|upstream| {
                 let upstream = Arc::clone(upstream);
@@ -154,6 +155,31 @@ impl Reloader {
             }
         };
         let _ = tokio::time::timeout(FIRST_ANSWERS, all).await;
+    }
+
+    /// Begins to fetch the keys of tokens that issuers publish: waits a moment for the first answers, then goes on in
+    /// the background.
+    pub(super) async fn fetch_keys(&self) {
+        let begun: Vec<_> =
+            self.parts.kept.auth.iter().filter_map(|it| Some((it, it.begin_fetching()?))).collect();
+        if begun.is_empty() {
+            return;
+        }
+        let tls = match tls::client_config(false) {
+            Ok(tls) => Arc::new(tls),
+            Err(error) => return tracing::error!(%error, "no issuer can be asked for its keys"),
+        };
+        let mut rounds = Vec::with_capacity(begun.len());
+        for (method, round) in begun {
+            tokio::spawn(keep_fetching(Arc::downgrade(method), Arc::clone(&tls)));
+            rounds.push(round);
+        }
+        let all = async {
+            for round in &mut rounds {
+                let _ = round.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_KEYS, all).await;
     }
 
     /// Renews the certificates whose files have changed; a broken pair keeps the old one and says so.
@@ -178,6 +204,20 @@ impl Reloader {
         self.parts.metrics.set_certificates(self.listeners.expiries());
     }
 
+    /// Reads files of keys and users that have changed; a broken one keeps what was known and says so.
+    pub(super) fn watch_credentials(&mut self) {
+        for method in self.credentials.changed(&self.parts.kept.auth) {
+            let name = &method.config.name;
+            match method.reread() {
+                Ok(()) => tracing::info!(auth = %name, "credentials read again"),
+                Err(error) => {
+                    self.parts.metrics.reload_failed();
+                    tracing::error!(auth = %name, %error, "credentials not read again, the old ones go on");
+                }
+            }
+        }
+    }
+
     fn certificates_in_force(&mut self) {
         self.watch = Watch::new(&self.parts.config.listeners);
         self.parts.metrics.set_certificates(self.listeners.expiries());
@@ -200,3 +240,6 @@ fn warn_of_what_needs_a_restart(before: &Config, after: &Config) {
 
 /// How long start-up and reload wait for names to resolve before they go on without.
 const FIRST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// How long start-up and reload wait for keys of issuers before they go on without.
+const FIRST_KEYS: Duration = Duration::from_secs(2);

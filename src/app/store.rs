@@ -91,6 +91,8 @@ fn usage(status: global::Status) -> StoreUsage {
     StoreUsage {
         shard: status.shard,
         is_up: status.is_up,
+        condition: status.condition.name(),
+        evicts: status.evicts,
         calls: status.calls,
         operations: status.operations,
         late: status.late,

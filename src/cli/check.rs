@@ -5,7 +5,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::config::{self, Definition, Errors, Loaded};
+use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
+use crate::limit::WhenDown;
 use crate::tls::Certificate;
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
@@ -36,9 +37,43 @@ pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn
             counted(config.policies.len(), "policy", "policies"),
             counted(config.routes.len(), "route", "routes"),
         )?;
+        if config.redis.is_some() {
+            share(&config, out)?;
+        }
     }
     Ok(0)
 }
+
+/// Says of every window how a fleet shares it, and by how much it may be overshot at worst.
+fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
+    for policy in &config.policies {
+        for window in &policy.windows {
+            let sharing = policy.sharing(window);
+            let how = match sharing.epoch_ns {
+                0 => "exact".to_owned(),
+                epoch_ns => format!("leased for {} ms", epoch_ns / 1_000_000),
+            };
+            let (with, without) = sharing.worst_overshoot(window, FLEET);
+            let limit = limit_text::show_window(window);
+            let share = |units: f64| format!("{:.2}%", units / window.capacity() as f64 * 100.0);
+            let down = match sharing.when_down {
+                WhenDown::Local => format!("{} without", share(without)),
+                WhenDown::Allow => "as much as there are addresses without".to_owned(),
+                WhenDown::Deny => "nothing is admitted without".to_owned(),
+            };
+            writeln!(
+                out,
+                "  {} {limit}: {how}; {FLEET} gateways overshoot it by {} at most with the store, {down}",
+                policy.name,
+                share(with)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The size of fleet that worst cases are told for.
+const FLEET: u32 = 100;
 
 /// Reads every pair of certificate and key, but those that the first start makes.
 fn read_certificates(mut loaded: Loaded) -> Result<Loaded, Errors> {

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
@@ -13,7 +14,7 @@ use super::File;
 use super::check::EXIT_CONFIG;
 use crate::admin::Bind;
 use crate::app::explain::{Asked, explain};
-use crate::{admin, clock, config};
+use crate::{admin, auth, clock, config};
 
 /// What is asked.
 #[derive(Debug, clap::Args)]
@@ -56,7 +57,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
     let asked =
         Asked { method: &arguments.method, url: &arguments.url, headers: &headers, from: arguments.from };
-    print!("{}", explain(&loaded.table, None, &asked, clock::now_ns()).to_text());
+    let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
+    let way = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
+    let ways = match config.auth.iter().map(way).collect::<Result<Vec<_>, _>>() {
+        Ok(ways) => ways,
+        Err(error) => {
+            eprintln!("sluicegate: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    print!("{}", explain(&loaded.table, &ways, None, &asked, clock::now_ns()).to_text());
     println!("note     no gateway answers on the admin address: explained from the file alone");
     ExitCode::SUCCESS
 }

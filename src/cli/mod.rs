@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod explain;
+pub mod hash_key;
 pub mod run;
 
 use std::io;
@@ -35,6 +36,8 @@ enum Command {
     },
     /// Say what would become of a request, without spending anything
     Explain(explain::Arguments),
+    /// Turn an API key or a password, read from standard input, into what its file holds
+    HashKey(hash_key::Arguments),
     /// Print the version
     Version,
 }
@@ -63,9 +66,19 @@ pub fn main() -> ExitCode {
             checked.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::HashKey(arguments) => {
+            let hashed = hash_key::run(&arguments, &mut io::stdin(), &mut io::stdout(), &mut io::stderr());
+            hashed.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+        }
         Command::Version => {
             println!("sluicegate {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
     }
+}
+
+/// Says why a command failed.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("sluicegate: {error:#}");
+    ExitCode::FAILURE
 }

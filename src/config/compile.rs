@@ -15,8 +15,9 @@ use super::report::{Definition, Finding, Places};
 /// What is wrong with them.
 pub(super) fn compile(config: &Config, places: &Places) -> Result<Table, Vec<Finding>> {
     let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let auth: Vec<String> = config.auth.iter().map(|auth| auth.name.clone()).collect();
     let ipv6_prefix = config.client_ip.ipv6_prefix;
-    let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams };
+    let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
     Table::compile(&config.routes, &config.policies, &options)
         .map_err(|errors| errors.iter().map(|error| finding(error.place, &error.problem, places)).collect())
 }
@@ -52,6 +53,7 @@ fn route_key(field: RouteField) -> String {
         RouteField::Path => "path".to_owned(),
         RouteField::Header(_) => "match".to_owned(),
         RouteField::Limit(index) => format!("limit[{index}]"),
+        RouteField::Auth(index) => format!("auth[{index}]"),
         RouteField::Upstream => "to".to_owned(),
         RouteField::Rewrite => "rewrite".to_owned(),
         RouteField::RespondHeader(_) => "respond.headers".to_owned(),
@@ -79,5 +81,6 @@ fn policy_key(field: PolicyField) -> String {
         PolicyField::MatchPath => "match.path".to_owned(),
         PolicyField::CostDefault => "cost.default".to_owned(),
         PolicyField::CostRule(_) => "cost".to_owned(),
+        PolicyField::CostMax => "cost.max".to_owned(),
     }
 }

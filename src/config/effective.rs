@@ -8,7 +8,9 @@ use crate::admin::{self, Bind};
 use crate::global;
 use crate::global::config::{Server, Topology};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::definition::{Action, Cost, HeaderChanges, Missing, PathEscapes, Policy, Respond, Route};
+use crate::policy::definition::{
+    Access, Action, Cost, HeaderChanges, Idempotency, Missing, PathEscapes, Policy, Respond, Route,
+};
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory, Underscores};
 use crate::record::{AccessConfig, Sink, StatusMatch};
 use crate::upstream;
@@ -26,6 +28,9 @@ impl Config {
         }
         for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
             mask::MASK.clone_into(&mut secret.0);
+        }
+        for auth in &mut masked.auth {
+            auth.hide_secrets(mask::MASK);
         }
         for route in &mut masked.routes {
             for header in &mut route.headers {
@@ -65,12 +70,18 @@ impl Config {
             page.listener(listener);
         }
         page.client_ip(&config.client_ip);
+        for auth in &config.auth {
+            page.auth(auth);
+        }
         for upstream in &config.upstreams {
             page.upstream(upstream);
         }
         page.heading("[limits]");
         page.key("memory", size(config.limits_memory as u64));
         page.key("headers", text(word(&running::LIMIT_HEADERS, &config.limit_headers)));
+        for (name, limit) in &config.tiers {
+            page.tier(name, limit);
+        }
         for policy in &config.policies {
             page.policy(policy);
         }
@@ -120,6 +131,16 @@ impl Page {
             Underscores::Keep => "keep",
         };
         self.key("underscores", text(underscores));
+        if let Some(auth) = &listener.client_auth {
+            self.key("client-ca", text(&auth.ca.to_string_lossy()));
+            self.key("client-cert", text(word(&super::listener::DEMANDS, &auth.demand)));
+            if let Some(crl) = &auth.crl {
+                self.key("client-crl", text(&crl.to_string_lossy()));
+            }
+        }
+        for (key, value) in super::access::show_addresses(&listener.addresses) {
+            self.key(key, value);
+        }
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }
@@ -157,6 +178,19 @@ impl Page {
         };
         self.key("header", text(header));
         self.key("ipv6-prefix", client_ip.ipv6_prefix);
+    }
+
+    fn auth(&mut self, auth: &crate::auth::Config) {
+        self.heading(&format!("[auth.{}]", key(&auth.name)));
+        for (key, value) in super::auth::show(auth) {
+            self.key(key, value);
+        }
+    }
+
+    fn access(&mut self, access: &Access) {
+        for (key, value) in super::access::show(access) {
+            self.key(key, value);
+        }
     }
 
     fn upstream(&mut self, upstream: &upstream::Config) {
@@ -230,10 +264,21 @@ impl Page {
         );
     }
 
+    fn tier(&mut self, name: &str, limit: &[Quota]) {
+        self.heading(&format!("[tier.{}]", key(name)));
+        self.key("limit", windows(limit));
+    }
+
     fn policy(&mut self, policy: &Policy) {
         self.heading(&format!("[policy.{}]", key(&policy.name)));
         self.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
-        self.key("limit", array(policy.windows.iter().map(|window| text(&limit_text::show_window(window)))));
+        match &policy.tiers {
+            Some(tiers) => {
+                self.key("limit", text("tier"));
+                self.key("default-tier", text(&tiers.default));
+            }
+            None => self.key("limit", windows(&policy.windows)),
+        }
         // All windows of a policy count alike, but for what is in flight; without one nothing counts.
         let mut algorithms = policy.windows.iter().map(Quota::algorithm);
         let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
@@ -256,6 +301,10 @@ impl Page {
         self.cost(&policy.cost);
         self.key("shadow", policy.shadow);
         self.key("count-denied", policy.count_denied);
+        if let Some(Idempotency { header, window }) = &policy.idempotency {
+            let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
+            self.key("idempotency-key", table(keys));
+        }
         match policy.overshoot_ppm {
             0 => self.key("overshoot", 0),
             share => self.key("overshoot", text(&show_share(share))),
@@ -269,6 +318,11 @@ impl Page {
             let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
             keys.push((key(&format!("{method}{path}")), units.to_string()));
         }
+        let fields = [("header", &cost.header), ("response-header", &cost.response_header)];
+        for (field, header) in fields {
+            keys.extend(header.as_ref().map(|header| (field.to_owned(), text(header.as_str()))));
+        }
+        keys.extend(cost.max.map(|max| ("max".to_owned(), max.to_string())));
         self.key("cost", table(keys));
     }
 
@@ -289,6 +343,7 @@ impl Page {
             });
             self.key("match", table([("header", table(headers))]));
         }
+        self.access(&route.access);
         self.key("limit", array(route.limits.iter().map(|limit| text(limit))));
         match &route.action {
             Action::Forward { upstream, rewrite } => {
@@ -391,6 +446,10 @@ impl Page {
     }
 }
 
+fn windows(windows: &[Quota]) -> String {
+    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
+}
+
 fn show_changes(changes: &HeaderChanges) -> String {
     table([
         ("remove", array(changes.remove.iter().map(|name| text(name.as_str())))),
@@ -440,7 +499,7 @@ fn show_access(access: &AccessConfig) -> String {
 }
 
 /// A quoted string; a `${` in it stays one.
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for character in value.replace("${", "$${").chars() {
         match character {
@@ -456,7 +515,7 @@ fn text(value: &str) -> String {
 }
 
 /// A key, quoted where it has to be. Keys hold no references.
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {
         return name.to_owned();
@@ -464,16 +523,16 @@ fn key(name: &str) -> String {
     text(name).replace("$${", "${")
 }
 
-fn array(values: impl Iterator<Item = String>) -> String {
+pub(super) fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
+pub(super) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
     let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }
 
-fn time(duration: Duration) -> String {
+pub(super) fn time(duration: Duration) -> String {
     text(&show_duration(duration))
 }
 

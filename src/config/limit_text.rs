@@ -6,7 +6,7 @@ use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::Dimension;
 
 /// Writes a window: `100/m burst 20`, or `5/10s` where it has no bucket.
-pub(super) fn show_window(window: &Quota) -> String {
+pub fn show_window(window: &Quota) -> String {
     let rate = format!("{}/{}", window.limit(), show_period(window.period_ns()));
     match window.algorithm() {
         Algorithm::TokenBucket => format!("{rate} burst {}", window.burst()),
@@ -27,6 +27,7 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
         Dimension::Header(name) => format!("header:{name}"),
         Dimension::Query(name) => format!("query:{name}"),
         Dimension::Param(name) => format!("param:{name}"),
+        Dimension::Claim(name) => format!("claim:{name}"),
     }
 }
 

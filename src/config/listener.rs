@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
@@ -85,6 +86,23 @@ pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     client_ip
 }
 
+/// `allow` and `deny`: who may come in.
+pub(super) fn addresses(table: &Table<'_>) -> Addresses {
+    let networks = |key| -> Vec<ipnet::IpNet> {
+        let Some(value) = table.value(key) else { return Vec::new() };
+        let texts = value.texts();
+        if texts.is_empty() && value.is_array() {
+            value.wrong(format!("`{key}` is empty"), "leave it out");
+        }
+        if texts.len() > NETWORKS_MAX {
+            let hint = "each request is compared with every one of them";
+            value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
+        }
+        texts.iter().filter_map(network).collect()
+    };
+    Addresses { allow: networks("allow"), deny: networks("deny") }
+}
+
 /// An address range; a single address is one.
 fn network(text: &Text<'_>) -> Option<ipnet::IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
@@ -153,7 +171,9 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     if let Some(max) = table.table("max") {
         read_sizes(max, &mut listener.max);
     }
-    table.finish(&["client-ca", "proxy-protocol"]);
+    listener.client_auth = client_auth(&table, !listener.certs.is_empty());
+    listener.addresses = addresses(&table);
+    table.finish(&["proxy-protocol"]);
     (listener, bind.filter(|_| address.is_some()))
 }
 
@@ -198,6 +218,25 @@ fn pair(value: &Value<'_>) -> Option<tls::Pair> {
     Some(tls::Pair { cert: cert?, key: key?, self_signed })
 }
 
+/// `client-ca`, and what belongs to it.
+fn client_auth(table: &Table<'_>, has_certs: bool) -> Option<tls::ClientAuth> {
+    let demand = table.value("client-cert");
+    let crl = table.value("client-crl");
+    let Some(ca) = table.value("client-ca") else {
+        for value in [demand, crl].into_iter().flatten() {
+            value.wrong_key(format!("`{}` needs `client-ca`", value.key), "name the authorities' file there");
+        }
+        return None;
+    };
+    if !has_certs {
+        ca.wrong_key("`client-ca` needs `certs`", "certificates are shown over TLS only");
+    }
+    let demand = demand.and_then(|value| value.choice(&DEMANDS, &[]));
+    let path = |value: Value<'_>| value.text().map(|text| reader::path(&text));
+    let crl = crl.and_then(path);
+    Some(tls::ClientAuth { ca: path(ca)?, demand: demand.unwrap_or(tls::Demand::Require), crl })
+}
+
 fn read_timeouts(table: Table<'_>, timeouts: &mut Timeouts) {
     for (key, timeout) in [
         ("handshake", &mut timeouts.handshake),
@@ -240,6 +279,8 @@ fn default(name: String) -> Listener {
         certs: Vec::new(),
         sni_strict: true,
         underscores: Underscores::default(),
+        client_auth: None,
+        addresses: Addresses::default(),
         redirect_https: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,
@@ -255,6 +296,12 @@ fn as_usize(number: u64) -> usize {
 /// A deadline shorter than this is a slip.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
+/// What becomes of clients without a certificate.
+pub(super) const DEMANDS: [(&str, tls::Demand); 2] =
+    [("ask", tls::Demand::Ask), ("require", tls::Demand::Require)];
+
+/// Ranges in one list of addresses.
+const NETWORKS_MAX: usize = 1_000;
 const CONNECTIONS_MAX: u64 = 10_000_000;
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 const HEADERS_MAX: u64 = 1_000;

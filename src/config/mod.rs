@@ -3,10 +3,12 @@
 //! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
 //! name: a configuration can be checked on another machine than the one it is for.
 
+mod access;
+mod auth;
 mod compile;
 mod effective;
 mod expand;
-mod limit_text;
+pub mod limit_text;
 mod listener;
 mod mask;
 mod method;
@@ -52,12 +54,16 @@ pub struct Config {
     pub client_ip: ClientIp,
     /// When work is given up to save memory.
     pub overload: Overload,
+    /// Ways to authenticate.
+    pub auth: Vec<crate::auth::Config>,
     /// Upstreams, those that routes wrote as URLs included.
     pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
     pub limits_memory: usize,
     /// Rate-limit fields on responses.
     pub limit_headers: LimitHeaders,
+    /// Tiers and their windows, in the order written.
+    pub tiers: Vec<(String, Vec<crate::limit::Quota>)>,
     /// Policies, those that shorthands expanded to included.
     pub policies: Vec<definition::Policy>,
     /// Routes.
@@ -164,9 +170,11 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
         overload: running::read_overload(&documents),
+        auth: auth::read_all(&documents),
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
+        tiers: policy::read_tiers(&documents),
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
@@ -178,7 +186,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.listeners, places.listeners) = listener::read_all(&documents);
     (config.admin, places.admin) = running::read_admin(&documents);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
-    (config.policies, places.policies) = policy::read_all(&documents);
+    (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
     // Last: routes name upstreams and policies, and add those they write in place.
     route::read_all(&documents, &mut config, &mut places);
     for (file, document) in documents.into_iter().enumerate() {
@@ -188,7 +196,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             }
             _ => {}
         }
-        document.finish(&["auth", "tier", "store", "peers", "trace"]);
+        document.finish(&["store", "peers", "trace"]);
     }
     (config, places)
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
-use crate::policy::definition::{Cost, Dimension, Matches, Missing, Policy};
+use crate::policy::definition::{Cost, Dimension, Idempotency, Matches, Missing, Policy, Tiers};
 use crate::policy::shorthand::{self, Shorthand};
 
 use super::method;
@@ -12,14 +12,36 @@ use super::reader::{self, Named, Table, Text, Value};
 use super::report::{Fields, quoted};
 
 /// Reads every policy that has a name.
-pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Policy>, Vec<Fields>) {
+pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<Policy>, Vec<Fields>) {
     let mut policies = Vec::new();
     let mut places = Vec::new();
     for named in reader::named(documents, "policy") {
         places.push(named.table.places());
-        policies.push(read(named));
+        policies.push(read(named, tiers));
     }
     (policies, places)
+}
+
+/// A tier's name and its windows, as token buckets, or as what is in flight.
+pub(super) type TierWindows = (String, Vec<Quota>);
+
+/// Reads every tier.
+pub(super) fn read_tiers(documents: &[Table<'_>]) -> Vec<TierWindows> {
+    let named = reader::named(documents, "tier").into_iter();
+    named
+        .map(|Named { name, table }| {
+            let windows = match table.value("limit") {
+                Some(value) => windows(&value, Counting::default()),
+                None => {
+                    table
+                        .wrong("a tier needs `limit`", "write `limit = \"100/m\"`, or `limit = []` for none");
+                    Vec::new()
+                }
+            };
+            table.finish(&[]);
+            (name, windows)
+        })
+        .collect()
 }
 
 /// The policy that a shorthand on a route stands for.
@@ -28,7 +50,7 @@ pub(super) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
     Some(Policy { by, windows: vec![window], ..default(name) })
 }
 
-fn read(named: Named<'_>) -> Policy {
+fn read(named: Named<'_>, tiers: &[TierWindows]) -> Policy {
     let table = named.table;
     let mut policy = default(named.name);
     match table.value("by") {
@@ -40,7 +62,13 @@ fn read(named: Named<'_>) -> Policy {
     }
     let counting = counting(&table);
     match table.value("limit") {
-        Some(value) => policy.windows = windows(&value, counting),
+        Some(value) => match by_tier(&value) {
+            Some(text) => {
+                let default = table.value("default-tier").and_then(|value| value.text());
+                (policy.windows, policy.tiers) = tier_windows(&text, tiers, default, counting);
+            }
+            None => policy.windows = windows(&value, counting),
+        },
         None => table.wrong("a policy needs `limit`", "write `limit = \"100/m\"`"),
     }
     if let Some(value) = table.value("missing") {
@@ -59,14 +87,70 @@ fn read(named: Named<'_>) -> Policy {
     if let Some(value) = table.value("count-denied") {
         policy.count_denied = value.boolean().unwrap_or_default();
     }
+    if let Some(value) = table.value("idempotency-key") {
+        policy.idempotency = idempotency(&value);
+    }
     if let Some(value) = table.value("overshoot") {
         policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
     }
     if let Some(value) = table.value("when-store-down") {
         policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
     }
-    table.finish(&["idempotency-key", "penalty", "replaces", "rollout"]);
+    table.finish(&["penalty", "replaces", "rollout"]);
     policy
+}
+
+/// The word `tier` where it is the whole limit.
+fn by_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
+    // Asked of its shape only; what is wrong with it is said when it is read.
+    if !value.is_string() {
+        return None;
+    }
+    value.text().filter(|text| text.text == "tier")
+}
+
+/// The windows of all tiers as a policy counts them.
+fn tier_windows(
+    text: &Text<'_>,
+    tiers: &[TierWindows],
+    default: Option<Text<'_>>,
+    counting: Counting,
+) -> (Vec<Quota>, Option<Tiers>) {
+    let Some(strictest) = strictest(tiers) else {
+        text.wrong("there is no tier", "write `[tier.free]` with a `limit`");
+        return (Vec::new(), None);
+    };
+    let mut default_tier = strictest.clone();
+    if let Some(default) = default {
+        let names: Vec<&str> = tiers.iter().map(|(name, _)| name.as_str()).collect();
+        if !names.contains(&default.text.as_str()) {
+            let hint = reader::did_you_mean(&default.text, &names);
+            default.wrong(
+                format!("there is no tier {}", default.shown()),
+                hint.unwrap_or_else(|| format!("write {}", reader::listed(&names))),
+            );
+        }
+        default_tier = default.text;
+    }
+    let (mut windows, mut counts) = (Vec::new(), Vec::new());
+    for (name, own) in tiers {
+        let own: Vec<Quota> = own.iter().filter_map(|window| counted(text, *window, counting)).collect();
+        counts.push((name.clone(), own.len()));
+        windows.extend(own);
+    }
+    (windows, Some(Tiers { counts, default: default_tier }))
+}
+
+/// The tier whose slowest window admits least in the long run; of several the first by name.
+fn strictest(tiers: &[TierWindows]) -> Option<&String> {
+    let rate = |window: &Quota| window.limit().get() as f64 / window.period_ns().get() as f64;
+    let slowest = |windows: &[Quota]| windows.iter().map(rate).fold(f64::INFINITY, f64::min);
+    let by_rate = |(name, windows): &&TierWindows| (slowest(windows), name.clone());
+    let ordered = tiers.iter().min_by(|left, right| {
+        let (left, right) = (by_rate(left), by_rate(right));
+        left.0.total_cmp(&right.0).then(left.1.cmp(&right.1))
+    });
+    ordered.map(|(name, _)| name)
 }
 
 /// How a policy's windows count.
@@ -100,10 +184,6 @@ fn counting(table: &Table<'_>) -> Counting {
 }
 
 fn dimension(text: &Text<'_>) -> Option<Dimension> {
-    if text.text.starts_with("claim:") {
-        text.wrong("`claim:` belongs to the language, but this version does not have it", "leave it out");
-        return None;
-    }
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {
@@ -119,10 +199,7 @@ fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
     let mut windows = Vec::new();
     for text in value.texts() {
         if text.text == "tier" {
-            text.wrong(
-                format!("{} belongs to the language, but this version does not have it", text.shown()),
-                "write a limit as in `100/m`",
-            );
+            text.wrong("`tier` stands alone: it is a policy's whole limit", "write `limit = \"tier\"`");
             continue;
         }
         let Some((window, by)) = window(&text, counting) else { continue };
@@ -164,6 +241,9 @@ fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)
 
 /// The window as its policy counts it.
 fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> {
+    if window.algorithm() == Algorithm::Concurrency {
+        return Some(window);
+    }
     let limit = window.limit();
     if counting.algorithm == Algorithm::SlidingLog && limit.get() > sliding_log::LIMIT_MAX {
         text.wrong(
@@ -203,10 +283,9 @@ fn cost(value: &Value<'_>) -> Cost {
     for entry in value.table("`cost`").iter().flat_map(Table::entries) {
         match entry.key.as_str() {
             "default" => cost.default = default_cost(&entry).unwrap_or(cost.default),
-            key @ ("response-header" | "max") => entry.wrong_key(
-                format!("`{key}` belongs to the language, but this version does not have it"),
-                "leave it out",
-            ),
+            "header" => cost.header = entry.text().and_then(|text| header_name(&text)),
+            "response-header" => cost.response_header = entry.text().and_then(|text| header_name(&text)),
+            "max" => cost.max = default_cost(&entry),
             key => {
                 let rule = cost_rule(key);
                 let units = entry.integer(0..=COST_MAX);
@@ -214,7 +293,7 @@ fn cost(value: &Value<'_>) -> Cost {
                     (Some((method, path)), Some(units)) => cost.rules.push((method, path, units)),
                     (None, _) => entry.wrong_key(
                         format!("{} is not what a cost can stand beside", quoted(key)),
-                        "write `default`, `\"/path\"` or `\"METHOD /path\"`",
+                        "write `default`, `header`, `response-header`, `max`, `\"/path\"` or `\"METHOD /path\"`",
                     ),
                     (Some(_), None) => {}
                 }
@@ -222,6 +301,41 @@ fn cost(value: &Value<'_>) -> Cost {
         }
     }
     cost
+}
+
+fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
+    let name = http::HeaderName::from_bytes(text.text.as_bytes()).ok();
+    if name.is_none() {
+        text.wrong(format!("{} is not the name of a header", text.shown()), "write one as in `x-cost`");
+    }
+    name
+}
+
+/// `"header:idempotency-key"`, or a table of that as `key` and a `window`.
+fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
+    let mut window = Idempotency::WINDOW;
+    if !value.is_table() {
+        return Some(Idempotency { header: value.text().and_then(|text| key_header(&text))?, window });
+    }
+    let table = value.table("`idempotency-key`")?;
+    let header = table.value("key").and_then(|value| value.text()).and_then(|text| key_header(&text));
+    if header.is_none() && table.value("key").is_none() {
+        table.wrong("`idempotency-key` needs a `key`", "write `key = \"header:idempotency-key\"`");
+    }
+    if let Some(value) = table.value("window") {
+        window = value.duration(Duration::from_secs(1)).unwrap_or(window).min(IDEMPOTENCY_WINDOW_MAX);
+    }
+    table.finish(&[]);
+    Some(Idempotency { header: header?, window })
+}
+
+fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
+    let name = text.text.strip_prefix("header:");
+    let name = name.and_then(|name| http::HeaderName::from_bytes(name.as_bytes()).ok());
+    if name.is_none() {
+        text.wrong(format!("{} is not a header's key", text.shown()), "write `\"header:idempotency-key\"`");
+    }
+    name
 }
 
 fn cost_rule(key: &str) -> Option<(Option<http::Method>, String)> {
@@ -241,11 +355,13 @@ fn default(name: String) -> Policy {
         name,
         by: Vec::new(),
         windows: Vec::new(),
+        tiers: None,
         missing: Missing::default(),
         matches: Matches::default(),
         cost: Cost::default(),
         shadow: false,
         count_denied: false,
+        idempotency: None,
         overshoot_ppm: OVERSHOOT_PPM,
         when_down: WhenDown::default(),
     }
@@ -271,6 +387,9 @@ pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("sliding-log", Algorithm::SlidingLog),
     ("leaky-bucket", Algorithm::LeakyBucket),
 ];
+
+/// Longer than any client tries again.
+const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// A request that costs more is a slip.
 const COST_MAX: u64 = 1_000_000_000;

@@ -140,6 +140,11 @@ impl<'c> Table<'c> {
         self.ctx.wrong(self.place, message, hint);
     }
 
+    /// Reports what works but should not stay so.
+    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.report(Finding::warning(message).at(self.place, hint));
+    }
+
     fn entry(&self, key: &Spanned<std::borrow::Cow<'c, str>>, value: &'c Spanned<DeValue<'c>>) -> Value<'c> {
         Value {
             ctx: self.ctx,

@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::policy::changes::is_framing;
-use crate::policy::definition::{Action, HeaderChanges, HeaderMatch, PathEscapes, Respond, Route};
+use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Respond, Route};
 
-use super::listener::BODY_BYTES_MAX;
+use super::listener::{self, BODY_BYTES_MAX};
 use super::reader::{self, Table, Text, Value};
 use super::report::{Fields, Place, Places, quoted};
-use super::{Config, mask, method, policy, upstream};
+use super::{Config, access, mask, method, policy, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
 /// they write as shorthands.
@@ -73,6 +73,7 @@ impl Reader<'_> {
             body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
             upgrade: false,
             path_escapes: PathEscapes::default(),
+            access: Access::default(),
         };
         route.name = match table.value("name") {
             Some(value) => name(&value),
@@ -90,7 +91,8 @@ impl Reader<'_> {
             let choices = [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
             route.path_escapes = value.choice(&choices, &[]).unwrap_or_default();
         }
-        table.finish(&["auth"]);
+        route.access = self.access(&table);
+        table.finish(&[]);
         route
     }
 
@@ -161,6 +163,43 @@ impl Reader<'_> {
             self.places.upstreams.push(Fields { whole: Some(text.place), fields: Vec::new() });
         }
         Some(Action::Forward { upstream: name, rewrite: None })
+    }
+
+    fn access(&self, table: &Table<'_>) -> Access {
+        let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
+        let require = table.value("require");
+        if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
+            value
+                .wrong_key("`require` needs `auth`: nobody is recognised here", "name a way to authenticate");
+        }
+        Access {
+            auth,
+            require: require.and_then(|value| access::require(&value)),
+            addresses: listener::addresses(table),
+            cors: table.value("cors").and_then(|value| access::cors(&value)),
+        }
+    }
+
+    /// The ways to authenticate that a route names.
+    fn auth(&self, value: &Value<'_>) -> Vec<String> {
+        let texts = value.texts();
+        if texts.is_empty() && value.is_array() {
+            value.wrong("`auth` is empty", "leave it out to serve everybody");
+        }
+        let names: Vec<&str> = self.config.auth.iter().map(|auth| auth.name.as_str()).collect();
+        let mut auth: Vec<String> = Vec::new();
+        for text in texts {
+            if !names.contains(&text.text.as_str()) {
+                let hint = reader::did_you_mean(&text.text, &names)
+                    .unwrap_or_else(|| "write the name of an `[auth.<name>]`".to_owned());
+                text.wrong(format!("there is no way to authenticate called {}", text.shown()), hint);
+            } else if auth.contains(&text.text) {
+                text.wrong(format!("{} is named twice", text.shown()), "name it once");
+            } else {
+                auth.push(text.text);
+            }
+        }
+        auth
     }
 
     /// The policies of a route. A shorthand becomes a policy of its own, named after the route, so that equal

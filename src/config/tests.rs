@@ -1,5 +1,7 @@
 //! Whole configurations, right and wrong: what they mean, and what is said of them.
 
+mod auth;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -120,9 +122,29 @@ match = { method = ["POST"], path = "/login" }
 missing = "skip"
 shadow = true
 
+[tier.free]
+limit = ["5/s burst 10", "10_000/d"]
+
+[tier.internal]
+limit = []
+
+[tier.pro]
+limit = ["100/s burst 200", "8 in flight"]
+
+[policy.per-tenant]
+by = ["tenant"]
+limit = "tier"
+
+[policy.by-tier]
+by = ["tenant"]
+limit = "tier"
+default-tier = "pro"
+algorithm = "sliding-window"
+
 [policy.shaped]
 by = ["ip"]
 limit = ["10/s", "600/m burst 30", "8 in flight"]
+idempotency-key = "header:x-retry"
 algorithm = "leaky-bucket"
 max-delay = "2s"
 
@@ -130,6 +152,8 @@ max-delay = "2s"
 by = ["consumer"]
 limit = "10_000/d"
 algorithm = "sliding-log"
+cost = { default = 3, header = "X-Cost", response-header = "x-cost", max = 100 }
+idempotency-key = { key = "header:Idempotency-Key", window = "1h30m" }
 
 [policy.in-flight]
 by = ["consumer"]
@@ -254,6 +278,10 @@ fn every_key_is_read() {
     let search = &config.policies[0];
     assert_eq!((search.windows.len(), search.cost.rules.len(), search.by.len()), (2, 2, 8));
     assert_eq!(config.policies[1].name, "login");
+    let tiers = config.policies[2].tiers.as_ref().expect("it is by tier");
+    assert_eq!((config.policies[2].windows.len(), tiers.default.as_str()), (4, "free"), "the strictest");
+    assert_eq!(config.policies[3].windows[0].algorithm(), Algorithm::SlidingWindow);
+    assert_eq!(config.policies[3].tiers.as_ref().map(|tiers| tiers.default.as_str()), Some("pro"));
     let route = &config.routes[0];
     assert_eq!(route.hosts[0], "api.example.com");
     let shorthands = ["search", "route:orders", "login", "route:orders#2", "shaped", "route:orders#3"];
@@ -643,10 +671,10 @@ fn policies_are_checked() {
             "did you mean `consumer`?",
         ),
         (
-            "[policy.a]\nby = [\"claim:sub\"]\nlimit = \"1/s\"",
-            "`claim:` belongs to the language, but this version does not have it",
+            "[policy.a]\nby = [\"claims:sub\"]\nlimit = \"1/s\"",
+            "`claims:sub` is not a dimension",
             "2:7",
-            "leave it out",
+            "claim:<name>",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
@@ -654,12 +682,20 @@ fn policies_are_checked() {
             "3:9",
             "write it as the policy's own key",
         ),
+        ("[policy.a]\nby = []\nlimit = \"tier\"", "there is no tier", "3:9", "write `[tier.free]`"),
         (
-            "[policy.a]\nby = []\nlimit = \"tier\"",
-            "`tier` belongs to the language, but this version does not have it",
-            "3:9",
-            "as in `100/m`",
+            "[tier.free]\nlimit = \"1/s\"\n[policy.a]\nby = []\nlimit = [\"tier\", \"5/s\"]",
+            "`tier` stands alone: it is a policy's whole limit",
+            "5:10",
+            "limit = \"tier\"",
         ),
+        (
+            "[tier.free]\nlimit = \"1/s\"\n[policy.a]\nby = []\nlimit = \"tier\"\ndefault-tier = \"fre\"",
+            "there is no tier `fre`",
+            "6:16",
+            "did you mean `free`?",
+        ),
+        ("[tier.free]", "a tier needs `limit`", "1:7", ""),
         (
             "[policy.a]\nby = []\nlimit = \"1/s burst 2\"\nalgorithm = \"fixed-window\"",
             "only a token bucket has a burst, and a leaky bucket a queue",
@@ -704,10 +740,16 @@ fn policies_are_checked() {
             "`\"METHOD /path\"`",
         ),
         (
-            "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { max = 1 }",
-            "`max` belongs to the language, but this version does not have it",
-            "4:10",
-            "leave it out",
+            "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { header = \"x cost\" }",
+            "`x cost` is not the name of a header",
+            "4:19",
+            "write one as in `x-cost`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nidempotency-key = \"idempotency-key\"",
+            "`idempotency-key` is not a header's key",
+            "4:19",
+            "header:idempotency-key",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"get\" }",
@@ -840,9 +882,9 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nauth = \"jwt\"",
-            "`auth` belongs to the language, but this version does not have it",
-            "3:1",
-            "leave it out",
+            "there is no way to authenticate called `jwt`",
+            "3:8",
+            "write the name of an `[auth.<name>]`",
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
     ]);
@@ -1012,7 +1054,7 @@ fn mutated() -> impl Strategy<Value = String> {
         Just("-1".to_owned()),
         Just("é".to_owned()),
     ];
-    let file = prop_oneof![Just(FULL), Just(include_str!("../../gateway.toml"))];
+    let file = prop_oneof![Just(FULL), Just(auth::FULL), Just(include_str!("../../gateway.toml"))];
     let edit = (any::<proptest::sample::Index>(), 0..40_usize, piece);
     (file, proptest::collection::vec(edit, 1..4)).prop_map(|(file, edits)| {
         let mut text = file.to_owned();

@@ -53,10 +53,16 @@ impl Drop for Asker {
 }
 
 impl Entry {
+    /// Entries that are equal in this may go together. Sent elsewhere, each goes alone.
+    pub(super) fn kind(&self) -> (usize, bool, bool) {
+        (self.shard, self.is_kept(), self.moves > 0)
+    }
+
     /// Whether it goes into a batch with a record, which is sent again when its reply is lost. What takes and waits
-    /// is not: nobody waits any more by then.
+    /// is not: nobody waits any more by then. Nor is what meets a slot on its way: a record in it would keep its key
+    /// back.
     pub(super) fn is_kept(&self) -> bool {
-        matches!(self.op, Op::Renew(_) | Op::Return { .. })
+        self.moves == 0 && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_))
     }
 }
 
@@ -101,6 +107,7 @@ pub(super) fn command(
     tag: Option<&str>,
     record: Option<(u64, Vec<u8>)>,
     entries: &[Entry],
+    incarnation: u64,
 ) -> Cmd {
     let keys: usize = entries.iter().map(|entry| wire::keys(&entry.op).len()).sum();
     let mut command = Cmd::with_capacity(keys + entries.len() + 6, 200 * (entries.len() + 1));
@@ -121,7 +128,7 @@ pub(super) fn command(
     command.arg(RECORD_MS.to_le_bytes().as_slice());
     for entry in entries {
         buffer.clear();
-        wire::write(&mut buffer, &entry.op);
+        wire::write(&mut buffer, &entry.op, incarnation);
         command.arg(&buffer);
     }
     command

@@ -85,7 +85,7 @@ impl Condition {
 
     /// Whether another server may have taken its place.
     pub(super) fn is_worth_looking_elsewhere(self) -> bool {
-        matches!(self, Condition::Replica | Condition::Loading | Condition::Uncovered)
+        matches!(self, Condition::Replica | Condition::Loading)
     }
 }
 

@@ -9,11 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, RedisResult,
+    Value,
+};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use super::condition::Condition;
 use super::config::{Config, Server, Topology};
@@ -31,9 +35,18 @@ pub(super) struct Connection {
     redis: MultiplexedConnection,
     /// Which server it leads to.
     pub(super) server: Server,
-    /// What that server calls itself.
-    pub(super) version: Arc<str>,
+    /// What is known of it.
+    pub(super) about: Arc<About>,
     _driver: Arc<Driver>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct About {
+    /// As in `valkey 8.0.1`, `redis 7.0.15`.
+    pub(super) version: String,
+    /// What it does when its memory is full, where that is to forget keys.
+    pub(super) eviction: Option<String>,
 }
 
 /// Why there is no connection.
@@ -97,11 +110,15 @@ impl Connector {
         let attempt = async {
             let mut connection = self.plain(server).await?;
             // An ACL may keep it from us; it is for people.
-            if let Ok(answer) = connection.call(redis::cmd("INFO").arg("server")).await {
-                connection.version = version_in(&answer).into();
+            if let Ok(answer) = connection.call(&redis::cmd("INFO")).await {
+                connection.about = Arc::new(About::of(&answer));
             }
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
-            connection.call(probe).await?;
+            match connection.call(probe).await {
+                // The probe's slot is elsewhere: a primary of a cluster says so.
+                Err(error) if !super::lane::is_elsewhere(&error) => return Err(error.into()),
+                _ => {}
+            }
             Ok(connection)
         };
         tokio::time::timeout(CONNECT_WITHIN, attempt)
@@ -111,15 +128,24 @@ impl Connector {
 
     /// A connection that nothing is known of but that the login was right: for sentinels and questions.
     pub(super) async fn plain(&self, server: &Server) -> Result<Connection, ConnectError> {
+        self.listening(server, None).await
+    }
+
+    /// The same; where there is somebody for them, messages are pushed there (RESP3).
+    pub(super) async fn listening(
+        &self,
+        server: &Server,
+        pushes: Option<mpsc::UnboundedSender<PushInfo>>,
+    ) -> Result<Connection, ConnectError> {
         let attempt = async {
             match (&self.tls, server.tls) {
                 (Some(tls), true) => {
                     let tcp = tcp(server).await?;
                     let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
                     let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
-                    login(server, stream).await
+                    login(server, stream, pushes).await
                 }
-                _ => login(server, tcp(server).await?).await,
+                _ => login(server, tcp(server).await?, pushes).await,
             }
         };
         tokio::time::timeout(CONNECT_WITHIN, attempt)
@@ -177,7 +203,11 @@ async fn tcp(server: &Server) -> io::Result<TcpStream> {
     Err(last)
 }
 
-async fn login<S>(server: &Server, stream: S) -> Result<Connection, ConnectError>
+async fn login<S>(
+    server: &Server,
+    stream: S,
+    pushes: Option<mpsc::UnboundedSender<PushInfo>>,
+) -> Result<Connection, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -189,19 +219,27 @@ where
         settings = settings.set_password(&password.0);
     }
     // Deadlines are the caller's, per call; nothing is ever sent twice below it.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    if let Some(pushes) = pushes {
+        settings = settings.set_protocol(ProtocolVersion::RESP3);
+        config = config.set_push_sender(pushes);
+    }
     let (redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
-    Ok(Connection { redis, server: server.clone(), version: "".into(), _driver: Arc::new(driver) })
+    Ok(Connection { redis, server: server.clone(), about: Arc::default(), _driver: Arc::new(driver) })
 }
 
-/// `valkey 8.0.1`, `redis 7.0.15`: of what INFO says.
-fn version_in(info: &Value) -> String {
-    let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    match (field("valkey_version:"), field("redis_version:")) {
-        (Some(version), _) => format!("valkey {version}"),
-        (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
+impl About {
+    /// Of what INFO says.
+    fn of(info: &Value) -> About {
+        let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let version = match (field("valkey_version:"), field("redis_version:")) {
+            (Some(version), _) => format!("valkey {version}"),
+            (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
+        };
+        let eviction = field("maxmemory_policy:").filter(|policy| *policy != "noeviction");
+        About { version, eviction: eviction.map(str::to_owned) }
     }
 }
 
@@ -224,7 +262,11 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
     if roots.is_empty() {
         return Err(ConnectError::Certificates("there are none".to_owned()));
     }
-    Ok(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let versions =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let versions = versions.map_err(|error| ConnectError::Certificates(error.to_string()))?;
+    Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// How long a connection may take to be ready. A server that is slower than this is away for a limiter.

@@ -5,6 +5,8 @@
 //! knows what a limit is or what to do without an answer.
 
 mod batch;
+mod census;
+mod cluster;
 pub mod condition;
 pub mod config;
 mod connection;
@@ -16,15 +18,16 @@ mod routes;
 mod script;
 mod sentinel;
 mod shard;
+mod slot;
 mod wire;
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock;
@@ -32,9 +35,11 @@ use crate::limit::central::{Op, Reply, Unanswered};
 use crate::random::Random;
 
 use batch::{Asker, Entry};
+use census::Census;
+use cluster::Atlas;
 pub use condition::Condition;
 pub use config::Config;
-use config::{CONNECTIONS_MAX, Server, Topology};
+use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
 use lane::Lane;
@@ -49,6 +54,7 @@ use shard::Shard;
 pub struct Global {
     shared: Arc<Shared>,
     dedicated: Vec<(String, u8)>,
+    nodes: Arc<AtomicU32>,
     stop: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -62,6 +68,8 @@ pub struct Status {
     pub server: Option<String>,
     /// What that server calls itself, as in `redis 7.0.15`.
     pub version: Option<String>,
+    /// It forgets keys when its memory is full (`maxmemory-policy` is not `noeviction`).
+    pub evicts: bool,
     /// How it is.
     pub condition: Condition,
     /// Whether it is asked.
@@ -110,11 +118,10 @@ impl Global {
         let mut nodes = Vec::new();
         let mut lanes = Vec::new();
         for (index, (name, locator)) in locators.into_iter().enumerate() {
-            let (senders, receivers): (Vec<_>, Vec<_>) =
-                (0..config.connections.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
-            let node = Arc::new(Node::new(index, name, locator, senders));
+            let (node, queues) = Node::new(index, name, locator, config.connections);
+            let node = Arc::new(node);
             lanes.extend(
-                receivers
+                queues
                     .into_iter()
                     .enumerate()
                     .map(|(lane, queue)| Lane::new(Arc::clone(&shared), Arc::clone(&node), lane, queue)),
@@ -125,7 +132,23 @@ impl Global {
         for lane in lanes {
             tasks.spawn(lane.run(stop.subscribe()));
         }
-        Ok(Arc::new(Global { shared, dedicated, stop, tasks: Mutex::new(tasks) }))
+        if let Topology::Cluster(seeds) = &config.topology {
+            let atlas = Atlas {
+                shared: Arc::clone(&shared),
+                seeds: seeds.clone(),
+                connections: config.connections,
+                stop: stop.subscribe(),
+            };
+            tasks.spawn(atlas.keep());
+        }
+        if let Topology::Sentinel { .. } = &config.topology
+            && let Some(node) = shared.nodes.load().first()
+        {
+            tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
+        }
+        let nodes = Arc::new(AtomicU32::new(1));
+        tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
+        Ok(Arc::new(Global { shared, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
     }
 
     /// Asks. `done` is called exactly once, on the control runtime or, where there is no room or no connection, on
@@ -172,6 +195,12 @@ impl Global {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
+    /// How many gateways share the store, this one included; what was last known while the store is away.
+    #[inline]
+    pub fn nodes(&self) -> u32 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
     /// The key under which a tenant's keys are on that tenant's dedicated shard, where it has one: the key's lowest
     /// byte says so. Every key of a gateway with dedicated shards goes through here, with `None` where no tenant is
     /// known; without dedicated shards it stays what it is.
@@ -215,7 +244,8 @@ impl Global {
             Status {
                 shard: shard.name.clone(),
                 server: place.as_ref().map(|place| place.0.to_string()),
-                version: place.as_ref().map(|place| place.1.to_string()),
+                version: place.as_ref().map(|place| place.1.version.clone()),
+                evicts: place.as_ref().is_some_and(|place| place.1.eviction.is_some()),
                 condition: shard.condition(),
                 is_up: shard.is_closed(),
                 calls,
@@ -248,8 +278,11 @@ fn lay_out(topology: &Topology) -> Layout {
         (vec![Shard::new(name.clone(), None, 0)], vec![(name, locator)], Way::One, Vec::new())
     };
     match topology {
-        Topology::Single(servers) | Topology::Cluster(servers) => {
-            one(names_of(servers), Locator::Fixed(servers.clone()))
+        Topology::Single(servers) => one(names_of(servers), Locator::Fixed(servers.clone())),
+        Topology::Cluster(_) => {
+            // Nobody knows yet which node has them.
+            let shard = |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), usize::MAX);
+            (slot::tags().into_iter().map(shard).collect(), Vec::new(), Way::Tags, Vec::new())
         }
         Topology::Sentinel { master, sentinels } => {
             let sentinels = Sentinels { master: master.as_str().into(), servers: sentinels.clone() };
@@ -278,6 +311,3 @@ fn lay_out(topology: &Topology) -> Layout {
 fn names_of(servers: &[Server]) -> String {
     servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
-
-/// Operations in the queue of a lane; where it is full, there is no answer.
-const QUEUE: usize = 4_096;

@@ -7,9 +7,12 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, watch};
 
 use super::batch::Entry;
-use super::config::Server;
-use super::connection::{ConnectError, Connection, Connector};
+use super::config::{CONNECTIONS_MAX, Server};
+use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
+
+/// The queues of a node's lanes.
+pub(super) type Queues = Vec<mpsc::Receiver<Entry>>;
 
 /// One server.
 pub(super) struct Node {
@@ -19,7 +22,7 @@ pub(super) struct Node {
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.
-    found: ArcSwapOption<(Server, Arc<str>)>,
+    found: ArcSwapOption<(Server, Arc<About>)>,
     /// Raised when it moved: lanes connect anew.
     pub(super) moves: watch::Sender<u64>,
     /// One queue a lane.
@@ -39,11 +42,12 @@ pub(super) enum Locator {
 }
 
 impl Node {
-    /// A node with a queue for each lane.
-    pub(super) fn new(index: usize, name: String, locator: Locator, lanes: Vec<mpsc::Sender<Entry>>) -> Node {
+    /// A node, and the queues of its lanes.
+    pub(super) fn new(index: usize, name: String, locator: Locator, lanes: usize) -> (Node, Queues) {
+        let (lanes, queues) = (0..lanes.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
         let (moves, _) = watch::channel(0);
         let found = ArcSwapOption::empty();
-        Node {
+        let node = Node {
             index,
             name,
             locator,
@@ -52,7 +56,8 @@ impl Node {
             lanes,
             connected: AtomicU32::new(0),
             is_used: AtomicBool::new(true),
-        }
+        };
+        (node, queues)
     }
 
     /// Where to connect to, at the `attempt`th time in a row.
@@ -63,22 +68,36 @@ impl Node {
     ) -> Result<Server, ConnectError> {
         match &self.locator {
             Locator::Fixed(servers) => Ok(servers[attempt as usize % servers.len()].clone()),
-            Locator::Sentinel(sentinels) => sentinels.primary(connector).await,
+            Locator::Sentinel(sentinels) if attempt.is_multiple_of(2) => sentinels.primary(connector).await,
+            Locator::Sentinel(sentinels) => sentinels.promoted(connector).await,
         }
     }
 
     /// A connection to it was opened.
     pub(super) fn found(&self, connection: &Connection) {
-        let found = (connection.server.clone(), Arc::clone(&connection.version));
-        if self.found.load().as_deref() != Some(&found) {
-            tracing::info!(node = self.name, server = %found.0, version = &*found.1, "connected to redis");
-            self.found.store(Some(Arc::new(found)));
+        let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));
+        if self.found.load().as_deref().is_some_and(|found| *found == (server.clone(), Arc::clone(&about))) {
+            return;
         }
+        tracing::info!(node = self.name, %server, version = about.version, "connected to redis");
+        if let Some(policy) = &about.eviction {
+            let advice = "limits are forgotten when its memory is full; set maxmemory-policy to noeviction";
+            tracing::warn!(node = self.name, %server, policy, advice, "redis evicts keys");
+        }
+        self.found.store(Some(Arc::new((server, about))));
     }
 
     /// Where it was found last, and what it calls itself.
-    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<str>)>> {
+    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<About>)>> {
         self.found.load_full()
+    }
+
+    /// Its only address.
+    pub(super) fn fixed(&self) -> Option<&Server> {
+        match &self.locator {
+            Locator::Fixed(servers) => servers.first(),
+            Locator::Sentinel(_) => None,
+        }
     }
 
     /// Its sentinels.
@@ -119,3 +138,6 @@ impl Node {
         self.is_used.load(Ordering::Relaxed)
     }
 }
+
+/// Operations in the queue of a lane; where it is full, there is no answer.
+const QUEUE: usize = 4_096;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use redis::{Cmd, RedisError};
-use tokio::sync::{Notify, mpsc};
+use redis::{Cmd, RedisError, ServerErrorKind};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TrySendError;
 
 use crate::limit::central::Unanswered;
 
@@ -17,6 +18,7 @@ use super::name::Names;
 use super::node::Node;
 use super::ring::Ring;
 use super::shard::Shard;
+use super::wire;
 
 /// What all lanes share.
 pub(super) struct Shared {
@@ -82,20 +84,21 @@ impl Shared {
 
     /// Hands an entry to the lane of its key; where there is no room, nobody waits.
     pub(super) fn post(&self, entry: Entry, key: u128, now_ns: u64) {
-        let shard = &self.shards[entry.shard];
+        let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
+        self.post_to(node, entry, key, now_ns);
+    }
+
+    fn post_to(&self, node: usize, entry: Entry, key: u128, now_ns: u64) {
         let nodes = self.nodes.load();
-        let lane = nodes.get(shard.node.load(Ordering::Relaxed)).map(|node| node.lane(key));
-        let refused = match lane.map(|lane| lane.try_send(entry)) {
-            Some(Ok(())) => return,
-            Some(Err(mpsc::error::TrySendError::Full(entry) | mpsc::error::TrySendError::Closed(entry))) => {
-                Some(entry)
-            }
-            None => None,
+        let refused = match nodes.get(node).map(|node| node.lane(key)) {
+            Some(lane) => match lane.try_send(entry) {
+                Ok(()) => return,
+                Err(TrySendError::Full(entry) | TrySendError::Closed(entry)) => entry,
+            },
+            None => entry,
         };
-        shard.figures.lost.fetch_add(1, Ordering::Relaxed);
-        if let Some(entry) = refused {
-            entry.asker.tell(Err(Unanswered::Down), now_ns);
-        }
+        self.shards[refused.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
+        refused.asker.tell(Err(Unanswered::Down), now_ns);
     }
 
     /// The shards that are on a node.
@@ -114,11 +117,39 @@ impl Shared {
         command
     }
 
-    /// The cluster says that a batch's slot is elsewhere, or nowhere now; nothing of the batch was done.
+    /// The index of the node at an address.
+    pub(super) fn node_at(&self, host: &str, port: u16) -> Option<usize> {
+        let is_there = |node: &&Arc<Node>| node.fixed().is_some_and(|it| it.host == host && it.port == port);
+        self.nodes.load().iter().find(is_there).map(|node| node.index)
+    }
+
+    /// The cluster says that a batch's slot is elsewhere, or on its way; nothing of the batch was done. Its entries
+    /// are sent where it says, each alone: while a slot moves, keys that are not there yet keep others back.
     pub(super) fn reroute(&self, batch: Batch, error: &RedisError, now_ns: u64) {
         self.look.notify_one();
-        tracing::debug!(%error, "a slot is elsewhere");
-        batch.fail(Unanswered::Refused, now_ns);
+        let kind = error.kind();
+        let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);
+        let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
+        let node = address.and_then(|(host, port)| self.node_at(host, port.parse().ok()?));
+        let shard = &self.shards[batch.shard];
+        if let Some(node) = node.filter(|_| !is_asked) {
+            shard.node.store(node, Ordering::Relaxed);
+        }
+        let node = match kind {
+            redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
+            _ => node,
+        };
+        for mut entry in batch.entries {
+            entry.moves += 1;
+            entry.asking = is_asked;
+            match node.filter(|_| entry.moves <= MOVES_MAX) {
+                Some(node) => {
+                    let key = wire::keys(&entry.op).first().map_or(0, |(key, _)| *key);
+                    self.post_to(node, entry, key, now_ns);
+                }
+                None => entry.asker.tell(Err(Unanswered::Refused), now_ns),
+            }
+        }
     }
 
     /// An error of one operation: one line in ten seconds, for there may be one a request.
@@ -134,4 +165,6 @@ impl Shared {
 
 /// How long the key of a probe stays, milliseconds.
 const PROBE_MS: u64 = 1_000;
+/// How often an operation is sent elsewhere.
+const MOVES_MAX: u8 = 5;
 const COMPLAINT_NS: u64 = 10_000_000_000;

@@ -43,3 +43,25 @@ pub(super) const OPERATIONS: [&str; 10] = [
 pub(super) const CLOCK: &str = include_str!("../../lua/clock.lua");
 /// The dispatcher.
 pub(super) const BATCH: &str = include_str!("../../lua/batch.lua");
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_operations_is_in_the_script() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/lua");
+        let mut left = OPERATIONS.len() + 2;
+        for entry in fs::read_dir(directory).expect("it is part of the sources") {
+            let path = entry.expect("it can be listed").path();
+            let text = fs::read_to_string(&path).expect("it is text");
+            let is_in = OPERATIONS.contains(&&*text) || [CLOCK, BATCH].contains(&&*text);
+            // The census is a script of its own.
+            assert!(is_in || path.ends_with("census.lua"), "{}", path.display());
+            left -= usize::from(is_in);
+        }
+        assert_eq!(left, 0);
+    }
+}

@@ -1,15 +1,22 @@
 //! Sentinels: who is the primary now.
 //!
-//! All of them are asked at once and the majority believed. Nothing more is needed: the connection made from their
-//! answer proves by a write that it leads to a primary. Their `+switch-master` is a hint to look again.
+//! All of them are asked at once and the majority believed; the connection made from their answer proves by a write
+//! that it leads to a primary. A promoted replica can be written to for a second before they name it, so where the
+//! named one cannot, the replicas they know are asked for their role. `+switch-master` is a hint to look again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use redis::Value;
+use std::time::Duration;
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::config::{Login, Server};
-use super::connection::{ConnectError, Connector};
+use super::connection::{ConnectError, Connection, Connector};
+use super::node::Node;
+use super::routes::Shared;
 
 /// The sentinels of one primary.
 pub(super) struct Sentinels {
@@ -23,8 +30,9 @@ impl Sentinels {
     /// The server that most sentinels name.
     pub(super) async fn primary(&self, connector: &Arc<Connector>) -> Result<Server, ConnectError> {
         let mut asked = JoinSet::new();
-        for server in self.servers.iter().cloned() {
-            let (connector, master) = (Arc::clone(connector), Arc::clone(&self.master));
+        for server in &self.servers {
+            let (connector, server) = (Arc::clone(connector), server.clone());
+            let master = Arc::clone(&self.master);
             asked.spawn(async move { named(&connector, &server, &master).await });
         }
         let mut answers: Vec<(String, u16)> = Vec::new();
@@ -41,6 +49,30 @@ impl Sentinels {
             .ok_or_else(|| ConnectError::Unnamed(self.master.to_string()))
     }
 
+    /// A server that sentinels know as a replica and that says it is the primary: they are about to name it.
+    pub(super) async fn promoted(&self, connector: &Arc<Connector>) -> Result<Server, ConnectError> {
+        let mut asked = JoinSet::new();
+        for sentinel in self.servers.iter().cloned() {
+            let (connector, master) = (Arc::clone(connector), Arc::clone(&self.master));
+            let login = sentinel.login.clone();
+            asked.spawn(async move {
+                for (host, port) in replicas(&connector, &sentinel, &master).await.unwrap_or_default() {
+                    let server = Server { host, port, login: login.clone(), ..sentinel };
+                    if is_primary(&connector, &server).await {
+                        return Some(server);
+                    }
+                }
+                None
+            });
+        }
+        while let Some(answer) = asked.join_next().await {
+            if let Ok(Some(server)) = answer {
+                return Ok(server);
+            }
+        }
+        Err(ConnectError::Unnamed(self.master.to_string()))
+    }
+
     fn server(&self, (host, port): (String, u16)) -> Server {
         Server { host, port, ..self.servers[0].clone() }
     }
@@ -48,7 +80,7 @@ impl Sentinels {
 
 /// What one sentinel says.
 async fn named(connector: &Connector, server: &Server, master: &str) -> Option<(String, u16)> {
-    let connection = open(connector, server).await?;
+    let connection = open(connector, server, None).await?;
     let question = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).to_owned();
     let asked = tokio::time::timeout(connector.patience(), connection.call(&question));
     let answer: Value = asked.await.ok()?.ok()?;
@@ -56,10 +88,34 @@ async fn named(connector: &Connector, server: &Server, master: &str) -> Option<(
     Some((host, port))
 }
 
+/// The replicas one sentinel knows.
+async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<(String, u16)>> {
+    let connection = open(connector, server, None).await?;
+    let question = redis::cmd("SENTINEL").arg("REPLICAS").arg(master).to_owned();
+    let asked = tokio::time::timeout(connector.patience(), connection.call(&question));
+    let answer: Vec<HashMap<String, String>> = redis::from_redis_value(asked.await.ok()?.ok()?).ok()?;
+    let address = |replica: &HashMap<String, String>| {
+        Some((replica.get("ip")?.clone(), replica.get("port")?.parse().ok()?))
+    };
+    Some(answer.iter().filter_map(address).collect())
+}
+
+async fn is_primary(connector: &Connector, server: &Server) -> bool {
+    let Ok(connection) = connector.plain(server).await else { return false };
+    let question = redis::cmd("ROLE");
+    let role = tokio::time::timeout(connector.patience(), connection.call(&question)).await;
+    let Ok(Ok(Value::Array(role))) = role else { return false };
+    matches!(role.first(), Some(Value::BulkString(word)) if word == b"master")
+}
+
 /// Most sentinels ask for no password, though the primary does; those that ask take the same.
-pub(super) async fn open(connector: &Connector, server: &Server) -> Option<super::connection::Connection> {
+async fn open(
+    connector: &Connector,
+    server: &Server,
+    pushes: Option<mpsc::UnboundedSender<PushInfo>>,
+) -> Option<Connection> {
     let anonymous = Server { login: Login::default(), ..server.clone() };
-    if let Ok(connection) = connector.plain(&anonymous).await {
+    if let Ok(connection) = connector.listening(&anonymous, pushes.clone()).await {
         let ping = redis::cmd("PING");
         let answer = tokio::time::timeout(connector.patience(), connection.call(&ping));
         if answer.await.is_ok_and(|answer| answer.is_ok()) {
@@ -67,5 +123,54 @@ pub(super) async fn open(connector: &Connector, server: &Server) -> Option<super
         }
     }
     let login = Login { db: 0, ..server.login.clone() };
-    connector.plain(&Server { login, ..server.clone() }).await.ok()
+    connector.listening(&Server { login, ..server.clone() }, pushes).await.ok()
 }
+
+/// Follows a node's sentinels: what they name is looked at once a second and whenever they say that it changed.
+pub(super) async fn follow(shared: Arc<Shared>, node: Arc<Node>, mut stop: watch::Receiver<bool>) {
+    let Some(sentinels) = node.sentinels() else { return };
+    let hint = Arc::new(Notify::new());
+    let mut listening = JoinSet::new();
+    for server in sentinels.servers.iter().cloned() {
+        listening.spawn(listen(Arc::clone(&shared), server, Arc::clone(&hint)));
+    }
+    loop {
+        tokio::select! {
+            () = hint.notified() => {}
+            () = tokio::time::sleep(PAUSE) => {}
+            // Aborts who listens.
+            _ = stop.changed() => return,
+        }
+        let named = sentinels.primary(&shared.connector).await;
+        if let (Ok(named), Some(found)) = (named, node.place())
+            && (&named.host, named.port) != (&found.0.host, found.0.port)
+        {
+            tracing::info!(node = node.name, server = %named, "sentinels name another primary");
+            node.moves.send_modify(|moves| *moves += 1);
+        }
+    }
+}
+
+/// Listens to one sentinel for as long as it runs.
+async fn listen(shared: Arc<Shared>, server: Server, hint: Arc<Notify>) {
+    loop {
+        let (pushed, mut pushes) = mpsc::unbounded_channel();
+        let connection = open(&shared.connector, &server, Some(pushed)).await;
+        let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
+        let subscribed = match &connection {
+            Some(connection) => connection.call(&subscribe).await.is_ok(),
+            None => false,
+        };
+        while subscribed && let Some(push) = pushes.recv().await {
+            match push.kind {
+                PushKind::Disconnection => break,
+                PushKind::Message => hint.notify_one(),
+                _ => {}
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// How often sentinels are asked, and listened to again.
+const PAUSE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::central::{Grant, Op, Part, Renewal, Reply, Taken};
+use crate::limit::central::{Grant, Hold, Op, Part, Renewal, Reply, Taken};
 use crate::limit::{Algorithm, Answer, Outcome, Plan};
 
 /// One operation's part of a reply.
@@ -16,8 +16,8 @@ pub(super) enum Answered {
     Error(String),
 }
 
-/// Appends an operation; its keys travel beside it, see [`keys`].
-pub(super) fn write(out: &mut Vec<u8>, op: &Op) {
+/// Appends an operation of this process; its keys travel beside it, see [`keys`].
+pub(super) fn write(out: &mut Vec<u8>, op: &Op, incarnation: u64) {
     match op {
         Op::Renew(renewal) => {
             out.extend([1, 1]);
@@ -36,6 +36,17 @@ pub(super) fn write(out: &mut Vec<u8>, op: &Op) {
             out.extend([4, 1]);
             write_part(out, part);
         }
+        Op::Debit(parts) => {
+            out.extend([5, count(parts)]);
+            parts.iter().for_each(|part| write_part(out, part));
+        }
+        Op::Hold(hold) => {
+            out.extend([6, 1]);
+            write_part(out, &hold.part);
+            out.extend(incarnation.to_le_bytes());
+            number(out, hold.held as f64);
+            number(out, hold.lasts_us as f64);
+        }
     }
 }
 
@@ -43,10 +54,10 @@ pub(super) fn write(out: &mut Vec<u8>, op: &Op) {
 pub(super) fn keys(op: &Op) -> SmallVec<[(u128, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
-        Op::Take(parts) | Op::Return { parts, .. } => {
+        Op::Take(parts) | Op::Return { parts, .. } | Op::Debit(parts) => {
             parts.iter().map(|part| (part.key, &*part.plan)).collect()
         }
-        Op::Peek(part) => SmallVec::from_iter([(part.key, &*part.plan)]),
+        Op::Peek(part) | Op::Hold(Hold { part, .. }) => SmallVec::from_iter([(part.key, &*part.plan)]),
     }
 }
 
@@ -117,7 +128,12 @@ impl Reader<'_> {
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
                 Reply::Taken(Taken { at_us, outcomes, admitted })
             }
-            (b'R', Op::Return { .. }) => Reply::Returned,
+            (b'P', Op::Hold(_)) => {
+                let outcome = self.outcome()?;
+                let admitted = outcome.is_admitted();
+                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
+            }
+            (b'R', Op::Return { .. } | Op::Debit(_)) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
             (b'E', _) => {
                 let length = u16::from_le_bytes(self.bytes()?);
@@ -206,7 +222,7 @@ mod tests {
     #[test]
     fn a_part_is_packed_as_the_script_reads_it() {
         let mut out = Vec::new();
-        write(&mut out, &Op::Take(smallvec![part()]));
+        write(&mut out, &Op::Take(smallvec![part()]), 0);
         assert_eq!(out.len(), 2 + 1 + 4 * 8 + 8 + 1);
         assert_eq!(&out[..3], [2, 1, 1]);
         assert_eq!(out[3..11], 5.0_f64.to_le_bytes());

@@ -15,7 +15,7 @@ pub struct Breaker {
     state: State,
     /// Calls of the last seconds, by second modulo their number.
     seconds: [Second; SECONDS],
-    /// When it closed last, nanoseconds; 0: it never was open.
+    /// When it closed last, nanoseconds; 0: it never was open for long.
     closed_ns: u64,
 }
 
@@ -33,7 +33,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
-    Open { until_ns: u64, missing: u8 },
+    Open { since_ns: u64, until_ns: u64, missing: u8 },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,10 +63,12 @@ impl Breaker {
         match &mut self.state {
             State::Closed => self.count(now_ns, 0),
             State::Open { missing, .. } if *missing > 1 => *missing -= 1,
-            State::Open { .. } => {
+            State::Open { since_ns, .. } => {
+                // What was away for a moment has not let much gather.
+                let was_long = now_ns.saturating_sub(*since_ns) >= SECOND_NS;
+                self.closed_ns = if was_long { now_ns } else { 0 };
                 self.state = State::Closed;
                 self.seconds = [Second::default(); SECONDS];
-                self.closed_ns = now_ns;
             }
         }
     }
@@ -81,7 +83,7 @@ impl Breaker {
                     self.open(now_ns, jitter, SUCCESSES_MIN);
                 }
             }
-            State::Open { until_ns, missing } => {
+            State::Open { until_ns, missing, .. } => {
                 *missing = SUCCESSES_MIN.max(*missing);
                 if now_ns >= *until_ns {
                     self.open(now_ns, jitter, SUCCESSES_MIN);
@@ -93,13 +95,13 @@ impl Breaker {
     /// The shard refused a connection, or cannot be reached: there is nothing to find out by more calls.
     pub fn refused(&mut self, now_ns: u64, jitter: u64) {
         match &mut self.state {
-            State::Open { until_ns, missing } if now_ns < *until_ns => *missing = 1,
+            State::Open { until_ns, missing, .. } if now_ns < *until_ns => *missing = 1,
             _ => self.open(now_ns, jitter, 1),
         }
     }
 
     /// The share of the fleet's renewals that should go through, percent: it rises from 10 to 100 within
-    /// [`RAMP_NS`] of its closing, so that a shard that has just come back does not meet everything at once.
+    /// [`RAMP_NS`] of its closing after a second or more, so that a shard that has just come back does not meet everything at once.
     pub fn ramp_percent(&self, now_ns: u64) -> u32 {
         if self.closed_ns == 0 {
             return 100;
@@ -111,7 +113,11 @@ impl Breaker {
 
     fn open(&mut self, now_ns: u64, jitter: u64, missing: u8) {
         let life_ns = OPEN_NS.start + jitter % (OPEN_NS.end - OPEN_NS.start);
-        self.state = State::Open { until_ns: now_ns.saturating_add(life_ns), missing };
+        let since_ns = match self.state {
+            State::Closed => now_ns,
+            State::Open { since_ns, .. } => since_ns,
+        };
+        self.state = State::Open { since_ns, until_ns: now_ns.saturating_add(life_ns), missing };
     }
 
     fn count(&mut self, now_ns: u64, failures: u32) {

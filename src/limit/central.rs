@@ -24,6 +24,22 @@ pub enum Op {
     },
     /// What is left, with nothing spent: for people.
     Peek(Part),
+    /// Spends what is known only now, whether it fits or not.
+    Debit(SmallVec<[Part; 2]>),
+    /// All this node has in flight of one window, and `cost` more if they fit. Answered as a `Take`.
+    Hold(Hold),
+}
+
+/// What a node has in flight of a concurrency window. It is said in full each time, so what is said twice, or lost,
+/// is right again with the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    /// The window, and the units it wants more; 0: none, it gave some back or says that it is still there.
+    pub part: Part,
+    /// Units it holds.
+    pub held: u64,
+    /// How long it holds them unless it says so again, microseconds.
+    pub lasts_us: u64,
 }
 
 /// One exact charge.
@@ -103,9 +119,9 @@ pub struct Taken {
 pub enum Reply {
     /// To `Renew`.
     Grant(Grant),
-    /// To `Take`.
+    /// To `Take` and `Hold`.
     Taken(Taken),
-    /// To `Return`.
+    /// To `Return` and `Debit`.
     Returned,
     /// To `Peek`.
     Peeked(Outcome),

@@ -37,6 +37,8 @@ pub enum Undo {
         /// Microseconds since 1970.
         taken_us: u64,
     },
+    /// To this node's permits, which the centre is told of.
+    Permit,
     /// Not at all: nothing was counted.
     Nothing,
 }
@@ -101,13 +103,19 @@ impl Limiter {
     }
 
     /// Says what stands, all or nothing.
-    fn conclude(&self, charges: &[Charge], stands: &[Stand], now_ns: u64, decision: &mut Decision) {
+    fn conclude(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        stands: &[Stand],
+        now_ns: u64,
+        decision: &mut Decision,
+    ) {
         if decision.is_refused {
             self.undo(charges, stands, now_ns);
             for ((charge, stand), outcome) in charges.iter().zip(stands).zip(&mut decision.outcomes) {
                 match stand {
                     // What the centre said holds without the cost that has just been given back.
-                    Stand::Taken(Undo::Centre { .. }) => {
+                    Stand::Taken(Undo::Centre { .. } | Undo::Permit) => {
                         let remaining = outcome.remaining + charge.cost;
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
@@ -130,7 +138,7 @@ impl Limiter {
 
     /// Gives back what a refused request has taken. What counts when denied stays taken; but a refused request is not
     /// in flight.
-    pub(super) fn undo(&self, charges: &[Charge], stands: &[Stand], taken_ns: u64) {
+    pub(super) fn undo(self: &Arc<Self>, charges: &[Charge], stands: &[Stand], taken_ns: u64) {
         for (charge, stand) in charges.iter().zip(stands) {
             let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
             if let Stand::Taken(undo) = stand

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::attempt::{Stand, Undo};
 use super::link::Link;
+use super::permits::Permits;
 use super::plans::Plans;
 use super::renewals::Renewals;
 use super::sweep::Watched;
 use super::{Caller, Decision, Limiter, Tier};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
-use crate::limit::{Answer, Charge, Outcome, WhenDown};
+use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
 use crate::limit::{Share, Told};
 use crate::local::Shares;
 
@@ -24,6 +25,7 @@ pub struct Fleet {
     pub(super) plans: Plans,
     pub(super) renewals: Renewals,
     pub(super) watched: Watched,
+    pub(super) permits: Permits,
 }
 
 impl Fleet {
@@ -37,6 +39,7 @@ impl Fleet {
             plans: Plans::default(),
             renewals: Renewals::default(),
             watched: Watched::default(),
+            permits: Permits::default(),
         }
     }
 
@@ -118,7 +121,10 @@ impl Limiter {
         if charge.cost > plan.quota.capacity() {
             return (Stand::Refused, self.foresee(charge, now_ns));
         }
-        let told = if plan.sharing.is_exact() {
+        let told = if plan.quota.algorithm() == Algorithm::Concurrency {
+            // A denial says nothing of the next moment: permits come back at any time.
+            None
+        } else if plan.sharing.is_exact() {
             denied_before(fleet, plan, charge, now_ns)
         } else {
             self.spend_lease(fleet, plan, charge, now_ns)
@@ -203,9 +209,10 @@ impl Limiter {
     }
 
     /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
-    pub fn give_back(&self, charge: &Charge, undo: Undo, taken_ns: u64) {
+    pub fn give_back(self: &Arc<Self>, charge: &Charge, undo: Undo, taken_ns: u64) {
         match (undo, &self.fleet) {
             (Undo::Nothing, _) => {}
+            (Undo::Permit, Some(fleet)) => self.release_permit(fleet, charge),
             (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),
             (_, None) => {}
             (Undo::Alone(place), Some(fleet)) => {
@@ -220,6 +227,35 @@ impl Limiter {
                 if let Some(plan) = fleet.plans.load().get(charge.plan) {
                     let parts = [part(charge, plan)].into_iter().collect();
                     fleet.link.send(Op::Return { parts, taken_us }, Box::new(|_, _| {}));
+                }
+            }
+        }
+    }
+
+    /// Settles what a charge took with what its request cost, once that is known: less comes back, and what is more
+    /// is owed where it was taken.
+    pub fn settle(self: &Arc<Self>, charge: &Charge, undo: Undo, taken_ns: u64, cost: u64, now_ns: u64) {
+        let Some(more) = cost.checked_sub(charge.cost) else {
+            return self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, undo, taken_ns);
+        };
+        let rest = Charge { cost: more, ..*charge };
+        match (undo, &self.fleet) {
+            _ if more == 0 => {}
+            // Permits are not settled: they come back as they were taken.
+            (Undo::Nothing | Undo::Permit, _) => {}
+            (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
+            (_, None) => {}
+            (Undo::Alone(place), Some(fleet)) => {
+                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                self.table.debit(&Charge { quota, ..rest }, place, now_ns);
+            }
+            (Undo::Share, Some(fleet)) => {
+                let _ = fleet.change_known(charge.key, |share| share.owe(more));
+            }
+            (Undo::Centre { .. }, Some(fleet)) => {
+                if let Some(plan) = fleet.plans.load().get(charge.plan) {
+                    let parts = [part(&rest, plan)].into_iter().collect();
+                    fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
                 }
             }
         }

@@ -21,6 +21,11 @@ pub trait Link: Send + Sync {
     /// Whether one `Op::Take` may hold both keys.
     fn same_shard(&self, one: u128, other: u128) -> bool;
 
+    /// The key under which a tenant's keys are on that tenant's own shard, where it has one.
+    fn settle(&self, key: u128, _tenant: Option<&str>) -> u128 {
+        key
+    }
+
     /// How many nodes share the limits, this one included; at least 1.
     fn nodes(&self) -> u32;
 }
@@ -45,7 +50,11 @@ impl Link for Global {
         Global::same_shard(self, one, other)
     }
 
+    fn settle(&self, key: u128, tenant: Option<&str>) -> u128 {
+        Global::settle(self, key, tenant)
+    }
+
     fn nodes(&self) -> u32 {
-        1
+        Global::nodes(self)
     }
 }

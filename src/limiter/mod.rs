@@ -13,6 +13,7 @@
 mod attempt;
 mod fleet;
 mod link;
+mod permits;
 mod plans;
 mod renewals;
 mod sweep;
@@ -140,6 +141,15 @@ impl Limiter {
     /// What is shared with a fleet, if there is one.
     pub fn fleet(&self) -> Option<&Fleet> {
         self.fleet.as_ref()
+    }
+
+    /// Turns the keys of shared charges to the shards that keep this tenant's.
+    #[inline]
+    pub fn settle_tenant(&self, charges: &mut [Charge], tenant: Option<&str>) {
+        let Some(fleet) = &self.fleet else { return };
+        for charge in charges.iter_mut().filter(|charge| charge.plan != 0) {
+            charge.key = fleet.link.settle(charge.key, tenant);
+        }
     }
 
     /// How long a request waits for the centre.

@@ -16,7 +16,7 @@ use super::fleet::{Fleet, outcome_of, part};
 use super::waiting::{Verdict, Wait};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
-use crate::limit::{Answer, Charge, Outcome};
+use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::limit::{Share, Told};
 
 /// Renewals on their way, by key.
@@ -35,10 +35,10 @@ struct Renewing {
 /// A request that waits for units of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
-    wait: Arc<Wait>,
+    pub(super) wait: Arc<Wait>,
     /// Index of its charge.
-    index: usize,
-    charge: Charge,
+    pub(super) index: usize,
+    pub(super) charge: Charge,
 }
 
 /// A key that is renewed.
@@ -109,6 +109,10 @@ impl Limiter {
         for index in asked {
             let charge = charges[index];
             let Some(plan) = plans.get(charge.plan) else { continue };
+            if plan.quota.algorithm() == Algorithm::Concurrency {
+                self.ask_permit(fleet, plan, Waiter { wait: Arc::clone(wait), index, charge });
+                continue;
+            }
             if !plan.sharing.is_exact() {
                 let waiter = Waiter { wait: Arc::clone(wait), index, charge };
                 self.renew(fleet, charge.key, charge.plan, plan, Some(waiter), now_ns);

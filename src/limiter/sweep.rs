@@ -4,7 +4,7 @@
 //! no request waits for it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Limiter;
 use super::fleet::Fleet;
@@ -29,13 +29,14 @@ impl Watched {
 impl Limiter {
     /// Gives back leases whose keys have gone idle, and follows the size of the fleet. To be called every
     /// `SWEEP_EVERY`.
-    pub fn sweep(&self, now_ns: u64) {
+    pub fn sweep(self: &Arc<Self>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
         let shares = fleet.plans.resize(fleet.link.nodes());
         if !shares.is_empty() {
             self.table.declare(shares);
         }
         self.release_where(fleet, now_ns, |share, plan| share.is_idle(plan, now_ns));
+        self.say_permits(fleet, now_ns);
     }
 
     /// Gives back every lease: this node decides nothing any more.

@@ -127,6 +127,24 @@ impl Table {
         self.change(charge, place, now_ns, |state| state.debit(&charge.quota, charge.cost, now_ns));
     }
 
+    /// Whether a charge was remembered and is spent still. Overflow buckets are not asked: what others spent there
+    /// says nothing of this key.
+    pub fn is_remembered(&self, charge: &Charge, now_ns: u64) -> bool {
+        let Some(slot) = self.slots.find(charge.key) else { return false };
+        let state = self.state_in(&slot, charge, charge.quota.fingerprint(), now_ns);
+        !state.take(&charge.quota, charge.cost, now_ns).1.is_admitted()
+    }
+
+    /// Remembers a charge where there is room. Its quota is none that is declared, so its slot is the first to go
+    /// when a limit wants one: forgetting costs a caller a unit, a limit without a slot would cost everybody.
+    pub fn remember(&self, charge: &Charge, now_ns: u64) {
+        let fingerprint = charge.quota.fingerprint();
+        let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
+        if let Some(slot) = found {
+            self.take_in(slot, charge, fingerprint, now_ns);
+        }
+    }
+
     /// Changes the state a charge was taken from.
     fn change(&self, charge: &Charge, place: Place, now_ns: u64, change: impl FnOnce(State) -> State) {
         let fingerprint = charge.quota.fingerprint();

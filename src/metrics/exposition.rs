@@ -336,6 +336,11 @@ fn store(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     };
     let up = each(|shard| u64::from(shard.is_up));
     families.gauges("store_up", "Whether a shard of the shared store is asked", None, up)?;
+    let conditions =
+        shards.iter().map(|shard| ([("shard", shard.shard.as_str()), ("condition", shard.condition)], 1_u64));
+    families.gauges("store_condition", "How a shard of the shared store is", None, conditions)?;
+    let evicts = each(|shard| u64::from(shard.evicts));
+    families.gauges("store_evicts", "Whether a shard forgets keys when its memory is full", None, evicts)?;
     type Level = fn(&StoreUsage) -> u64;
     let counters: [(&str, &str, Level); 8] = [
         ("store_calls", "Script calls to the shared store", |shard| shard.calls),

@@ -113,6 +113,10 @@ pub struct StoreUsage {
     pub shard: String,
     /// Whether it is asked.
     pub is_up: bool,
+    /// How it is, in one word of a few: `up`, `unreachable`, `full` …
+    pub condition: &'static str,
+    /// Whether it forgets keys when its memory is full.
+    pub evicts: bool,
     /// Script calls since the start.
     pub calls: u64,
     /// Operations in them.

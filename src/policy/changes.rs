@@ -19,6 +19,11 @@ impl HeaderChanges {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
+    /// Claims of callers that its values ask for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())
+    }
+
     /// Changes the headers. A value that comes out empty, or that no header may hold, is not sent: `set` then
     /// takes the header away, so that what a client sent under its name never stands in for ours.
     pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {

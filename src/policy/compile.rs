@@ -3,9 +3,12 @@
 //! It deliberately stops at nothing: all mistakes of all definitions come back at once.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 
+use super::access::Access;
 use super::changes::{self, HeaderChanges};
-use super::counting::{Cost, CostRule, Matches, Policy, Window};
+use super::cors::Cors;
+use super::counting::{Cost, CostRule, Matches, Memory, Policy, Tiers, Window};
 use super::definition::{self, Dimension};
 use super::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use super::host::{Host, Hosts};
@@ -27,6 +30,8 @@ pub struct Options<'o> {
     pub ipv6_prefix: u8,
     /// Names of the upstreams; [`Action::Forward`] holds indices into them.
     pub upstreams: &'o [String],
+    /// Names of the ways to authenticate; [`Access::auth`](super::access::Access::auth) holds indices into them.
+    pub auth: &'o [String],
 }
 
 /// Routes a table may have.
@@ -38,7 +43,10 @@ pub const POLICIES_MAX: usize = u16::MAX as usize;
 /// Dimensions a key may have.
 pub const DIMENSIONS_MAX: usize = 16;
 
-/// Windows a policy may have.
+/// Tiers there may be.
+pub const TIERS_MAX: usize = 256;
+
+/// Windows a policy may have, for one tier.
 pub const WINDOWS_MAX: usize = 16;
 
 impl Table {
@@ -68,9 +76,17 @@ impl Table {
         for route in compiled_routes.iter_mut().flatten() {
             let own = || route.policies.iter().map(|&policy| &policies[usize::from(policy)]);
             route.holds = own().any(Policy::holds);
-            route.windows = own().map(|policy| policy.windows.len()).sum();
+            route.remembers = own().any(|policy| policy.idempotency.is_some());
+            // What a policy by tier charges depends on the caller: nothing to make beforehand.
+            let is_by_tier = own().any(|policy| policy.tiers.is_some());
+            let count = own().map(|policy| policy.windows.len()).sum();
+            route.windows = if is_by_tier { usize::MAX } else { count };
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
+            let needs_nobody = |policy: &&u16| {
+                !policies[usize::from(**policy)].by.iter().any(definition::Dimension::needs_identity)
+            };
+            route.strangers = route.policies.iter().filter(needs_nobody).copied().collect();
         }
         let routes: Box<[Route]> = compiled_routes.into_iter().flatten().collect();
         for leaf in tree.leaves() {
@@ -129,7 +145,16 @@ fn compile_policy(
         errors.policy(index, PolicyField::By(DIMENSIONS_MAX), problem);
         return None;
     }
-    if policy.windows.len() > WINDOWS_MAX {
+    let tiers = policy.tiers.as_ref();
+    let most = tiers.map_or(policy.windows.len(), |tiers| {
+        tiers.counts.iter().map(|(_, count)| *count).max().unwrap_or(0)
+    });
+    if tiers.is_some_and(|tiers| tiers.counts.len() > TIERS_MAX) {
+        let problem = Problem::TooMany { what: "tiers", max: TIERS_MAX };
+        errors.policy(index, PolicyField::Window(0), problem);
+        return None;
+    }
+    if most > WINDOWS_MAX {
         let problem = Problem::TooMany { what: "windows", max: WINDOWS_MAX };
         errors.policy(index, PolicyField::Window(WINDOWS_MAX), problem);
         return None;
@@ -142,7 +167,7 @@ fn compile_policy(
         }
     };
     let windows = compile_windows(policy, labels);
-    let count = u16::try_from(windows.len()).expect("checked against WINDOWS_MAX above");
+    let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
     Some(Policy {
         index: number,
         name: policy.name.as_str().into(),
@@ -153,17 +178,51 @@ fn compile_policy(
         matches: Matches { methods: Methods::new(&policy.matches.methods), path },
         cost: compile_cost(policy, index, errors),
         keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
+        idempotency: policy.idempotency.as_ref().map(compile_memory),
+        tiers: tiers.map(compile_tiers),
         windows,
     })
 }
 
+fn compile_tiers(tiers: &definition::Tiers) -> Tiers {
+    let mut at = 0;
+    let ranges: Box<[_]> = tiers
+        .counts
+        .iter()
+        .map(|(name, count)| {
+            at += count;
+            (Box::from(name.as_str()), at - count..at)
+        })
+        .collect();
+    let default = ranges.iter().find(|(name, _)| **name == *tiers.default);
+    // A default that is not listed has no windows; a configuration names none such.
+    let default = default.map_or(0..0, |(_, range)| range.clone());
+    Tiers { ranges, default }
+}
+
+fn compile_memory(idempotency: &definition::Idempotency) -> Memory {
+    let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
+    let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
+    let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
+    Memory { header: idempotency.header.clone(), quota }
+}
+
 fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {
-    let windows = policy.windows.iter().map(|quota| {
+    let tiers = policy.tiers.iter().flat_map(|tiers| &tiers.counts);
+    let tier_of: Vec<(&str, usize)> =
+        tiers.flat_map(|(name, count)| std::iter::repeat_n((name.as_str(), *count), *count)).collect();
+    let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
         // What may stand unescaped in a structured-fields string (RFC 9651, section 3.3.3).
         let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
         let mut label: String =
             policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
-        if policy.windows.len() > 1 {
+        let mut siblings = policy.windows.len();
+        if let Some((tier, count)) = tier_of.get(number) {
+            label.push('-');
+            label.extend(tier.chars().filter(|char| is_plain(*char)));
+            siblings = *count;
+        }
+        if siblings > 1 {
             label = match quota.algorithm() {
                 Algorithm::Concurrency => format!("{label}-in-flight"),
                 _ => format!("{label}-{}", period_text(quota.period_ns().get())),
@@ -200,6 +259,11 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
             Problem::CostAboveCapacity { cost: default, capacity },
         );
     }
+    let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
+    if max > capacity {
+        errors.policy(index, PolicyField::CostMax, Problem::CostAboveCapacity { cost: max, capacity });
+    }
+    let (header, response_header) = (policy.cost.header.clone(), policy.cost.response_header.clone());
     let mut rules: Vec<CostRule> = Vec::new();
     for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
         let field = PolicyField::CostRule(number);
@@ -212,7 +276,7 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
             }
             Err(error) => {
                 errors.policy(index, field, error);
-                return Cost { default, rules: Box::default() };
+                return Cost { default, rules: Box::default(), header, response_header, max };
             }
         }
         let (this, earlier) = rules.split_last().expect("pushed just above");
@@ -223,7 +287,7 @@ fn compile_cost(policy: &definition::Policy, index: usize, errors: &mut Errors) 
         }
     }
     rules.sort_by(|left, right| left.path.cmp_specific(&right.path));
-    Cost { default, rules: rules.into() }
+    Cost { default, rules: rules.into(), header, response_header, max }
 }
 
 /// A period in its largest whole unit: `1m`, `90s`, `1500ms`.
@@ -254,6 +318,7 @@ fn compile_routes(
     let names = Names {
         policies: policies.iter().map(|policy| &*policy.name).zip(0..).collect(),
         upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
+        auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
     };
     routes.iter().enumerate().map(|(index, route)| compile_route(route, index, &names, errors)).collect()
 }
@@ -262,6 +327,7 @@ fn compile_routes(
 struct Names<'d> {
     policies: HashMap<&'d str, u16>,
     upstreams: HashMap<&'d str, usize>,
+    auth: HashMap<&'d str, u16>,
 }
 
 /// `None` where its host or path is no such thing, so that nothing more can be said of it.
@@ -276,6 +342,8 @@ fn compile_route(
         Pattern::parse(&route.path).map_err(|error| errors.route(index, RouteField::Path, error)).ok();
     let headers = compile_header_matches(route, index, errors);
     let policies = compile_limits(route, index, names, errors);
+    let methods = Methods::new(&route.methods);
+    let access = compile_access(&route.access, &methods, index, names, errors);
     let (hosts, pattern) = (hosts?, pattern?);
     let action = compile_action(&route.action, index, &pattern, names, errors)?;
     let mut changes = |changes, direction| compile_changes(changes, index, direction, &pattern, errors);
@@ -290,9 +358,12 @@ fn compile_route(
         upgrade: route.upgrade,
         holds: false,
         path_escapes: route.path_escapes,
+        remembers: false,
+        access,
+        strangers: Box::default(),
         hosts,
         pattern,
-        methods: Methods::new(&route.methods),
+        methods,
         headers,
         limits_shown: None,
         windows: 0,
@@ -356,6 +427,33 @@ fn compile_limits(
         errors.route(index, RouteField::Limit(number), problem);
     }
     policies.into()
+}
+
+/// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
+fn compile_access(
+    access: &definition::Access,
+    methods: &Methods,
+    route: usize,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Access {
+    let mut auth = Vec::new();
+    for (number, name) in access.auth.iter().enumerate() {
+        match names.auth.get(name.as_str()) {
+            Some(method) if !auth.contains(method) => auth.push(*method),
+            Some(_) => {}
+            None => {
+                let problem = Problem::UnknownAuth { name: name.clone() };
+                errors.route(route, RouteField::Auth(number), problem);
+            }
+        }
+    }
+    Access {
+        auth: auth.into(),
+        require: access.require.clone().map(Box::new),
+        addresses: access.addresses.clone(),
+        cors: access.cors.as_ref().map(|cors| Box::new(Cors::new(cors, methods))),
+    }
 }
 
 fn compile_action(

@@ -1,6 +1,8 @@
 //! A policy, compiled: which requests it counts, what they cost, under which keys.
 
-use http::Method;
+use std::ops::Range;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
@@ -30,6 +32,8 @@ pub struct Policy {
     pub(super) matches: Matches,
     pub(super) cost: Cost,
     pub(super) keys: Keys,
+    pub(super) idempotency: Option<Memory>,
+    pub(super) tiers: Option<Tiers>,
 }
 
 /// One window of a policy.
@@ -46,6 +50,29 @@ pub struct Window {
     pub item: Box<str>,
 }
 
+/// Which windows are whose.
+#[derive(Clone, Debug)]
+pub(super) struct Tiers {
+    pub ranges: Box<[(Box<str>, Range<usize>)]>,
+    /// Of callers without a tier, or with one that is not listed.
+    pub default: Range<usize>,
+}
+
+impl Tiers {
+    fn of(&self, tier: Option<&str>) -> Range<usize> {
+        let own = tier.and_then(|tier| self.ranges.iter().find(|(name, _)| **name == *tier));
+        own.map_or(&self.default, |(_, range)| range).clone()
+    }
+}
+
+/// How a policy knows a retry.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    pub header: HeaderName,
+    /// One unit in the time a key is remembered: spent, it was there.
+    pub quota: Quota,
+}
+
 /// Which requests a policy counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matches {
@@ -59,6 +86,9 @@ pub(super) struct Cost {
     pub default: u64,
     /// The most specific path first; of one path a method listed before any.
     pub rules: Box<[CostRule]>,
+    pub header: Option<HeaderName>,
+    pub response_header: Option<HeaderName>,
+    pub max: u64,
 }
 
 /// The cost of some requests.
@@ -84,7 +114,34 @@ impl Policy {
         let holds = |window: &Window| {
             matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
         };
-        self.windows.iter().any(holds)
+        self.cost.response_header.is_some() || self.windows.iter().any(holds)
+    }
+
+    /// What an answer says its request cost; `None`: nothing, or the policy does not ask it.
+    pub fn settled_cost(&self, answer: &HeaderMap) -> Option<u64> {
+        read_cost(answer, self.cost.response_header.as_ref()?, self.cost.max)
+    }
+
+    /// Whether costs are known only when the answer says them.
+    pub fn is_settled(&self) -> bool {
+        self.cost.response_header.is_some()
+    }
+
+    /// The charge that remembers a request by its idempotency key; `None` where it has none.
+    pub(super) fn memory(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Charge> {
+        let memory = self.idempotency.as_ref()?;
+        let key = only_value(facts.headers, &memory.header).filter(|key| !key.is_empty())?;
+        let values = self.keys.encode(&found.route.name, found.params, facts).ok()?;
+        Some(Charge {
+            key: self.keys.memory(&values, key.as_bytes()),
+            quota: memory.quota,
+            cost: 1,
+            policy: self.index,
+            window: 0,
+            shadow: self.shadow,
+            count_denied: false,
+            plan: 0,
+        })
     }
 
     /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
@@ -99,10 +156,14 @@ impl Policy {
         facts: &Facts<'_, '_>,
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
-        if self.windows.is_empty() || !self.matches.holds(facts) {
+        let range = match &self.tiers {
+            None => 0..self.windows.len(),
+            Some(tiers) => tiers.of(facts.identity.tier.as_deref()),
+        };
+        if range.is_empty() || !self.matches.holds(facts) {
             return Ok(());
         }
-        let cost = self.cost.of(facts.method, facts.path);
+        let cost = self.cost.of(facts);
         if cost == 0 {
             return Ok(());
         }
@@ -113,13 +174,16 @@ impl Policy {
             }
             Err(_) => return Ok(()),
         };
-        for (window, number) in self.windows.iter().zip(0..) {
+        // A tier's windows have the same keys as another's, so that a caller who changes it takes along what is used.
+        let first = range.start;
+        for (number, window) in self.windows[range].iter().enumerate() {
             out.push(Charge {
-                key: self.keys.key(usize::from(number), &values),
+                key: self.keys.key(number, &values),
                 quota: window.quota,
                 cost,
                 policy: self.index,
-                window: number,
+                // A policy has far fewer windows than that.
+                window: u16::try_from(first + number).unwrap_or(u16::MAX),
                 shadow: self.shadow,
                 count_denied: self.count_denied,
                 plan: window.plan,
@@ -146,9 +210,15 @@ impl Matches {
 }
 
 impl Cost {
-    /// Units of a request: of the rules with the most specific path that fit, the one that names the method
-    /// best.
-    fn of(&self, method: &Method, path: &str) -> u64 {
+    /// Units of a request: what a trusted hop says, else what the rules do.
+    fn of(&self, facts: &Facts<'_, '_>) -> u64 {
+        let said = self.header.as_ref().filter(|_| facts.trusted_peer);
+        said.and_then(|header| read_cost(facts.headers, header, self.max))
+            .unwrap_or_else(|| self.by_rule(facts.method, facts.path))
+    }
+
+    /// Of the rules with the most specific path that fit, the one that names the method best.
+    fn by_rule(&self, method: &Method, path: &str) -> u64 {
         let mut best: Option<(&CostRule, Fit)> = None;
         for rule in &self.rules {
             if best.is_some_and(|(known, _)| known.path.cmp_specific(&rule.path).is_ne()) {
@@ -163,4 +233,22 @@ impl Cost {
         }
         best.map_or(self.default, |(rule, _)| rule.units)
     }
+}
+
+/// A field that is one whole number, at most `max`. Several of them, or anything else, say nothing.
+fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
+    let digits = only_value(headers, name)?.as_bytes();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let units =
+        digits.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    Some(units.min(max))
+}
+
+/// The value of a field that came once.
+fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
 }

@@ -2,7 +2,9 @@
 //! (a file today, a store later) can fill. Names are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
+pub use super::access::{Addresses, Require};
 use crate::limit::{Quota, Sharing, WhenDown};
 
 /// One route.
@@ -32,6 +34,38 @@ pub struct Route {
     pub upgrade: bool,
     /// What becomes of a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// Who may use a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Names of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    pub auth: Vec<String>,
+    /// Which of the callers that are recognised. `None`: all.
+    pub require: Option<Require>,
+    /// From where.
+    pub addresses: Addresses,
+    /// Which other origins' scripts. `None`: that is left to the upstream.
+    pub cors: Option<Cors>,
+}
+
+/// What browsers are told of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// `https://app.example.com`, `https://*.example.com`, or `*` for any.
+    pub origins: Vec<String>,
+    /// What scripts may send. Empty: what the route serves.
+    pub methods: Vec<http::Method>,
+    /// Headers that scripts may send; `*` for any.
+    pub headers: Vec<String>,
+    /// Headers of answers that scripts may read.
+    pub expose: Vec<String>,
+    /// Whether a browser may show who its user is.
+    pub credentials: bool,
+    /// How long a browser may remember it.
+    pub max_age: Duration,
 }
 
 /// What becomes of an encoded slash or backslash, of what is encoded twice and of `;` in a path.
@@ -100,8 +134,10 @@ pub struct Policy {
     pub name: String,
     /// Who is counted: the dimensions of the key, in the order written.
     pub by: Vec<Dimension>,
-    /// The windows; every one must admit. Empty: no limit.
+    /// The windows; every one must admit. Empty: no limit. By tier: those of one tier after the other.
     pub windows: Vec<Quota>,
+    /// Whose windows these are, where they depend on the caller's tier.
+    pub tiers: Option<Tiers>,
     /// What happens where a dimension is absent.
     pub missing: Missing,
     /// Which requests of its routes it counts. Empty: all.
@@ -112,10 +148,35 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
+    /// What tells a client's retry, which is not charged again.
+    pub idempotency: Option<Idempotency>,
     /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
     pub overshoot_ppm: u32,
     /// What happens while the store that a fleet shares is away.
     pub when_down: WhenDown,
+}
+
+/// How a policy's windows are parted among tiers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tiers {
+    /// Each tier and how many windows it has, in the order of the windows.
+    pub counts: Vec<(String, usize)>,
+    /// The tier of callers that have none, or one that is not listed.
+    pub default: String,
+}
+
+/// What tells a client's retry of a request that was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The field that has the key.
+    pub header: http::HeaderName,
+    /// How long a key is remembered.
+    pub window: Duration,
+}
+
+impl Idempotency {
+    /// How long where nothing is said.
+    pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 }
 
 /// One part of a policy's key.
@@ -137,6 +198,15 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
+    /// What authentication says of the caller under this name; a list counts as absent.
+    Claim(String),
+}
+
+impl Dimension {
+    /// Whether only authentication can give it.
+    pub fn needs_identity(&self) -> bool {
+        matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
+    }
 }
 
 impl Policy {
@@ -160,6 +230,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Header(name) => write!(formatter, "header:{name}"),
             Dimension::Query(name) => write!(formatter, "query:{name}"),
             Dimension::Param(name) => write!(formatter, "param:{name}"),
+            Dimension::Claim(name) => write!(formatter, "claim:{name}"),
         }
     }
 }
@@ -192,10 +263,16 @@ pub struct Cost {
     pub default: NonZeroU64,
     /// (method, or any; path pattern; cost): the most specific path wins, a named method before any.
     pub rules: Vec<(Option<http::Method>, String, u64)>,
+    /// A field of the request that says it, where a trusted hop sent it; before any rule.
+    pub header: Option<http::HeaderName>,
+    /// A field of the upstream's answer that says it afterwards; until then the request is charged what the rest says.
+    pub response_header: Option<http::HeaderName>,
+    /// The most either field may say; more is as much. `None`: what the smallest window holds.
+    pub max: Option<NonZeroU64>,
 }
 
 impl Default for Cost {
     fn default() -> Self {
-        Cost { default: NonZeroU64::MIN, rules: Vec::new() }
+        Cost { default: NonZeroU64::MIN, rules: Vec::new(), header: None, response_header: None, max: None }
     }
 }

@@ -45,6 +45,8 @@ pub enum RouteField {
     Header(usize),
     /// `limits`.
     Limit(usize),
+    /// `access.auth`.
+    Auth(usize),
     /// `action`: the upstream's name.
     Upstream,
     /// `action`: the rewritten path.
@@ -97,6 +99,8 @@ pub enum PolicyField {
     CostDefault,
     /// `cost`: a rule.
     CostRule(usize),
+    /// `cost`: the most a field may say.
+    CostMax,
 }
 
 /// What is wrong.
@@ -153,6 +157,12 @@ pub enum Problem {
     /// An upstream that is not there.
     #[error("no upstream is called `{name}`")]
     UnknownUpstream {
+        /// As written.
+        name: String,
+    },
+    /// A way to authenticate that is not there.
+    #[error("no `[auth.<name>]` is called `{name}`")]
+    UnknownAuth {
         /// As written.
         name: String,
     },

@@ -34,6 +34,8 @@ pub struct Keys {
     ipv6_prefix: u8,
     /// What each window's key starts from, indexed by window.
     states: Box<[SipHasher13]>,
+    /// What the keys of remembered requests start from: as of a window no policy has.
+    memory: SipHasher13,
 }
 
 /// The encoded values of one request; the same for every window of a policy.
@@ -66,7 +68,8 @@ impl Keys {
             state.write(&prefix(policy, window, by));
             state
         };
-        Keys { by: by.into(), missing, ipv6_prefix, states: (0..windows).map(state).collect() }
+        let states = (0..windows).map(state).collect();
+        Keys { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
     }
 
     /// The same keys under another salt; `policy` is the name they were made with.
@@ -116,6 +119,15 @@ impl Keys {
         state.finish128().as_u128()
     }
 
+    /// The key under which a caller's request with this idempotency key is remembered: the caller's values stand
+    /// before it, so nobody meets another's. The values tell their own length.
+    pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> u128 {
+        let mut state = self.memory;
+        state.write(values);
+        state.write(idempotency);
+        state.finish128().as_u128()
+    }
+
     /// Appends a dimension's value; nothing where it has none. False where it has several.
     fn write_value(
         &self,
@@ -141,6 +153,7 @@ impl Keys {
             Dimension::Param(name) => {
                 out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
             }
+            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
         }
         true
     }
@@ -215,6 +228,7 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Header(name) => (5, name.as_str()),
             Dimension::Query(name) => (6, name.as_str()),
             Dimension::Param(name) => (7, name.as_str()),
+            Dimension::Claim(name) => (8, name.as_str()),
         };
         out.push(kind);
         push_text(name, &mut out);
@@ -311,7 +325,9 @@ mod tests {
                 query: None,
                 headers: &headers,
                 client_ip: client,
+                trusted_peer: false,
                 identity: &identity,
+                refused: false,
             };
             let params = Params::new(&pattern, facts.path);
             let address = match caller(client, 64) {

@@ -2,8 +2,10 @@
 //! no I/O, no clock, no state. It decides which route answers and what is charged, never whether there is
 //! enough.
 
+pub mod access;
 pub mod changes;
 pub mod compile;
+pub mod cors;
 pub mod counting;
 pub mod definition;
 pub mod error;

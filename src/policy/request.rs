@@ -27,8 +27,12 @@ pub struct Facts<'r, 'h> {
     pub headers: &'h HeaderMap,
     /// The client, found past trusted hops only.
     pub client_ip: IpAddr,
+    /// Whether a trusted hop sent it: then what it says of costs is believed.
+    pub trusted_peer: bool,
     /// Who is calling; empty before authentication.
     pub identity: &'r Identity,
+    /// Authentication was asked for and did not recognise the caller: only limits that need no identity count.
+    pub refused: bool,
 }
 
 /// What the parameters of a route's path are in one request.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::access::Access;
 use super::changes::HeaderChanges;
 use super::definition::{PathEscapes, Respond};
 use super::host::Host;
@@ -31,10 +32,16 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
-    /// Whether a policy of it holds something of an admitted request: permits, or a place in a queue.
+    /// Whether a policy of it holds something of an admitted request: permits, a place in a queue, or an estimate.
     pub holds: bool,
     /// What becomes of a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
+    /// Whether a policy of it remembers requests by a key of theirs.
+    pub remembers: bool,
+    /// Who may use it.
+    pub access: Access,
+    /// Of its policies, those that need no identity: what a caller is charged that authentication refuses.
+    pub strangers: Box<[u16]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,
@@ -73,6 +80,18 @@ impl Route {
     /// The path pattern it was written with.
     pub fn path(&self) -> &Pattern {
         &self.pattern
+    }
+
+    /// Claims of callers that it asks for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        let rewrite = match &self.action {
+            Action::Forward { rewrite, .. } => rewrite.as_ref(),
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps => None,
+        };
+        let headers = self.request_headers.claims().chain(self.response_headers.claims());
+        let required = self.access.require.iter().flat_map(|require| &require.claims);
+        let required = required.map(|(name, _)| name.as_str());
+        headers.chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
     }
 
     /// The path to send upstream, without the query: that stays as it came.

@@ -4,7 +4,8 @@
 //! limit     = ( units ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
 //! units     = digits, with `_` where it reads better
 //! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
-//! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x, parted by commas or spaces
+//! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x,
+//!             parted by commas or spaces
 //! ```
 //!
 //! It reads what was written and nothing more: defaults for `by`, and another algorithm, are the caller's.
@@ -108,7 +109,8 @@ impl Problem {
                 "after the period come `burst` and a number, then `by` and who is counted"
             }
             Problem::NoDimension | Problem::UnknownDimension { .. } | Problem::DimensionName { .. } => {
-                "write consumer, tenant, ip, route, method, header:<name>, query:<name> or param:<name>"
+                "write consumer, tenant, ip, route, method, header:<name>, query:<name>, param:<name> \
+                 or claim:<name>"
             }
             Problem::DimensionTwice { .. } => "name it once",
         }
@@ -117,7 +119,7 @@ impl Problem {
 
 /// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
 pub const DIMENSIONS: &[&str] =
-    &["consumer", "tenant", "ip", "route", "method", "header:", "query:", "param:"];
+    &["consumer", "tenant", "ip", "route", "method", "header:", "query:", "param:", "claim:"];
 
 /// Reads a limit.
 ///
@@ -158,7 +160,7 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
             "ip" => Ok(Dimension::Ip),
             "route" => Ok(Dimension::Route),
             "method" => Ok(Dimension::Method),
-            "header" | "query" | "param" => {
+            "header" | "query" | "param" | "claim" => {
                 Err(Problem::DimensionName { found: found(), kind: kind_of(text) })
             }
             _ => Err(Problem::UnknownDimension { found: found() }),
@@ -169,6 +171,7 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
         }
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
         Some(("param", name)) => name_of("param", name).map(Dimension::Param),
+        Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
         Some(_) => Err(Problem::UnknownDimension { found: found() }),
     }
 }
@@ -177,6 +180,7 @@ fn kind_of(text: &str) -> &'static str {
     match text {
         "header" => "header",
         "query" => "query",
+        "claim" => "claim",
         _ => "param",
     }
 }
@@ -397,7 +401,7 @@ mod tests {
         assert_eq!(error("5/s by ip, ip"), ("ip", Problem::DimensionTwice { found: "ip".into() }));
         let nameless = Problem::DimensionName { found: "header:".into(), kind: "header" };
         assert_eq!(error("5/s by header:"), ("header:", nameless));
-        assert_eq!(error("5/s by claim:sub").1, Problem::UnknownDimension { found: "claim:sub".into() });
+        assert_eq!(error("5/s by claims:sub").1, Problem::UnknownDimension { found: "claims:sub".into() });
     }
 
     proptest! {

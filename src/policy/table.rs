@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::counting::{MissingDimension, Policy, Window};
+use super::definition::Dimension;
 use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
@@ -113,6 +114,16 @@ impl Table {
         }
     }
 
+    /// Claims of callers that policies, header values and rewritten paths ask for.
+    pub fn claims(&self) -> BTreeSet<&str> {
+        let dimensions = self.policies.iter().flat_map(|policy| &policy.by);
+        let counted = dimensions.filter_map(|dimension| match dimension {
+            Dimension::Claim(name) => Some(name.as_str()),
+            _ => None,
+        });
+        counted.chain(self.routes.iter().flat_map(Route::claims)).collect()
+    }
+
     /// The route that answers a request. Does not allocate where there is one.
     ///
     /// # Errors
@@ -143,13 +154,21 @@ impl Table {
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
         let before = out.len();
-        for &policy in &found.route.policies {
+        let policies = if facts.refused { &found.route.strangers } else { &found.route.policies };
+        for &policy in policies {
             if let Err(missing) = self.policies[usize::from(policy)].charge(found, facts, out) {
                 out.truncate(before);
                 return Err(missing);
             }
         }
         Ok(())
+    }
+
+    /// The charges that remember a request in those policies of its route that know retries, where it has a key. They
+    /// are spent beside the others; one that is spent already marks a retry of its policy.
+    pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Charge> {
+        let own = found.route.policies.iter().map(|&policy| &self.policies[usize::from(policy)]);
+        own.filter_map(|policy| policy.memory(found, facts)).collect()
     }
 
     /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request

@@ -11,6 +11,7 @@ use http::HeaderValue;
 use super::pattern::{Pattern, Segment};
 use super::percent::{self, Plus};
 use super::request::Values;
+use crate::identity::Claim;
 
 /// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Template {
 enum Part {
     Literal(Box<str>),
     Value(Name),
+    /// What authentication says of the caller under this name.
+    Claim(Box<str>),
 }
 
 /// What a placeholder stands for.
@@ -144,12 +147,12 @@ impl HeaderTemplate {
         let template = Template::parse(text, pattern, HEADER_NAMES)?;
         let literals = template.parts.iter().filter_map(|part| match part {
             Part::Literal(text) => Some(&**text),
-            Part::Value(_) => None,
+            Part::Value(_) | Part::Claim(_) => None,
         });
         if literals.clone().any(|text| HeaderValue::from_bytes(text.as_bytes()).is_err()) {
             return Err(Error::HeaderText);
         }
-        if template.parts.iter().any(|part| matches!(part, Part::Value(_))) {
+        if template.parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
             return Ok(HeaderTemplate::Made(template));
         }
         let whole: String = literals.collect();
@@ -157,6 +160,15 @@ impl HeaderTemplate {
             return Err(Error::HeaderText);
         }
         HeaderValue::from_bytes(whole.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
+    }
+
+    /// Claims of callers that it asks for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        let template = match self {
+            HeaderTemplate::Fixed(_) => None,
+            HeaderTemplate::Made(template) => Some(template),
+        };
+        template.into_iter().flat_map(Template::claims)
     }
 
     /// The value for one request. `None` where a header is not to be sent: what came out is empty, or holds
@@ -174,6 +186,7 @@ impl HeaderTemplate {
                     out.extend(percent::decode(values.params.at(*index), Plus::Itself))
                 }
                 Part::Value(name) => out.extend_from_slice(name.text(values).as_bytes()),
+                Part::Claim(name) => out.extend_from_slice(claim(name, values).as_bytes()),
             }
         }
         let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
@@ -211,6 +224,11 @@ impl Rewrite {
         Ok(Rewrite(template))
     }
 
+    /// Claims of callers that it asks for.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        self.0.claims()
+    }
+
     /// The path for one request: starts with exactly one `/`, and is as well formed as the request's was.
     /// Parameters and `{path}` go in as they came, encoded. Anything else stays within its segment: what a
     /// segment must not hold is encoded, and where nothing is left of it, or only dots, `-` stands for it.
@@ -221,11 +239,8 @@ impl Rewrite {
                 Part::Literal(text) => out.push_str(text),
                 Part::Value(Name::Param(index)) => out.push_str(values.params.at(*index)),
                 Part::Value(Name::Path) => out.push_str(values.path),
-                Part::Value(name) => {
-                    let text = name.text(values);
-                    let harmless = if text.bytes().all(|byte| byte == b'.') { "-" } else { &*text };
-                    percent::encode_segment(harmless, &mut out);
-                }
+                Part::Value(name) => push_segment(&name.text(values), &mut out),
+                Part::Claim(name) => push_segment(&claim(name, values), &mut out),
             }
         }
         // `//host/…` would be read as another authority by whoever builds a URL of it.
@@ -256,7 +271,7 @@ impl Template {
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal).into()));
             }
-            parts.push(Part::Value(resolve(&rest[1..end], at, pattern, fixed)?));
+            parts.push(resolve(&rest[1..end], at, pattern, fixed)?);
             at += end + 1;
         }
         literal.push_str(&text[at..]);
@@ -268,23 +283,33 @@ impl Template {
 }
 
 impl Template {
+    fn claims(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Claim(name) => Some(&**name),
+            Part::Literal(_) | Part::Value(_) => None,
+        })
+    }
+
     /// The text with each placeholder at its shortest: only a rest may be empty, a path is at least `/`.
     fn shortest(&self, pattern: &Pattern) -> String {
         let parts = self.parts.iter().map(|part| match part {
             Part::Literal(text) => text,
             Part::Value(Name::Param(index)) if matches!(pattern.segments()[*index], Segment::Rest(_)) => "",
             Part::Value(Name::Path) => "/",
-            Part::Value(_) => "x",
+            Part::Value(_) | Part::Claim(_) => "x",
         });
         parts.collect()
     }
 }
 
-fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Name, Error> {
+fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Part, Error> {
+    if let Some(claim) = name.strip_prefix("claim:").filter(|claim| !claim.is_empty()) {
+        return Ok(Part::Claim(claim.into()));
+    }
     let own = fixed.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
     match (pattern.param(name), own) {
-        (Some(index), None) => Ok(Name::Param(index)),
-        (None, Some(value)) => Ok(value),
+        (Some(index), None) => Ok(Part::Value(Name::Param(index))),
+        (None, Some(value)) => Ok(Part::Value(value)),
         (Some(_), Some(_)) => Err(Error::Ambiguous { offset, name: name.to_owned() }),
         (None, None) => {
             let known =
@@ -292,6 +317,21 @@ fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)])
             Err(Error::UnknownName { offset, name: name.to_owned(), known })
         }
     }
+}
+
+/// What authentication says of the caller under a name; the texts of a list with commas between them.
+fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
+    match values.identity.claims.find(name) {
+        Some(Claim::One(text)) => Cow::Borrowed(text),
+        Some(Claim::Many(texts)) => Cow::Owned(texts.join(",")),
+        None => Cow::Borrowed(""),
+    }
+}
+
+/// Appends a text that stays within its segment of a path.
+fn push_segment(text: &str, out: &mut String) {
+    let harmless = if text.bytes().all(|byte| byte == b'.') { "-" } else { text };
+    percent::encode_segment(harmless, out);
 }
 
 impl Name {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::policy::access::Addresses;
 use crate::tls;
 
 /// One listener.
@@ -22,6 +23,10 @@ pub struct Listener {
     pub sni_strict: bool,
     /// What becomes of fields whose name has `_`.
     pub underscores: Underscores,
+    /// Whose certificates clients show. `None`: they are not asked for any.
+    pub client_auth: Option<tls::ClientAuth>,
+    /// Clients that may come in.
+    pub addresses: Addresses,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
     /// Connections at once.

@@ -37,6 +37,7 @@ pub enum Begun {
 pub struct Wait {
     waiting: Waiting,
     charges: SmallVec<[Charge; 4]>,
+    memories: Vec<Charge>,
     decision: Decision,
 }
 
@@ -53,27 +54,34 @@ pub fn begin(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
         return Begun::Decided(Decided::Refused(refusal, Fields::default()));
     }
+    let now_ns = clock::ns_of(exchange.started);
+    let mut memories = Vec::new();
+    // A caller that is not recognised is charged for every try, whatever key it names.
+    if found.route.remembers && !facts.refused {
+        memories = table.memories(found, facts);
+        pass_retries(exchange, &mut memories, &mut charges, now_ns);
+    }
     if charges.is_empty() {
         return Begun::Decided(Decided::Admitted(Fields::default()));
     }
-    let now_ns = clock::ns_of(exchange.started);
     let mut decision = Decision::default();
+    exchange.conn.worker.shared.limiter.settle_tenant(&mut charges, facts.identity.tenant.as_deref());
     let caller = caller_of(facts, view.snapshot.client_ip.ipv6_prefix);
     match exchange.conn.worker.shared.limiter.decide(&charges, caller, now_ns, &mut decision) {
-        None => Begun::Decided(end(exchange, found, &charges, &decision)),
-        Some(waiting) => Begun::Waits(Box::new(Wait { waiting, charges, decision })),
+        None => Begun::Decided(end(exchange, found, &charges, &memories, &decision)),
+        Some(waiting) => Begun::Waits(Box::new(Wait { waiting, charges, memories, decision })),
     }
 }
 
 impl Wait {
     /// Waits for the centre, no longer than the deadline, and decides.
     pub async fn end(self: Box<Self>, exchange: &mut Exchange, found: &Found<'_, '_>) -> Decided {
-        let Wait { waiting, charges, mut decision } = *self;
+        let Wait { waiting, charges, memories, mut decision } = *self;
         let limiter = std::sync::Arc::clone(&exchange.conn.worker.shared.limiter);
         // Late or not, what has been said until now is what counts.
         let _ = tokio::time::timeout(limiter.deadline(), waiting.settled()).await;
         limiter.resume(waiting, clock::now_ns(), &mut decision);
-        end(exchange, found, &charges, &decision)
+        end(exchange, found, &charges, &memories, &decision)
     }
 }
 
@@ -86,8 +94,14 @@ fn caller_of(facts: &Facts<'_, '_>, ipv6_prefix: u8) -> Caller {
     Caller { address: address.to_bits() }
 }
 
-/// Counts a decision and says it.
-fn end(exchange: &mut Exchange, found: &Found<'_, '_>, charges: &[Charge], decision: &Decision) -> Decided {
+/// Counts a decision and says it; an admitted request is remembered where it has a key.
+fn end(
+    exchange: &mut Exchange,
+    found: &Found<'_, '_>,
+    charges: &[Charge],
+    memories: &[Charge],
+    decision: &Decision,
+) -> Decided {
     let view = std::rc::Rc::clone(&exchange.view);
     let table = &view.snapshot.table;
     exchange.steps.decide = exchange.elapsed_ns();
@@ -96,7 +110,11 @@ fn end(exchange: &mut Exchange, found: &Found<'_, '_>, charges: &[Charge], decis
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, charges, decision);
     if decision.is_admitted() {
         if found.route.holds {
-            exchange.held = Held::of(charges, decision, clock::ns_of(exchange.started));
+            exchange.held = Held::of(table, charges, decision, clock::ns_of(exchange.started));
+        }
+        for memory in memories {
+            let now_ns = clock::ns_of(exchange.started);
+            exchange.conn.worker.shared.limiter.table().remember(memory, now_ns);
         }
         return Decided::Admitted(fields);
     }
@@ -113,6 +131,32 @@ fn tier(tier: Tier) -> metrics::Tier {
         Tier::Global => metrics::Tier::Global,
         Tier::Fallback => metrics::Tier::Fallback,
     }
+}
+
+/// Takes out what a policy that has charged this request before would charge for it again; what is left of
+/// `memories` is new. Only what is in flight counts anew. A request is remembered once it is admitted, never before,
+/// so two that come together are both charged: no key lets a request pass that was not paid for once.
+fn pass_retries(
+    exchange: &mut Exchange,
+    memories: &mut Vec<Charge>,
+    charges: &mut SmallVec<[Charge; 4]>,
+    now_ns: u64,
+) {
+    let shared = std::sync::Arc::clone(&exchange.conn.worker.shared);
+    memories.retain(|memory| {
+        let is_new = !shared.limiter.table().is_remembered(memory, now_ns);
+        if !is_new {
+            charges.retain(|charge| {
+                charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
+            });
+            if charges.iter().all(|charge| charge.policy != memory.policy) {
+                count(exchange, memory.policy, metrics::Decision::Admitted);
+            }
+        }
+        is_new
+    });
+    // A policy that does not count this request has nothing to remember.
+    memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
 }
 
 /// Counts what each policy said, once a policy however many windows it has, and keeps the word that decides for the

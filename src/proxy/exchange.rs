@@ -4,9 +4,10 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
 use super::body::Upload;
 use super::connection::Conn;
@@ -15,6 +16,7 @@ use super::io::Phase;
 use super::judge;
 use super::reply::Refusal;
 use super::snapshot::View;
+use crate::identity::Identity;
 use crate::{clock, metrics, record};
 
 /// Why a request was not answered by what its route names, or not to the end.
@@ -40,6 +42,16 @@ pub enum Reason {
     Misdirected,
     /// It expects what is not done here.
     ExpectationFailed,
+    /// Authentication does not recognise the caller.
+    Unauthenticated,
+    /// Too many passwords are being looked at.
+    AuthBusy,
+    /// The caller is known and may not use the route.
+    Forbidden,
+    /// The client's address may not come in.
+    AddressDenied,
+    /// A script of that origin may not use the route.
+    OriginDenied,
     /// Over a limit.
     Limited,
     /// A policy that admits nothing while the store is away.
@@ -86,6 +98,11 @@ impl Reason {
             Reason::MethodNotAllowed => "method-not-allowed",
             Reason::Misdirected => "misdirected",
             Reason::ExpectationFailed => "expectation-failed",
+            Reason::Unauthenticated => "unauthenticated",
+            Reason::AuthBusy => "auth-busy",
+            Reason::Forbidden => "forbidden",
+            Reason::AddressDenied => "address-denied",
+            Reason::OriginDenied => "origin-denied",
             Reason::Limited => "limited",
             Reason::StoreDown => "store-down",
             Reason::MissingKey => "missing-key",
@@ -105,7 +122,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 25] = [
+    pub const ALL: [Reason; 30] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -116,6 +133,11 @@ impl Reason {
         Reason::MethodNotAllowed,
         Reason::Misdirected,
         Reason::ExpectationFailed,
+        Reason::Unauthenticated,
+        Reason::AuthBusy,
+        Reason::Forbidden,
+        Reason::AddressDenied,
+        Reason::OriginDenied,
         Reason::Limited,
         Reason::StoreDown,
         Reason::MissingKey,
@@ -156,6 +178,8 @@ pub struct Exchange {
     pub request_id: HeaderValue,
     /// Index of the route that takes it.
     pub route: Option<usize>,
+    /// Who sent it, where authentication was asked for and knows.
+    pub identity: Option<Arc<Identity>>,
     /// What the limiter said of it.
     pub verdict: Option<Verdict>,
     /// What it holds of its limits while it lasts.
@@ -236,6 +260,7 @@ impl Exchange {
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
             route: None,
+            identity: None,
             verdict: None,
             held: None,
             server: None,
@@ -293,6 +318,14 @@ impl Exchange {
     /// The last byte of the answer has gone to the client's connection.
     pub fn complete(&mut self) {
         self.complete = true;
+    }
+
+    /// The head of the upstream's answer has come, which may say what the request cost.
+    pub fn settle(&mut self, answer: &HeaderMap) {
+        if let Some(held) = &mut self.held {
+            let limiter = &self.conn.worker.shared.limiter;
+            held.settle(&self.view.snapshot.table, limiter, answer, clock::now_ns());
+        }
     }
 
     /// Nanoseconds since it began.
@@ -363,6 +396,8 @@ impl Exchange {
             host: self.authority.as_bytes(),
             path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
             route: self.route.map_or("", |route| &*table.routes()[route].name),
+            consumer: self.identity.as_ref().and_then(|identity| identity.consumer.as_deref()).unwrap_or(""),
+            tenant: self.identity.as_ref().and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
             status,
             reason: reason.map_or("", Reason::code),
             decision,

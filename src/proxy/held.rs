@@ -1,23 +1,27 @@
-//! What an admitted request holds of its limits beyond the decision: permits, until its answer has ended, and a place
-//! in a queue, until its turn comes. It belongs to the exchange and goes with it, whatever ends that: the last byte,
-//! a client that went away, a panic.
+//! What an admitted request holds of its limits beyond the decision: permits, until its answer has ended; a place in a
+//! queue, until its turn comes; an estimate of its cost, until the answer's head tells. It belongs to the exchange and
+//! goes with it, whatever ends that: the last byte, a client that went away, a panic.
 //!
 //! Most requests hold nothing; then there is none, and nothing of this is paid for. It decides nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use smallvec::SmallVec;
 use tokio::time::sleep;
 
 use super::exchange::Exchange;
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Decision, Limiter, Undo};
+use crate::policy::Table;
 
 /// What one request holds.
 #[derive(Debug)]
 pub struct Held {
     permits: SmallVec<[(Charge, Undo); 1]>,
     places: SmallVec<[(Charge, Undo); 1]>,
+    estimates: SmallVec<[(Charge, Undo); 1]>,
     /// When all of it was taken.
     taken_ns: u64,
     /// From then to its turn; 0: it has come.
@@ -26,26 +30,47 @@ pub struct Held {
 
 impl Held {
     /// What an admitted request holds of its charges; `None`: nothing.
-    pub fn of(charges: &[Charge], decision: &Decision, taken_ns: u64) -> Option<Box<Held>> {
+    pub fn of(table: &Table, charges: &[Charge], decision: &Decision, taken_ns: u64) -> Option<Box<Held>> {
         let delay_ns = decision.delay_ns(charges);
-        let taken = |algorithm| {
-            let counted = charges.iter().zip(&decision.outcomes).enumerate();
-            counted
-                .filter(move |(_, (charge, outcome))| {
-                    charge.quota.algorithm() == algorithm && outcome.is_admitted()
-                })
-                .map(|(index, (charge, _))| (*charge, decision.undo(index)))
+        let mut held = Held {
+            permits: SmallVec::new(),
+            places: SmallVec::new(),
+            estimates: SmallVec::new(),
+            taken_ns,
+            delay_ns,
         };
-        let permits: SmallVec<_> = taken(Algorithm::Concurrency).collect();
-        let places = if delay_ns > 0 { taken(Algorithm::LeakyBucket).collect() } else { SmallVec::new() };
-        if permits.is_empty() && places.is_empty() {
-            return None;
+        for (index, (charge, outcome)) in charges.iter().zip(&decision.outcomes).enumerate() {
+            if !outcome.is_admitted() {
+                continue;
+            }
+            let taken = (*charge, decision.undo(index));
+            match charge.quota.algorithm() {
+                Algorithm::Concurrency => held.permits.push(taken),
+                Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
+                _ => {}
+            }
+            let is_settled = table.policies()[usize::from(charge.policy)].is_settled();
+            // Permits come back as they were taken.
+            if is_settled && charge.quota.algorithm() != Algorithm::Concurrency {
+                held.estimates.push(taken);
+            }
         }
-        Some(Box::new(Held { permits, places, taken_ns, delay_ns }))
+        let is_empty = held.permits.is_empty() && held.places.is_empty() && held.estimates.is_empty();
+        (!is_empty).then(|| Box::new(held))
+    }
+
+    /// Settles what was charged with what the answer says the request cost; where it says nothing, the estimate stays.
+    pub fn settle(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
+        for (charge, undo) in self.estimates.drain(..) {
+            let policy = &table.policies()[usize::from(charge.policy)];
+            if let Some(cost) = policy.settled_cost(answer) {
+                limiter.settle(&charge, undo, self.taken_ns, cost, now_ns);
+            }
+        }
     }
 
     /// Gives back what is still held. A request whose turn had not come leaves its place to others.
-    pub fn end(&mut self, limiter: &Limiter) {
+    pub fn end(&mut self, limiter: &Arc<Limiter>) {
         let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
         for (charge, undo) in self.permits.iter().chain(places) {
             limiter.give_back(charge, *undo, self.taken_ns);

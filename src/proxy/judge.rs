@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::header::HOST;
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
 use super::config::{Sizes, Underscores};
@@ -29,6 +29,9 @@ pub fn head(
     // hyper counts HTTP/1's fields and bytes itself; of HTTP/2 it bounds only the bytes, and answers without us.
     if head.version == Version::HTTP_2 && over(&head.headers, max) {
         return Err(Refusal::HeadersTooLarge);
+    }
+    if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(Refusal::Malformed("the scheme of the request target is neither http nor https"));
     }
     one_authority(head)?;
     if headers::names_protected(&head.headers, present) {
@@ -180,10 +183,10 @@ mod tests {
         assert_eq!(h1("/", &[("host", "a"), ("host", "a")]), Some(400));
         assert_eq!(h1("/", &[("host", "a/b")]), Some(400));
         assert_eq!(h1("/", &[("host", "u@a")]), Some(400));
-        for not_one in ["[.", "[::1", "[a]", "[::1]x", "a:b", "a:80:90", "a]b", "a[::1]"] {
+        for not_one in ["[.", "[::1", "[a]", "[::1]x", "a:b", "a:80:90", "a]b", "a[::1]", "a:"] {
             assert_eq!(h1("/", &[("host", not_one)]), Some(400), "{not_one}");
         }
-        for one in ["a:", "a.example.:8443", "[::1]:80", "[2001:db8::7]", "127.0.0.1:80"] {
+        for one in ["a.example.:8443", "[::1]:80", "[2001:db8::7]", "127.0.0.1:80"] {
             assert_eq!(h1("/", &[("host", one)]), None, "{one}");
         }
         assert_eq!(h1("http://a.example/", &[("host", "A.example")]), None);

@@ -233,6 +233,8 @@ pub(super) mod tests {
             certs: Vec::new(),
             sni_strict: true,
             underscores: config::Underscores::Refuse,
+            client_auth: None,
+            addresses: crate::policy::access::Addresses::default(),
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -15,13 +15,14 @@ use super::body::{RequestBody, ResponseBody};
 use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
-use super::headers::Present;
+use super::headers::{Client, Present};
 use super::reply::{self, Refusal};
 use super::unread::Received;
-use super::{decide, exchange, headers, held, judge, overload};
-use crate::identity::Identity;
+use super::{decide, exchange, guard, headers, held, judge, overload};
+use crate::identity::NOBODY;
+use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
-use crate::policy::{Action, Facts, NotFound};
+use crate::policy::{Action, Facts, Found, NotFound, Route, Table, path};
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(
@@ -50,6 +51,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
+    guard::hide_parameters(&mut exchange);
     let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
@@ -64,16 +66,17 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let authority = headers::authority(&head.uri, &head.headers);
     exchange.authority = authority.clone();
     let host = judge::host(&authority);
-    let request_id = exchange.request_id.clone();
     if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
         return reply::refuse(exchange, &refusal);
     }
-
     if conn.config.redirect_https {
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
     }
 
-    let identity = Identity::default();
+    if !conn.config.addresses.admit(client.ip) {
+        return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+
     let facts = Facts {
         method: &head.method,
         host: &host,
@@ -81,43 +84,127 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         query: head.uri.query(),
         headers: &head.headers,
         client_ip: client.ip,
-        identity: &identity,
+        trusted_peer: client.trusted_peer,
+        identity: &NOBODY,
+        refused: false,
     };
-    let found = match (snapshot.table.find(&facts), doubt) {
-        (Ok(found), None) => found,
-        (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => found,
-        (_, Some(doubt)) => return reply::refuse(exchange, &Refusal::Malformed(doubt.text())),
-        (Err(NotFound::Route), None) => return reply::refuse(exchange, &Refusal::NoRoute),
-        (Err(NotFound::Method { allow }), None) => {
-            return reply::refuse(exchange, &Refusal::MethodNotAllowed(allow));
-        }
+    if let Some(method) = cors::preflight(&head.method, &head.headers)
+        && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
+        && let Some(cors) = &asked.route.access.cors
+    {
+        return preflight(exchange, asked.route, cors, &head.headers);
+    }
+    let found = match route(&snapshot.table, &facts, doubt) {
+        Ok(found) => found,
+        Err(refusal) => return reply::refuse(exchange, &refusal),
     };
-    let route = found.route;
+    exchange.route = Some(found.route.index);
+    let arrived =
+        Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
+    let Some(cors) = &found.route.access.cors else {
+        return pass(exchange, &found, arrived, head.headers, incoming).await;
+    };
+    let granted = cors.grant(&head.headers);
+    let mut response = pass(exchange, &found, arrived, head.headers, incoming).await;
+    // Refusals too: a script that may not read a 401 or a 429 sees only that something broke.
+    cors.tell(granted, response.headers_mut());
+    response
+}
+
+/// The route that takes a request, unless its path can be read in more ways than one and the route does not keep it so.
+fn route<'t, 'r>(
+    table: &'t Table,
+    facts: &Facts<'r, '_>,
+    doubt: Option<path::Error>,
+) -> Result<Found<'t, 'r>, Refusal> {
+    match (table.find(facts), doubt) {
+        (Ok(found), None) => Ok(found),
+        (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => Ok(found),
+        (_, Some(doubt)) => Err(Refusal::Malformed(doubt.text())),
+        (Err(NotFound::Route), None) => Err(Refusal::NoRoute),
+        (Err(NotFound::Method { allow }), None) => Err(Refusal::MethodNotAllowed(allow)),
+    }
+}
+
+/// Answers what a browser asks before a script's request. Nobody is authenticated and nothing is charged.
+fn preflight(
+    mut exchange: Box<Exchange>,
+    route: &Route,
+    cors: &Cors,
+    headers: &HeaderMap,
+) -> Response<ResponseBody> {
     exchange.route = Some(route.index);
+    if !route.access.addresses.admit(exchange.client) {
+        return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+    match cors.grant(headers) {
+        Some(granted) => reply::preflight(exchange, cors, granted, headers),
+        None => reply::refuse(exchange, &Refusal::OriginDenied),
+    }
+}
+
+/// What is known of a request that has a route.
+#[derive(Clone, Copy)]
+struct Arrived<'r> {
+    client: Client,
+    present: Present,
+    host: &'r str,
+    method: &'r Method,
+    uri: &'r Uri,
+    version: Version,
+}
+
+/// Sees who is calling and whether they may, decides on their limits, and lets the route answer.
+async fn pass(
+    mut exchange: Box<Exchange>,
+    found: &Found<'_, '_>,
+    arrived: Arrived<'_>,
+    mut headers: HeaderMap,
+    incoming: Received,
+) -> Response<ResponseBody> {
+    let Arrived { client, present, host, method, uri, version } = arrived;
+    let (route, conn) = (found.route, Rc::clone(&exchange.conn));
+    if !route.access.addresses.admit(client.ip) {
+        return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+    let facts = Facts {
+        method,
+        host,
+        path: uri.path(),
+        query: uri.query(),
+        headers: &headers,
+        client_ip: client.ip,
+        trusted_peer: client.trusted_peer,
+        identity: &NOBODY,
+        refused: false,
+    };
+    let passed = guard::identify(&mut exchange, found, &facts).await;
     let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
-    if incoming.size_hint().lower() > body_max {
+    if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
         return reply::refuse(exchange, &Refusal::BodyTooLarge);
     }
-
-    let decided = match decide::begin(&mut exchange, &found, &facts) {
+    let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
+    let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
+    let facts = Facts { identity, refused: refused_by_auth, ..facts };
+    let decided = match decide::begin(&mut exchange, found, &facts) {
         decide::Begun::Decided(decided) => decided,
         // Boxed: it is rare, and would make every request's future larger.
-        decide::Begun::Waits(wait) => Box::pin(wait.end(&mut exchange, &found)).await,
+        decide::Begun::Waits(wait) => Box::pin(wait.end(&mut exchange, found)).await,
     };
     let fields = match decided {
         decide::Decided::Admitted(fields) => fields,
-        decide::Decided::Refused(refusal, fields) => {
-            let mut response = reply::refuse(exchange, &refusal);
-            fields.insert(response.headers_mut());
-            return response;
-        }
+        decide::Decided::Refused(refusal, fields) => return refused(exchange, &refusal, fields),
     };
-
     if exchange.held.is_some() {
         // Boxed: a timer is large, and few wait.
         Box::pin(held::turn(&mut exchange)).await;
     }
+    // Not before its turn: guessing waits in the queue like everything else.
+    if let Some(refusal) = &passed.refusal {
+        return refused(exchange, refusal, fields);
+    }
 
+    let request_id = exchange.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
     let body = if incoming.is_end_stream() {
         RequestBody::Empty
@@ -126,21 +213,38 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         exchange.upload = Some(upload);
         body
     };
-    let outbound =
-        Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version: head.version };
-    let mut response = match &route.action {
+    let uri = guard::hide_credentials(&exchange.view, route, uri, &mut headers);
+    let outbound = Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version };
+    let mut response = answer(exchange, &outbound, uri, headers, body).await;
+    route.response_headers.apply(response.headers_mut(), &values);
+    fields.insert(response.headers_mut());
+    response
+}
+
+/// What the route does with a request that may pass.
+async fn answer(
+    exchange: Box<Exchange>,
+    outbound: &Outbound<'_, '_>,
+    uri: Uri,
+    mut headers: HeaderMap,
+    body: RequestBody,
+) -> Response<ResponseBody> {
+    match &outbound.route.action {
         Action::Respond(fixed) => reply::respond(exchange, fixed),
-        Action::RedirectHttps => reply::redirect(exchange, judge::https_location(&host, &head.uri)),
+        Action::RedirectHttps => reply::redirect(exchange, judge::https_location(outbound.values.host, &uri)),
         Action::Echo => {
-            let mut headers = head.headers;
             outbound.rewrite_headers(&mut headers, &exchange);
-            forward::echo(exchange, &outbound, &head.uri, headers, body)
+            forward::echo(exchange, outbound, &uri, headers, body)
         }
         Action::Forward { upstream, .. } => {
-            forward::forward(exchange, &outbound, *upstream, head.uri.clone(), head.headers, body).await
+            forward::forward(exchange, outbound, *upstream, uri, headers, body).await
         }
-    };
-    route.response_headers.apply(response.headers_mut(), &values);
+    }
+}
+
+/// A refusal with the fields of the limits it was counted by.
+fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: decide::Fields) -> Response<ResponseBody> {
+    let mut response = reply::refuse(exchange, refusal);
     fields.insert(response.headers_mut());
     response
 }
@@ -171,6 +275,7 @@ mod tests {
             peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
             tls: "",
             sni: "".into(),
+            certificate: None,
             gauge: Rc::new(Gauge::new(crate::clock::instant())),
             stalled: Cell::new(false),
             leaving: Cell::new(false),

@@ -4,13 +4,14 @@
 //! use. What a client sent is never repeated to it.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode, Version};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
 use super::exchange::{Exchange, Reason};
 use super::framing::Fault;
 use super::headers::X_REQUEST_ID;
+use crate::policy::cors::Cors;
 use crate::policy::definition::Respond;
 
 /// Why a request is refused, with what the answer says of it.
@@ -36,6 +37,16 @@ pub enum Refusal {
     NoRoute,
     /// Routes fit for these methods.
     MethodNotAllowed(HeaderValue),
+    /// Authentication does not recognise the caller; how it is asked for.
+    Unauthenticated(Vec<HeaderValue>),
+    /// Too many passwords are being looked at.
+    AuthBusy,
+    /// The caller is known and may not use the route.
+    Forbidden,
+    /// The client's address may not come in.
+    AddressDenied,
+    /// A script of that origin may not use the route.
+    OriginDenied,
     /// Over these limits.
     Limited(Box<Limited>),
     /// A policy admits nothing while the store is away.
@@ -95,6 +106,8 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Malformed(_) | Refusal::MissingKey(_) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
+            Refusal::Framing(Fault::TargetTooLong) => StatusCode::URI_TOO_LONG,
+            Refusal::Framing(Fault::HeadTooLong) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::Framing(Fault::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Refusal::MethodNotServed | Refusal::Framing(Fault::CodingUnknown) => StatusCode::NOT_IMPLEMENTED,
             Refusal::Framing(
@@ -115,10 +128,13 @@ impl Refusal {
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Refusal::Forbidden | Refusal::AddressDenied | Refusal::OriginDenied => StatusCode::FORBIDDEN,
             // Too much at once says something of the service, too much in a time of the caller.
             Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::StoreDown(_)
+            | Refusal::AuthBusy
             | Refusal::UpstreamUnresolved
             | Refusal::UpstreamPoolFull
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -133,6 +149,8 @@ impl Refusal {
     /// Its reason, for logs, metrics and the problem.
     pub fn reason(&self) -> Reason {
         match self {
+            Refusal::Framing(Fault::TargetTooLong) => Reason::UriTooLong,
+            Refusal::Framing(Fault::HeadTooLong) => Reason::HeadersTooLarge,
             Refusal::Malformed(_) | Refusal::Framing(_) => Reason::Malformed,
             Refusal::MethodNotServed | Refusal::MethodNotAllowed(_) => Reason::MethodNotAllowed,
             Refusal::Misdirected => Reason::Misdirected,
@@ -141,6 +159,11 @@ impl Refusal {
             Refusal::HeadersTooLarge => Reason::HeadersTooLarge,
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
             Refusal::NoRoute => Reason::NoRoute,
+            Refusal::Unauthenticated(_) => Reason::Unauthenticated,
+            Refusal::AuthBusy => Reason::AuthBusy,
+            Refusal::Forbidden => Reason::Forbidden,
+            Refusal::AddressDenied => Reason::AddressDenied,
+            Refusal::OriginDenied => Reason::OriginDenied,
             Refusal::Limited(_) => Reason::Limited,
             Refusal::StoreDown(_) => Reason::StoreDown,
             Refusal::MissingKey(_) => Reason::MissingKey,
@@ -169,6 +192,12 @@ impl Refusal {
             Refusal::BodyTooLarge => "the request body is larger than this route takes".to_owned(),
             Refusal::NoRoute => "no route matches host and path".to_owned(),
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
+            // One text for every cause: what is wrong with a credential is not told.
+            Refusal::Unauthenticated(_) => "this route asks for valid credentials".to_owned(),
+            Refusal::AuthBusy => "too many callers are being authenticated".to_owned(),
+            Refusal::Forbidden => "the caller may not use this route".to_owned(),
+            Refusal::AddressDenied => "the client's address may not come in".to_owned(),
+            Refusal::OriginDenied => "scripts of this origin may not use this route".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
             Refusal::StoreDown(_) => "the limit cannot be checked at the moment".to_owned(),
             Refusal::MissingKey(dimension) => {
@@ -232,6 +261,11 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
     }
     match refusal {
         Refusal::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
+        Refusal::Unauthenticated(challenges) => {
+            for challenge in challenges {
+                headers.append(WWW_AUTHENTICATE, challenge.clone());
+            }
+        }
         Refusal::Limited(limited) | Refusal::StoreDown(limited) => {
             if let Some(seconds) = limited.retry_after_seconds {
                 headers.insert(RETRY_AFTER, seconds.into());
@@ -239,7 +273,7 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
         }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
         Refusal::Malformed(_) | Refusal::Framing(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
-        Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
+        Refusal::AuthBusy | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
             drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
         }
         _ => {}
@@ -268,6 +302,20 @@ pub fn respond(mut exchange: Box<Exchange>, fixed: &Respond) -> Response<Respons
     for (name, value) in &fixed.headers {
         response.headers_mut().append(name, value.clone());
     }
+    response
+}
+
+/// What a browser asks before a script's request: answered here, charged nowhere.
+pub fn preflight(
+    mut exchange: Box<Exchange>,
+    cors: &Cors,
+    granted: HeaderValue,
+    asked: &HeaderMap,
+) -> Response<ResponseBody> {
+    exchange.answer(StatusCode::NO_CONTENT);
+    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    cors.tell_preflight(granted, asked, response.headers_mut());
     response
 }
 

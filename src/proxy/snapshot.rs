@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::body::RequestBody;
 use super::config::{ClientIp, LimitHeaders};
-use crate::{metrics, policy, record, upstream};
+use crate::{auth, metrics, policy, record, upstream};
 
 /// The routing and policy tables with all they point at; shared by all workers.
 #[derive(Debug)]
@@ -16,6 +16,10 @@ pub struct Snapshot {
     pub table: policy::Table,
     /// Upstreams, in the order the table's routes index them.
     pub upstreams: Vec<Arc<upstream::Upstream>>,
+    /// Ways to authenticate, in the order the table's routes index them.
+    pub auth: Vec<Arc<auth::Method>>,
+    /// Query parameters that carry credentials: the access log does not show their values.
+    pub secret_parameters: Box<[Box<str>]>,
     /// Whose word about a client's address is taken.
     pub client_ip: ClientIp,
     /// Which rate-limit fields answers carry.
@@ -46,4 +50,6 @@ pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// By upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
+    /// What it has verified lately, by way to authenticate.
+    pub caches: Vec<Rc<auth::cache::Cache>>,
 }

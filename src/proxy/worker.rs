@@ -24,9 +24,10 @@ use tokio::task::JoinHandle;
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
-use super::overload::Overload;
+use super::overload::{self, Overload};
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
+use crate::auth::{self, Method};
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -174,8 +175,8 @@ impl Worker {
         count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new() };
-        let view = Rc::new(view.with_pools(&[], random.next()));
+        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new(), caches: Vec::new() };
+        let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         Worker {
             index,
             shared,
@@ -199,8 +200,8 @@ impl Worker {
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) {
-            let next = View { snapshot: Arc::clone(current), pools: Vec::new() };
-            *view = Rc::new(next.with_pools(&view.pools, self.random()));
+            let next = View { snapshot: Arc::clone(current), pools: Vec::new(), caches: Vec::new() };
+            *view = Rc::new(next.with_pools(&view.pools, self.random()).with_caches(&view.caches));
         }
         Rc::clone(&view)
     }
@@ -226,6 +227,12 @@ impl Worker {
     /// Connections it serves.
     pub fn connections(&self) -> usize {
         self.shared.loads[self.index].load(Ordering::Relaxed)
+    }
+
+    /// How long a TLS handshake may take that begins now. Where half of the room for them is taken, clients that do
+    /// not go on are given up sooner, so that those who do need not wait for them.
+    pub fn handshake_deadline(&self, usual: Duration) -> Duration {
+        if self.handshakes.available_permits() >= HANDSHAKES_MAX / 2 { usual } else { usual / 4 }
     }
 
     /// A connection begins.
@@ -254,6 +261,7 @@ impl Worker {
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
         self.unix_offset_ns.set(unix_offset_ns());
+        overload::stir(&self.shared.overload);
         self.log.hand_over();
         let now = clock::instant();
         self.unread.sweep(now);
@@ -278,6 +286,16 @@ impl View {
                 })
             })
             .collect();
+        self
+    }
+
+    /// Takes over what was verified by ways to authenticate that are still the same; makes the others.
+    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
+        let cache = |method: &Arc<Method>| {
+            let same = before.iter().find(|cache| cache.method == method.id);
+            same.cloned().unwrap_or_else(|| Rc::new(auth::cache::Cache::new(method.id)))
+        };
+        self.caches = self.snapshot.auth.iter().map(cache).collect();
         self
     }
 }
@@ -307,8 +325,8 @@ thread_local! {
 
 /// How often [`Worker::upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
-/// TLS handshakes of one worker at once; each holds some 20 KiB.
-const HANDSHAKES_MAX: usize = 2048;
+/// TLS handshakes of one worker at once; each holds some 12 KiB.
+const HANDSHAKES_MAX: usize = 4096;
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
 
@@ -325,11 +343,13 @@ pub(super) mod tests {
         let (figures, mut cells) = metrics::Metrics::new(1);
         let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
         let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
-        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[] };
+        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
             table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
             upstreams: Vec::new(),
+            auth: Vec::new(),
+            secret_parameters: Box::default(),
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),
@@ -352,5 +372,16 @@ pub(super) mod tests {
         };
         let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer());
         (Rc::new(worker), figures)
+    }
+
+    #[test]
+    fn half_open_handshakes_have_less_time_the_more_there_are() {
+        let (worker, _) = worker();
+        let usual = Duration::from_secs(4);
+        assert_eq!(worker.handshake_deadline(usual), usual);
+        let half = worker.handshakes.try_acquire_many(HANDSHAKES_MAX as u32 / 2 + 1).expect("there is room");
+        assert_eq!(worker.handshake_deadline(usual), usual / 4);
+        drop(half);
+        assert_eq!(worker.handshake_deadline(usual), usual);
     }
 }

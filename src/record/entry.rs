@@ -32,6 +32,10 @@ pub struct Entry<'a> {
     pub path: &'a [u8],
     /// The route's name.
     pub route: &'a str,
+    /// Who called, as authentication knows.
+    pub consumer: &'a str,
+    /// For which organisation.
+    pub tenant: &'a str,
     /// Status answered; 0: none was sent.
     pub status: u16,
     /// Why this gateway answered itself, or cut the exchange short: a fixed code.

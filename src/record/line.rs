@@ -73,6 +73,8 @@ fn push_request(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_text(out, text_key!("host"), entry.host, NAME_BYTES_MAX);
     push_text(out, text_key!("path"), entry.path, PATH_BYTES_MAX);
     push_text(out, text_key!("route"), entry.route.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, text_key!("consumer"), entry.consumer.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, text_key!("tenant"), entry.tenant.as_bytes(), NAME_BYTES_MAX);
 }
 
 fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
@@ -155,7 +157,7 @@ const ID_BYTES_MAX: usize = 128;
 const METHOD_BYTES_MAX: usize = 32;
 /// No line is longer, whatever it shows: six times what is kept of each text, and room for the rest.
 pub(super) const LINE_BYTES_MAX: usize =
-    6 * (PATH_BYTES_MAX + ID_BYTES_MAX + METHOD_BYTES_MAX + 10 * NAME_BYTES_MAX) + 1024;
+    6 * (PATH_BYTES_MAX + ID_BYTES_MAX + METHOD_BYTES_MAX + 12 * NAME_BYTES_MAX) + 1024;
 
 #[cfg(test)]
 mod tests {
@@ -191,6 +193,8 @@ mod tests {
             host: b"api.example.com",
             path: b"/v1/orders/7?x=\"1\"",
             route: "orders",
+            consumer: "ann",
+            tenant: "acme",
             status: 429,
             reason: "over-limit",
             decision: Decision::Denied("per-tenant"),
@@ -210,7 +214,8 @@ mod tests {
             "time": "2024-02-29T00:00:00.007Z", "request_id": "01J", "listener": "edge",
             "client": "192.0.2.200", "peer": "2001:db8::1", "protocol": "HTTP/2.0", "tls": "TLSv1.3",
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
-            "path": "/v1/orders/7?x=\"1\"", "route": "orders", "status": 429, "reason": "over-limit",
+            "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme",
+            "status": 429, "reason": "over-limit",
             "decision": "denied", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
             "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
             "first_byte_us": 800, "bytes_in": 10, "bytes_out": u64::MAX,
@@ -258,6 +263,8 @@ mod tests {
             host: &bytes,
             path: &bytes,
             route: &text,
+            consumer: &text,
+            tenant: &text,
             status: u16::MAX,
             reason: "a-reason-of-common-length",
             decision: Decision::ShadowDenied(&text),

@@ -379,8 +379,5 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What a server may send before the head of its answer is whole: one head is bounded by the buffer, and this bounds
-/// interim ones before it.
-const HEAD_BYTES_MAX: u64 = 2 * connect::BUFFER_BYTES as u64;
 /// How long a server that could not be reached is asked last.
 const REST: Duration = Duration::from_secs(1);

@@ -101,7 +101,13 @@ fn a_tunnel_holds_its_permit_to_its_end() {
     });
     let gateway = Gateway::start(&routed("", "\"1 in flight by ip\"", &upstream));
     let mut client = gateway.client();
-    assert_eq!(client.request("GET", "/a", &["Connection: Upgrade", "Upgrade: websocket"], "").status, 101);
+    let upgrade = [
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ];
+    assert_eq!(client.request("GET", "/a", &upgrade, "").status, 101);
     assert_eq!(gateway.get("/a").status, 503);
     drop(client);
     eventually("the permit is back", || (explained(&gateway)["admitted"] == true).then_some(()));

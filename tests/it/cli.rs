@@ -150,12 +150,12 @@ fn explain_shows_who_is_counted_but_no_secret() {
     let config = "[[route]]\npath = \"/{id}\"\nto = \"echo\"\n\
                   limit = \"9/m by ip header:x-plan header:authorization header:cookie query:q param:id\"\n";
     let arguments = [
-        &["explain", "GET", "/a%0Ab", "-H", "Authorization: Bearer hunter2", "-H", "Cookie: s=hunter3"][..],
+        &["explain", "GET", "/a%22b", "-H", "Authorization: Bearer hunter2", "-H", "Cookie: s=hunter3"][..],
         &["-H", "X-Plan: pro\u{e9}", "--from", "2001:db8::7", "--config", "FILE"][..],
     ];
     let said = said(&sluicegate(&arguments.concat(), config));
     let counted = "ip 2001:db8::, header:x-plan \"pro\\xc3\\xa9\", header:authorization ********, \
-                   header:cookie ********, query:q is absent, ip 2001:db8:: instead, param:id \"a\\nb\"";
+                   header:cookie ********, query:q is absent, ip 2001:db8:: instead, param:id \"a\\\"b\"";
     assert!(said.contains(counted), "{counted} is not in\n{said}");
     assert!(!said.contains("hunter"), "{said}");
 }

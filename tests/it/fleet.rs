@@ -4,7 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::redis::Redis;
-use crate::support::{Client, Gateway, eventually};
+use crate::support::upstream::receive;
+use crate::support::{Client, Gateway, Upstream, eventually};
 
 /// A gateway of a fleet with one policy `p`. What is counted here is not to hang on how busy the machine is, so its
 /// requests wait for Redis longer than a gateway's should.
@@ -97,6 +98,49 @@ fn a_gateway_that_stops_gives_its_lease_back() {
     let second = node(&redis, policy);
     let admitted = spend(&second, 2_000);
     assert!((1_400..=1_600).contains(&admitted), "{admitted} after 500 of 2,000");
+}
+
+#[test]
+fn what_is_in_flight_counts_over_all_gateways() {
+    let redis = Redis::start(&[]);
+    let upstream = Upstream::raw(|stream| {
+        // A head and no end: the request is in flight until its client goes.
+        let mut peer = Client::over(stream);
+        while receive(&mut peer).is_some() {
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+        }
+    });
+    let nodes = [0, 1].map(|_| {
+        Gateway::start(&format!(
+            "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nto = \"http://{}\"\n\
+             [policy.p]\nby = []\nlimit = \"5 in flight\"\n\
+             [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+            upstream.addr(),
+            redis.addr()
+        ))
+    });
+    let begin = |node: &Gateway| {
+        let mut client = node.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let status = client.head().status;
+        (client, status)
+    };
+    let mut held: Vec<_> = (0..5).map(|turn| begin(&nodes[turn % 2])).collect();
+    assert!(held.iter().all(|(_, status)| *status == 200));
+    for node in &nodes {
+        assert_eq!(begin(node).1, 503);
+    }
+    held.pop();
+    eventually("the permit is another gateway's", || {
+        let (client, status) = begin(&nodes[1]);
+        (status == 200).then(|| held.push((client, status)))
+    });
+    assert_eq!(begin(&nodes[0]).1, 503);
+    drop(held);
+    eventually("all permits are back", || {
+        let all: Vec<_> = (0..5).map(|turn| begin(&nodes[turn % 2])).collect();
+        all.iter().all(|(_, status)| *status == 200).then_some(())
+    });
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The global tier against a real Redis: what it asks is done once, and answered.
 
-use sluicegate::global::Condition;
-use sluicegate::global::config::Topology;
-use sluicegate::limit::central::{Op, Reply, Unanswered};
+use std::time::Duration;
 
-use crate::support::redis::{Node, Redis, add, config, part};
+use sluicegate::global::config::{Login, Secret, Server, Topology};
+use sluicegate::global::{Condition, Config};
+use sluicegate::limit::central::{Hold, Op, Reply, Unanswered};
+
+use crate::support::redis::{Node, Redis, add, config, free_port, part};
+use crate::support::{Directory, eventually, tls};
 
 #[test]
 fn every_operation_is_answered_in_its_kind() {
@@ -76,6 +79,66 @@ fn the_shipped_script_takes_leases_and_gives_back() {
     let returned = Op::Return { parts: [part(1, 60)].into_iter().collect(), taken_us: first.at_us };
     assert_eq!(node.ask(returned).answer().0, Ok(Reply::Returned));
     assert!(took(60).admitted, "what was given back can be had again");
+    let left = |op| match node.ask(op).answer().0 {
+        Ok(Reply::Peeked(outcome)) => outcome.remaining,
+        other => panic!("it is looked at, but {other:?}"),
+    };
+    assert!(left(Op::Peek(part(3, 1))) >= 99);
+    assert_eq!(node.ask(Op::Debit([part(3, 90)].into_iter().collect())).answer().0, Ok(Reply::Returned));
+    assert!(left(Op::Peek(part(3, 1))) < 60, "a debit is spent");
     let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
     assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
+}
+
+#[test]
+fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_needs() {
+    let directory = Directory::new();
+    tls::certify(&directory, "redis", &["127.0.0.1"]);
+    tls::certify(&directory, "stranger", &["127.0.0.1"]);
+    let file = |name: &str| directory.join(name).display().to_string();
+    let port = free_port();
+    let redis = Redis::start(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &file("redis.pem"),
+        "--tls-key-file",
+        &file("redis.key"),
+        "--tls-ca-cert-file",
+        &file("redis.pem"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let rights = ["~sg:*", "resetchannels", "+@read", "+@write", "+@scripting", "+@connection", "+time"];
+    redis.cli(&[&["ACL", "SETUSER", "gw", "on", ">word"], rights.as_slice()].concat());
+    let login = Login { username: Some("gw".to_owned()), password: Some(Secret("word".to_owned())), db: 0 };
+    let server = Server { host: "127.0.0.1".to_owned(), port, tls: true, login };
+    let trusting = |ca: &str| {
+        let topology = Topology::Single(vec![server.clone()]);
+        Node::shipped(Config { ca: Some(directory.join(ca)), ..config(topology) })
+    };
+    let node = trusting("redis.pem");
+    let taken = node.ask(Op::Take([part(1, 1)].into_iter().collect())).answer().0;
+    assert!(matches!(taken, Ok(Reply::Taken(taken)) if taken.admitted));
+    assert_eq!(trusting("stranger.pem").status().condition, Condition::Unreachable);
+}
+
+#[test]
+fn permits_are_counted_over_all_gateways_and_lapse_with_them() {
+    let redis = Redis::start(&[]);
+    let nodes = [(); 2].map(|()| Node::shipped(config(Topology::Single(vec![redis.server()]))));
+    // At most 100 in flight.
+    let hold = |node: &Node, held: u64, more: u64, lasts: Duration| {
+        let lasts_us = u64::try_from(lasts.as_micros()).expect("a short time");
+        match node.ask(Op::Hold(Hold { part: part(1, more), held, lasts_us })).answer().0 {
+            Ok(Reply::Taken(taken)) => (taken.admitted, taken.outcomes[0].remaining),
+            other => panic!("it is held or not, but not {other:?}"),
+        }
+    };
+    let long = Duration::from_secs(60);
+    assert_eq!(hold(&nodes[0], 0, 70, Duration::from_millis(300)), (true, 30));
+    assert_eq!(hold(&nodes[1], 0, 20, long), (true, 10));
+    assert!(!hold(&nodes[1], 20, 20, long).0);
+    eventually("those of a gateway that is silent lapse", || hold(&nodes[1], 20, 20, long).0.then_some(()));
+    assert_eq!(hold(&nodes[1], 5, 0, long), (true, 95));
 }

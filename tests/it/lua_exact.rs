@@ -5,8 +5,6 @@
 //! refill and the script in exact fractions; so where the two disagree on an admission, the table must agree with the
 //! script a few nanoseconds earlier or later, and both are brought together again.
 
-use std::num::NonZeroU64;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use sluicegate::limit::{Algorithm, Answer, Charge, Outcome, Quota};
@@ -14,7 +12,7 @@ use sluicegate::limiter::{Caller, Decision, Limiter, Undo};
 use sluicegate::local::{Place, Table};
 use sluicegate::random::Random;
 
-use crate::support::{Directory, eventually};
+use crate::support::scripts::{ALGORITHMS, Store, Told, part, quota};
 
 #[test]
 fn scripts_and_table_take_alike() {
@@ -114,7 +112,7 @@ fn a_key_of_the_wrong_type_spends_nothing_elsewhere() {
 
 #[test]
 fn what_is_whole_again_leaves_no_key() {
-    let mut store = Store::start();
+    let mut store = Store::forgetful();
     let start = 1_000_000_000_000;
     for algorithm in ALGORITHMS {
         let quota = quota(algorithm, 10, 2_000_000, 10);
@@ -126,179 +124,6 @@ fn what_is_whole_again_leaves_no_key() {
         assert_eq!(store.exists("k"), 0, "{algorithm:?}");
     }
 }
-
-const ALGORITHMS: [Algorithm; 5] = [
-    Algorithm::TokenBucket,
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindow,
-    Algorithm::SlidingLog,
-    Algorithm::LeakyBucket,
-];
-
-fn quota(algorithm: Algorithm, limit: u64, period_us: u64, burst: u64) -> Quota {
-    let positive = |number| NonZeroU64::new(number).expect("none of them is zero");
-    Quota::new(algorithm, positive(limit), positive(period_us * 1_000), positive(burst))
-}
-
-/// One part as the script wants it: numbers in a row.
-fn part(quota: Quota, cost: u64, flags: u8) -> [f64; 6] {
-    let algorithm = 1 + ALGORITHMS.iter().position(|known| *known == quota.algorithm()).unwrap_or(5);
-    [
-        algorithm as f64,
-        quota.limit().get() as f64,
-        quota.period_ns().get() as f64,
-        quota.burst().get() as f64,
-        cost as f64,
-        f64::from(flags),
-    ]
-}
-
-/// What the script said of one part.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    wait_us: i64,
-    remaining: u64,
-    reset_us: u64,
-}
-
-#[derive(Debug)]
-struct Taken {
-    admitted: bool,
-    parts: Vec<Told>,
-}
-
-/// A redis-server on a socket of its own, with the scripts. It is stopped when the test ends.
-struct Store {
-    child: Child,
-    connection: redis::Connection,
-    script: redis::Script,
-    _directory: Directory,
-}
-
-impl Store {
-    fn start() -> Store {
-        let directory = Directory::new();
-        let socket = directory.join("redis.sock");
-        let child = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--unixsocket"])
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed (tests/all does it)");
-        let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
-        let connection = eventually("redis-server listens", || client.get_connection().ok());
-        let script = redis::Script::new(&[SCRIPTS.concat().as_str(), CALL].concat());
-        Store { child, connection, script, _directory: directory }
-    }
-
-    /// Calls one function: its number, its keys and parts, and four numbers it may want.
-    fn call(
-        &mut self,
-        function: u8,
-        keys: &[&str],
-        parts: &[[f64; 6]],
-        numbers: &[f64; 4],
-    ) -> Result<Vec<f64>, String> {
-        let mut call = self.script.prepare_invoke();
-        for key in keys {
-            call.key(*key);
-        }
-        let numbers =
-            [f64::from(function)].into_iter().chain(*numbers).chain(parts.iter().flatten().copied());
-        let packed: Vec<u8> = numbers.flat_map(f64::to_le_bytes).collect();
-        let reply: Result<Vec<u8>, _> = call.arg(packed).invoke(&mut self.connection);
-        let reply = reply.map_err(|error| error.to_string())?;
-        Ok(reply.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
-    }
-
-    fn told(&mut self, function: u8, keys: &[&str], parts: &[[f64; 6]], numbers: &[f64; 4]) -> Taken {
-        let numbers = self.call(function, keys, parts, numbers).expect("the script runs");
-        let parts = numbers[1..].as_chunks().0.iter().map(|[wait, remaining, reset]| Told {
-            wait_us: *wait as i64,
-            remaining: *remaining as u64,
-            reset_us: *reset as u64,
-        });
-        Taken { admitted: numbers[0] == 1.0, parts: parts.collect() }
-    }
-
-    fn take(&mut self, keys: &[&str], parts: &[[f64; 6]], now_us: u64) -> Taken {
-        self.told(1, keys, parts, &[now_us as f64, 0.0, 0.0, 0.0])
-    }
-
-    fn give_back(&mut self, keys: &[&str], parts: &[[f64; 6]], taken_us: u64, now_us: u64) {
-        self.told(2, keys, parts, &[now_us as f64, taken_us as f64, 0.0, 0.0]);
-    }
-
-    fn debit(&mut self, keys: &[&str], parts: &[[f64; 6]], now_us: u64) {
-        self.told(3, keys, parts, &[now_us as f64, 0.0, 0.0, 0.0]);
-    }
-
-    fn peek(&mut self, key: &str, part: &[f64; 6], now_us: u64) -> Told {
-        self.told(4, &[key], &[*part], &[now_us as f64, 0.0, 0.0, 0.0]).parts[0]
-    }
-
-    fn hold(&mut self, key: &str, part: &[f64; 6], node: u64, held: u64, lasts_us: u64, now_us: u64) -> Told {
-        let numbers = [now_us as f64, node as f64, held as f64, lasts_us as f64];
-        self.told(5, &[key], &[*part], &numbers).parts[0]
-    }
-
-    fn exists(&mut self, key: &str) -> u8 {
-        redis::cmd("EXISTS").arg(key).query(&mut self.connection).expect("the store answers")
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-/// The files, in the order in which they build on each other.
-const SCRIPTS: [&str; 8] = [
-    include_str!("../../lua/arithmetic.lua"),
-    include_str!("../../lua/token_bucket.lua"),
-    include_str!("../../lua/leaky_bucket.lua"),
-    include_str!("../../lua/fixed_window.lua"),
-    include_str!("../../lua/sliding_window.lua"),
-    include_str!("../../lua/sliding_log.lua"),
-    include_str!("../../lua/concurrency.lua"),
-    include_str!("../../lua/take.lua"),
-];
-
-/// Decodes what the tests send, calls a function, encodes what it returned.
-const CALL: &str = r#"
-local at, numbers = 1, {}
-while at <= #ARGV[1] do
-  numbers[#numbers + 1], at = struct.unpack('<d', ARGV[1], at)
-end
-local call, now_us, second, third, fourth = numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]
-local parts = {}
-for index = 1, #KEYS do
-  local n = index * 6
-  local flags = numbers[n + 5]
-  parts[index] = { algorithm = numbers[n], limit = numbers[n + 1], period_ns = numbers[n + 2],
-    burst = numbers[n + 3], cost = numbers[n + 4], shadow = flags % 2 == 1, count_denied = flags >= 2 }
-end
-local told = { admitted = true }
-if call == 1 then
-  told = take(KEYS, parts, now_us)
-elseif call == 2 then
-  give_back(KEYS, parts, second, now_us)
-elseif call == 3 then
-  debit(KEYS, parts, now_us)
-elseif call == 4 then
-  told[1] = peek(KEYS[1], parts[1], now_us)
-else
-  told[1] = hold(KEYS[1], parts[1], string.format('%.0f', second), third, fourth, now_us)
-end
-local reply = { struct.pack('<d', told.admitted and 1 or 0) }
-for index, part in ipairs(told) do
-  reply[index + 1] = struct.pack('<ddd', part.wait_us, part.remaining, part.reset_us)
-end
-return table.concat(reply)
-"#;
 
 /// How often the two agreed.
 #[derive(Debug, Default)]
@@ -314,6 +139,8 @@ struct History {
     random: Random,
     limiter: Arc<Limiter>,
     charges: Vec<Charge>,
+    /// How far apart the two may be in each, nanoseconds: a few ticks, and what a changed limit made of them.
+    slack_ns: Vec<f64>,
     keys: Vec<String>,
     now_us: u64,
 }
@@ -325,6 +152,7 @@ impl History {
             seed,
             limiter: Arc::new(Limiter::new(Table::with_memory(1 << 20))),
             charges: Vec::new(),
+            slack_ns: Vec::new(),
             keys: Vec::new(),
             now_us: 1_000_000_000_000 + random.next() % 1_000_000_000_000,
             random,
@@ -345,6 +173,7 @@ impl History {
                 plan: 0,
             };
             history.charges.push(charge);
+            history.slack_ns.push(TICKS_NS);
         }
         history
     }
@@ -360,7 +189,13 @@ impl History {
             limit = limit.min(100);
         }
         let period_us = pick(&[1_000_000, 7_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]);
-        quota(algorithm, limit, period_us, (limit * pick(&[1, 2, 10])).div_ceil(pick(&[1, 3])))
+        let burst = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                (limit * pick(&[1, 2, 10])).div_ceil(pick(&[1, 3]))
+            }
+            _ => limit,
+        };
+        quota(algorithm, limit, period_us, burst)
     }
 
     fn run(mut self, store: &mut Store, together: &mut Agreement) {
@@ -369,7 +204,7 @@ impl History {
         for _ in 0..60 {
             self.pass();
             match self.below(10) {
-                0 => self.change(),
+                0 => self.change(store),
                 1 => self.debit(store),
                 2 => self.give_back(store, admitted_at),
                 3 => self.peek(store),
@@ -403,15 +238,28 @@ impl History {
     }
 
     /// A reload changes a limit; a log keeps units and not shares at the centre, so it is left as it is.
-    fn change(&mut self) {
+    fn change(&mut self, store: &mut Store) {
         let index = self.below(self.charges.len() as u64) as usize;
         let algorithm = self.charges[index].quota.algorithm();
-        // Of a debt a share of the whole is kept; the two scale it from different ends.
         if algorithm == Algorithm::SlidingLog {
             return;
         }
-        self.charges[index].quota = self.quota(algorithm);
-        self.limiter.declare([self.charges[index].quota]);
+        // A debt is forgiven by a change; whether plans of one rate and another unit are a change, the two see apart.
+        let free = Charge { cost: 0, ..self.charges[index] };
+        if !self.limiter.table().peek(&free, self.now_us * 1_000).is_admitted() {
+            return;
+        }
+        let (old, new) = (self.charges[index].quota, self.quota(algorithm));
+        // A tick of a fast bucket is the same share of a slow one, and many of its ticks.
+        let whole_ns = |quota: Quota| {
+            quota.capacity() as f64 * quota.period_ns().get() as f64 / quota.limit().get() as f64
+        };
+        self.slack_ns[index] = TICKS_NS + self.slack_ns[index] * whole_ns(new) / whole_ns(old);
+        self.charges[index].quota = new;
+        self.limiter.declare([new]);
+        // Both meet it now: when a window is only looked at, neither says when it is carried over.
+        self.limiter.table().take(&Charge { cost: 0, ..self.charges[index] }, self.now_us * 1_000);
+        store.take(&[&self.keys[index]], &[part(new, 0, 0)], self.now_us);
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -456,15 +304,20 @@ impl History {
         let parts = self.parts();
         for (index, charge) in self.charges.iter().enumerate() {
             let told = store.peek(&self.keys[index], &parts[index], self.now_us);
-            self.compare(charge, &self.limiter.table().peek(charge, self.now_us * 1_000), &told);
+            let outcome = self.limiter.table().peek(charge, self.now_us * 1_000);
+            if outcome.is_admitted() != is_refused(&told) {
+                self.compare(index, &outcome, &told);
+            } else {
+                self.assert_boundary(index, &self.around(index, charge.cost), &told);
+            }
         }
     }
 
     /// Takes on both sides. Whether it was admitted; `None` where they cannot be brought together again.
     fn take(&mut self, store: &mut Store, together: &mut Agreement) -> Option<bool> {
         let now_ns = self.now_us * 1_000;
-        let before: Vec<Decision> =
-            NEAR_NS.map(|ns| self.limiter.peek(&self.charges, now_ns.saturating_add_signed(ns))).into();
+        let near: Vec<[Outcome; 2]> =
+            (0..self.charges.len()).map(|index| self.around(index, self.charges[index].cost)).collect();
         let mut decision = Decision::default();
         let waiting = self.limiter.decide(&self.charges, Caller::default(), now_ns, &mut decision);
         assert!(waiting.is_none(), "one node waits for nobody");
@@ -473,8 +326,8 @@ impl History {
         let alike = alike.into_iter().all(|(outcome, told)| outcome.is_admitted() != is_refused(told));
         if alike {
             assert_eq!(decision.is_admitted(), taken.admitted, "seed {}: {decision:?} {taken:?}", self.seed);
-            for ((charge, outcome), told) in self.charges.iter().zip(&decision.outcomes).zip(&taken.parts) {
-                self.compare(charge, outcome, told);
+            for (index, (outcome, told)) in decision.outcomes.iter().zip(&taken.parts).enumerate() {
+                self.compare(index, outcome, told);
             }
             *(if taken.admitted { &mut together.admitted } else { &mut together.refused }) += 1;
             return Some(taken.admitted);
@@ -482,23 +335,33 @@ impl History {
         together.apart += 1;
         // Each part on which they disagree has its boundary here.
         for (index, told) in taken.parts.iter().enumerate() {
-            let near = before.iter().any(|near| near.outcomes[index].is_admitted() != is_refused(told));
-            assert!(near, "seed {}: {:?} {decision:?} {taken:?}", self.seed, self.charges[index]);
+            self.assert_boundary(index, &near[index], told);
         }
         None
     }
 
-    fn compare(&self, charge: &Charge, outcome: &Outcome, told: &Told) {
+    /// Where the two disagree, the table says what the script says a few ticks earlier or later.
+    fn assert_boundary(&self, index: usize, near: &[Outcome; 2], told: &Told) {
+        let is_near = near.iter().any(|near| near.is_admitted() != is_refused(told));
+        assert!(is_near, "seed {}: {:?} {near:?} {told:?}", self.seed, self.charges[index]);
+    }
+
+    /// What the table says of a cost as much earlier and later as the two may be apart.
+    fn around(&self, index: usize, cost: u64) -> [Outcome; 2] {
+        let (charge, slack_ns) = (Charge { cost, ..self.charges[index] }, self.slack_ns[index].ceil() as i64);
+        let at = |ns| self.limiter.table().peek(&charge, (self.now_us * 1_000).saturating_add_signed(ns));
+        [at(-slack_ns), at(slack_ns)]
+    }
+
+    fn compare(&self, index: usize, outcome: &Outcome, told: &Told) {
+        let charge = &self.charges[index];
         let said = || format!("seed {}: {charge:?} at {}: {outcome:?} {told:?}", self.seed, self.now_us);
         let is_bucket = matches!(charge.quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        let near = |ns: u64, us: u64| ns.div_ceil(1_000).abs_diff(us) <= u64::from(is_bucket);
-        let remaining = |ns: i64| {
-            let free = Charge { cost: 0, ..*charge };
-            self.limiter.table().peek(&free, (self.now_us * 1_000).saturating_add_signed(ns)).remaining
-        };
-        let is_left = outcome.remaining == told.remaining
-            || is_bucket && outcome.remaining.abs_diff(told.remaining) == 1 && remaining(-4) != remaining(4);
-        assert!(is_left, "{}", said());
+        let apart_us = if is_bucket { (self.slack_ns[index] / 1_000.0).ceil() as u64 } else { 0 };
+        let near = |ns: u64, us: u64| ns.div_ceil(1_000).abs_diff(us) <= apart_us;
+        let [earlier, later] = self.around(index, 0).map(|outcome| outcome.remaining);
+        let is_left = is_bucket && earlier != later && (earlier..=later).contains(&told.remaining);
+        assert!(is_left || outcome.remaining == told.remaining, "{}", said());
         match outcome.answer() {
             Answer::Never => assert_eq!(told.wait_us, -1, "{}", said()),
             Answer::Later { retry_after_ns } => {
@@ -517,5 +380,5 @@ fn is_refused(told: &Told) -> bool {
     told.wait_us > 0 || told.wait_us == -1
 }
 
-/// How far around a boundary ticks may lie.
-const NEAR_NS: [i64; 2] = [-4, 4];
+/// How far from the exact instant two or three ticks may be.
+const TICKS_NS: f64 = 4.0;

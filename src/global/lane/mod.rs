@@ -150,14 +150,14 @@ impl Lane {
             let count = self.waiting.len().min(FLUSH_MAX);
             let mut entries: Vec<Entry> = self.waiting.drain(..count).collect();
             self.flushes += 1;
-            entries.sort_by_key(|entry| (entry.shard, entry.is_kept(), entry.asking));
+            entries.sort_by_key(Entry::kind);
             let (mut entries, mut held) = (entries.into_iter().peekable(), Vec::new());
             while let Some(entry) = entries.next() {
-                let kind = (entry.shard, entry.is_kept(), entry.asking);
+                let kind = entry.kind();
                 let mut group = vec![entry];
-                while group.len() < OPERATIONS_MAX
-                    && let Some(next) =
-                        entries.next_if(|next| (next.shard, next.is_kept(), next.asking) == kind)
+                let most = if kind.2 { 1 } else { OPERATIONS_MAX };
+                while group.len() < most
+                    && let Some(next) = entries.next_if(|next| next.kind() == kind)
                 {
                     group.push(next);
                 }
@@ -196,7 +196,8 @@ impl Lane {
         let tag = shard.tag.as_deref();
         let name =
             record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
-        let command = batch::command(shared.connector.script(), &shared.names, tag, name, &entries);
+        let command =
+            batch::command(shared.connector.script(), &shared.names, tag, name, &entries, shared.incarnation);
         shard.figures.calls.fetch_add(1, Ordering::Relaxed);
         shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let batch = Batch {
@@ -259,6 +260,9 @@ impl Lane {
                 let took_ns = now_ns.saturating_sub(batch.sent_ns);
                 if took_ns <= shared.deadline_ns {
                     (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                } else if !batch.is_late {
+                    self.link.misses = self.link.misses.saturating_add(1);
+                    shard.late(now_ns);
                 }
                 self.release(&batch);
                 self.answer(batch, &value, took_ns, now_ns);
@@ -270,7 +274,7 @@ impl Lane {
                 }
                 self.retry(landed.number, batch, now_ns);
             }
-            Err(error) if error.is_cluster_error() => {
+            Err(error) if is_elsewhere(&error) => {
                 self.release(&batch);
                 shared.reroute(batch, &error, now_ns);
             }
@@ -334,6 +338,7 @@ impl Lane {
 
     fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {
         self.shared.shards[shard].troubled(condition, why, now_ns);
+        self.shared.look.notify_one();
         if condition.is_worth_looking_elsewhere() {
             self.disconnect(now_ns);
         }
@@ -359,6 +364,12 @@ impl Lane {
             *used &= !(1 << record);
         }
     }
+}
+
+/// Whether an error says that a slot is on another node, or on its way there.
+pub(super) fn is_elsewhere(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
 async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Value, RedisError> {

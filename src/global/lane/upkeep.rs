@@ -187,7 +187,7 @@ impl Lane {
         let shared = Arc::clone(&self.shared);
         match opened {
             Ok(connection) => {
-                tracing::debug!(server = %connection.server, version = &*connection.version, "connected");
+                tracing::debug!(server = %connection.server, version = connection.about.version, "connected");
                 self.node.found(&connection);
                 self.node.set_connected(self.index, true);
                 self.link.connection = Some(connection);
@@ -206,6 +206,7 @@ impl Lane {
             Err(error) => {
                 self.link.failures = self.link.failures.saturating_add(1);
                 self.link.next_ns = now_ns + self.backoff_ns();
+                shared.look.notify_one();
                 // One that works, if slowly, is no worse for another that could not be opened.
                 let is_silent =
                     self.flying.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);

@@ -108,6 +108,15 @@ impl Share {
         }
     }
 
+    /// Spends units that are not held, for a cost that is known only now: the next renewal settles what is owed.
+    pub fn owe(&mut self, cost: u64) {
+        self.0.add_offered(cost);
+        self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
+        if self.0.has(Flag::Alone) {
+            self.0.set_level(self.0.level() + cost as f64);
+        }
+    }
+
     /// Remembers a denial of the centre: nothing that costs as much can be admitted before.
     pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
         // A bucket of its own that goes on at a lease's rate keeps its beginning there.

@@ -6,9 +6,10 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::{Ask, policy, route, table};
+use crate::identity::{Claim, Identity};
 use crate::limit::Charge;
 use crate::policy::definition::{Dimension, Matches, Missing, Policy, Route};
-use crate::policy::{MissingDimension, Table};
+use crate::policy::{Facts, MissingDimension, Table};
 
 fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
     Route { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
@@ -191,7 +192,7 @@ fn rate_limit_policy_lists_what_was_charged() {
 #[test]
 fn another_salt_gives_other_keys() {
     let build = |salt| {
-        let options = crate::policy::Options { salt, ipv6_prefix: 64, upstreams: &[] };
+        let options = crate::policy::Options { salt, ipv6_prefix: 64, upstreams: &[], auth: &[] };
         Table::compile(&[limited("r", "/", &["p"])], &[policy("p", &["5/s by ip"])], &options)
             .expect("no mistakes")
     };
@@ -199,4 +200,61 @@ fn another_salt_gives_other_keys() {
     assert_eq!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([1; 16]), &Ask::new("GET /")));
     let later = build([1; 16]).salted(&[2; 16]);
     assert_eq!(key(&later, &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
+}
+
+#[test]
+fn a_caller_is_charged_by_its_tier() {
+    let mut by_tier = policy("p", &["5/s by consumer", "100/h", "50/s", "7 in flight"]);
+    let counts = [("free", 2), ("internal", 0), ("pro", 2)];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
+    by_tier.tiers = Some(crate::policy::definition::Tiers { counts, default: "free".to_owned() });
+    let table = table(&[limited("r", "/", &["p"])], &[by_tier]);
+    let charged = |tier: Option<&str>| {
+        let mut ask = Ask::new("GET /").consumer("ann");
+        ask.identity.tier = tier.map(Into::into);
+        charges(&table, &ask).expect("nothing is missing")
+    };
+    let limits = |tier| charged(tier).iter().map(|charge| charge.quota.limit().get()).collect::<Vec<_>>();
+    assert_eq!(limits(None), [5, 100]);
+    assert_eq!(limits(Some("unheard-of")), [5, 100]);
+    assert_eq!(limits(Some("pro")), [50, 7]);
+    assert!(limits(Some("internal")).is_empty());
+    let (free, pro) = (charged(Some("free")), charged(Some("pro")));
+    assert_eq!(free[0].key, pro[0].key, "who changes its tier takes along what is used");
+    assert_eq!((pro[0].window, pro[1].window), (2, 3));
+    let found = table.find(&Ask::new("GET /").facts()).expect("the route").route;
+    let shown = table.rate_limit_policy(found, &pro).expect("it is charged");
+    assert_eq!(shown, "\"p-pro-1s\";q=50;w=1, \"p-pro-in-flight\";q=7;qu=\"concurrent-requests\"");
+}
+
+#[test]
+fn a_claim_counts_where_it_is_one_text() {
+    let strict = Policy { missing: Missing::Reject, ..policy("p", &["5/s by claim:plan"]) };
+    let table = table(&[limited("r", "/", &["p"])], &[strict]);
+    let claims =
+        |claim| Identity { claims: [("plan".into(), claim)].into_iter().collect(), ..Identity::default() };
+    let ask = |identity| Ask { identity, ..Ask::new("GET /") };
+    let one = ask(claims(Claim::One("a".into())));
+    assert_ne!(key(&table, &one), key(&table, &ask(claims(Claim::One("b".into())))));
+    assert!(charges(&table, &ask(claims(Claim::Many(["a".into()].into())))).is_err(), "a list is none");
+    assert!(charges(&table, &Ask::new("GET /")).is_err());
+    assert_eq!(table.claims().into_iter().collect::<Vec<_>>(), ["plan"]);
+}
+
+#[test]
+fn a_caller_who_is_refused_is_charged_by_what_needs_no_identity() {
+    let names = ["by-ip", "by-caller", "all", "by-claim"];
+    let limits = ["5/s by ip", "5/s by ip, consumer", "5/s", "5/s by claim:a"];
+    let policies: Vec<Policy> =
+        names.iter().zip(limits).map(|(name, limit)| policy(name, &[limit])).collect();
+    let table = table(&[limited("r", "/", &names)], &policies);
+    let ask = Ask::new("GET /");
+    let charged = |refused| {
+        let facts = Facts { refused, ..ask.facts() };
+        let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
+        table.charges(&table.find(&facts).expect("a route"), &facts, &mut out).expect("nothing is missing");
+        out.iter().map(|charge| charge.policy).collect::<Vec<_>>()
+    };
+    assert_eq!(charged(false), [0, 1, 2, 3]);
+    assert_eq!(charged(true), [0, 2]);
 }

@@ -6,12 +6,11 @@ mod rendering;
 mod routing;
 
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::definition::{
-    Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
+    Access, Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
 };
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
@@ -33,6 +32,7 @@ fn route(name: &str, path: &str) -> Route {
         body_bytes_max: None,
         upgrade: false,
         path_escapes: PathEscapes::Refuse,
+        access: Access::default(),
     }
 }
 
@@ -43,11 +43,13 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         name: name.to_owned(),
         by: read.first().map(|first| first.by.clone()).unwrap_or_default(),
         windows: read.iter().map(|limit| limit.window).collect(),
+        tiers: None,
         missing: Missing::Ip,
         matches: Matches::default(),
-        cost: Cost { default: NonZeroU64::MIN, rules: Vec::new() },
+        cost: Cost::default(),
         shadow: false,
         count_denied: false,
+        idempotency: None,
         overshoot_ppm: 50_000,
         when_down: WhenDown::Local,
     }
@@ -59,7 +61,11 @@ fn header_match(name: &'static str, value: Option<&str>) -> HeaderMatch {
 
 fn compile(routes: &[Route], policies: &[Policy]) -> Result<Table, Vec<Error>> {
     let upstreams = ["orders".to_owned()];
-    Table::compile(routes, policies, &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams })
+    Table::compile(
+        routes,
+        policies,
+        &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams, auth: &[] },
+    )
 }
 
 fn table(routes: &[Route], policies: &[Policy]) -> Table {
@@ -125,7 +131,9 @@ impl Ask {
             query: self.query.as_deref(),
             headers: &self.headers,
             client_ip: self.client_ip,
+            trusted_peer: true,
             identity: &self.identity,
+            refused: false,
         }
     }
 

@@ -179,7 +179,7 @@ proptest! {
         tenant in "[./%2Ee]{0,3}",
     ) {
         let mut ask = Ask::new(&format!("GET /{a}/{rest}"));
-        ask.identity = Identity { consumer: Some(consumer.into()), tenant: Some(tenant.into()), tier: None };
+        ask.identity = Identity { consumer: Some(consumer.into()), tenant: Some(tenant.into()), tier: None, ..Identity::default() };
         let path = rewritten("/{a}/{*rest}", rewrite, &ask);
         prop_assert!(path.starts_with('/') && !path.starts_with("//"), "{path}");
         prop_assert!(path.parse::<http::uri::PathAndQuery>().is_ok_and(|uri| uri.path() == path), "{path}");

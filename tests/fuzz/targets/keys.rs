@@ -93,6 +93,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
         query: caller.query.as_deref(),
         headers: &headers,
         client_ip: address(caller),
+        trusted_peer: false,
         identity: &identity,
     };
     let table = table();

@@ -80,6 +80,7 @@ fuzz_target!(|input: Input| {
             query: None,
             headers: &headers,
             client_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            trusted_peer: false,
             identity: &identity,
         };
         let found = table.find(&facts);

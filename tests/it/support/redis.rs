@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use sluicegate::clock;
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Config, ConnectError, Global, Status};
 use sluicegate::limit::central::{Op, Part, Renewal, Reply, Unanswered};
@@ -239,11 +238,6 @@ impl Asked {
             Reply::Returned => Ok(0),
         }
     }
-
-    /// Whether it was answered, and not yet asked after.
-    pub fn is_answered_again(&self) -> bool {
-        self.0.try_recv().is_ok()
-    }
 }
 
 /// A configuration without frills.
@@ -286,11 +280,6 @@ pub fn plan() -> Arc<Plan> {
     let number = |value| std::num::NonZeroU64::new(value).expect("a positive number");
     let quota = Quota::new(Algorithm::TokenBucket, number(100), number(1_000_000_000), number(100));
     Arc::new(Plan { policy: "p".into(), quota, sharing: Sharing::new(&quota, 0.2, WhenDown::Local) })
-}
-
-/// Nanoseconds on the scale of answers.
-pub fn now_ns() -> u64 {
-    clock::now_ns()
 }
 
 /// Operations that count and nothing else: whether something was applied, and how often, is plain to see.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
     SupportedProtocolVersion,
@@ -34,6 +35,67 @@ pub fn pair(hosts: &[&str]) -> (String, String, Vec<u8>) {
     (made.cert.pem(), made.signing_key.serialize_pem(), made.cert.der().to_vec())
 }
 
+/// An authority that vouches for clients.
+pub struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    /// Its certificate, PEM.
+    pub pem: String,
+}
+
+/// A client's certificate and key.
+pub struct Client {
+    cert: CertificateDer<'static>,
+    key: String,
+}
+
+impl Authority {
+    /// A new one of this name.
+    pub fn new(name: &str) -> Authority {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = rcgen::KeyPair::generate().expect("a pair");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Authority { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    /// A client of these names, with this serial number; `until` is the year it ends in.
+    pub fn client(&self, email: &str, common_name: &str, serial: u64, until: i32) -> Client {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "acme");
+        if !email.is_empty() {
+            let email = email.try_into().expect("an address is ASCII");
+            params.subject_alt_names = vec![rcgen::SanType::Rfc822Name(email)];
+        }
+        params.serial_number = Some(serial.into());
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = rcgen::KeyPair::generate().expect("a pair");
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Client { cert: cert.der().clone(), key: key.serialize_pem() }
+    }
+
+    /// The list of what it has revoked, PEM.
+    pub fn revoking(&self, serials: &[u64]) -> String {
+        let revoked = |serial: &u64| rcgen::RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: rcgen::date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = rcgen::CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2020, 1, 1),
+            next_update: rcgen::date_time_ymd(2090, 1, 1),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: rcgen::KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).expect("a list").pem().expect("a list")
+    }
+}
+
 /// Connects, offers these protocols, and finishes the handshake.
 pub fn connect(addr: SocketAddr, host: &str, alpn: &[&str]) -> io::Result<Stream> {
     resume(addr, host, &session(alpn, rustls::ALL_VERSIONS))
@@ -41,13 +103,32 @@ pub fn connect(addr: SocketAddr, host: &str, alpn: &[&str]) -> io::Result<Stream
 
 /// What a client remembers between connections, and what it offers.
 pub fn session(alpn: &[&str], versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    session_of(alpn, versions, None)
+}
+
+/// The same of a client that has a certificate.
+pub fn session_as(client: &Client, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    session_of(&[], versions, Some(client))
+}
+
+fn session_of(
+    alpn: &[&str],
+    versions: &[&'static SupportedProtocolVersion],
+    client: Option<&Client>,
+) -> Arc<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .expect("the provider speaks them")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(Anyone(provider)));
+    let mut config = match client {
+        None => config.with_no_client_auth(),
+        Some(client) => {
+            let key = PrivateKeyDer::from_pem_slice(client.key.as_bytes()).expect("a key");
+            config.with_client_auth_cert(vec![client.cert.clone()], key).expect("they belong together")
+        }
+    };
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(config)
 }

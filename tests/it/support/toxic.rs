@@ -23,8 +23,6 @@ struct State {
     cuts: AtomicBool,
     /// Connections up to this number are deaf: nothing moves in either direction.
     frozen: AtomicU64,
-    /// New connections are closed.
-    refuses: AtomicBool,
     accepted: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
     ended: AtomicBool,
@@ -40,7 +38,6 @@ impl Toxic {
             delay_ns: AtomicU64::new(0),
             cuts: AtomicBool::new(false),
             frozen: AtomicU64::new(0),
-            refuses: AtomicBool::new(false),
             accepted: AtomicU64::new(0),
             streams: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -75,16 +72,6 @@ impl Toxic {
     pub fn thaw(&self) {
         self.state.frozen.store(0, Ordering::SeqCst);
     }
-
-    /// New connections are closed at once.
-    pub fn refuse(&self, on: bool) {
-        self.state.refuses.store(on, Ordering::SeqCst);
-    }
-
-    /// Connections so far.
-    pub fn accepted(&self) -> u64 {
-        self.state.accepted.load(Ordering::SeqCst)
-    }
 }
 
 impl Drop for Toxic {
@@ -102,9 +89,6 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
     for client in listener.incoming().flatten() {
         if state.ended.load(Ordering::SeqCst) {
             return;
-        }
-        if state.refuses.load(Ordering::SeqCst) {
-            continue;
         }
         let Ok(server) = TcpStream::connect(state.to) else { continue };
         let number = state.accepted.fetch_add(1, Ordering::SeqCst) + 1;

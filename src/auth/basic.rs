@@ -1,0 +1,250 @@
+//! Names and passwords (RFC 7617), against a file of argon2id hashes.
+//!
+//! A hash is slow on purpose: it is worked out on threads of its own, few at a time, never on a worker; what proved
+//! right is remembered for a while. A name nobody has costs as much time as a wrong password.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use argon2::password_hash::{PasswordHash, PasswordHashString, PasswordVerifier, SaltString};
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+
+use super::cache::{Cache, Digest, digest_of};
+use super::entries::{Entry, Error, Parsed};
+use super::place::{Carried, authorization};
+use super::{Asked, Checked, Wait};
+use crate::identity::Identity;
+
+/// What passwords are told by the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file of users.
+    pub file: PathBuf,
+    /// How long a password that proved right is believed without another look.
+    pub keep: Duration,
+}
+
+/// A file of users as it is now.
+#[derive(Debug)]
+pub(super) struct Users {
+    config: Config,
+    table: ArcSwap<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// Unique in the process: what one table has verified is not taken for verified by another.
+    generation: u64,
+    users: HashMap<Box<str>, Arc<User>>,
+    /// What a name nobody has is worked out against.
+    anybody: Option<Arc<User>>,
+}
+
+#[derive(Debug)]
+struct User {
+    hash: PasswordHashString,
+    /// Unix seconds.
+    expires: Option<i64>,
+    identity: Arc<Identity>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    user: Vec<Entry>,
+}
+
+/// A name and a password that are to be looked at.
+pub struct Attempt {
+    digest: Digest,
+    name: String,
+    password: Vec<u8>,
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Attempt")
+    }
+}
+
+impl Users {
+    /// Reads the file.
+    pub(super) fn read(config: &Config) -> Result<Users, Error> {
+        Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
+    }
+
+    /// Reads the file again; the users there were stay where it is broken.
+    pub(super) fn reread(&self) -> Result<(), Error> {
+        self.table.store(Arc::new(Table::read(&self.config)?));
+        Ok(())
+    }
+
+    /// Looks at what the request carries, as far as that can be said at once.
+    pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        let credential = match authorization(asked.headers, "basic") {
+            Carried::Nothing => return Checked::Absent,
+            Carried::Several => return Checked::Refused,
+            Carried::One(credential) => credential,
+        };
+        if credential.len() > CREDENTIAL_BYTES_MAX {
+            return Checked::Refused;
+        }
+        let Some(attempt) = STANDARD.decode(&credential).ok().and_then(Attempt::read) else {
+            return Checked::Refused;
+        };
+        let generation = self.table.load().generation;
+        match cache.find(&attempt.digest, generation, asked.unix_seconds()) {
+            Some(identity) => Checked::Known(identity),
+            None => Checked::Wait(Wait::Password(attempt)),
+        }
+    }
+
+    /// Works the hash out on another thread, when its turn comes.
+    pub(super) async fn settle(&self, attempt: Attempt, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        let table = self.table.load_full();
+        let Some(turn) = turn().await else { return Checked::Busy };
+        let now = asked.unix_seconds();
+        // Of several requests that came together the first has settled it for the others.
+        if let Some(identity) = cache.find(&attempt.digest, table.generation, now) {
+            return Checked::Known(identity);
+        }
+        let own = table.users.get(attempt.name.as_str()).cloned();
+        let Some(user) = own.clone().or_else(|| table.anybody.clone()) else { return Checked::Refused };
+        let Attempt { digest, password, .. } = attempt;
+        let is_right = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            Argon2::default().verify_password(&password, &user.hash.password_hash()).is_ok()
+        });
+        let is_right = is_right.await.unwrap_or(false);
+        let Some(user) = own.filter(|user| is_right && user.expires.is_none_or(|expires| now < expires))
+        else {
+            return Checked::Refused;
+        };
+        let keep = i64::try_from(self.config.keep.as_secs()).unwrap_or(i64::MAX);
+        let until = now.saturating_add(keep).min(user.expires.unwrap_or(i64::MAX));
+        cache.keep(digest, &user.identity, table.generation, until);
+        Checked::Known(Arc::clone(&user.identity))
+    }
+}
+
+impl Attempt {
+    /// `name:password`; the name ends at the first colon.
+    fn read(credential: Vec<u8>) -> Option<Attempt> {
+        let colon = credential.iter().position(|byte| *byte == b':')?;
+        let name = String::from_utf8(credential[..colon].to_vec()).ok()?;
+        let password = credential[colon + 1..].to_vec();
+        // Salted: a digest of a password by itself could be guessed from.
+        let digest = digest_of(&[&SALT[..], &credential].concat());
+        Some(Attempt { digest, name, password })
+    }
+}
+
+impl Table {
+    fn read(config: &Config) -> Result<Table, Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        let file: Parsed<File> = Parsed::read(&config.file)?;
+        let mut users = HashMap::new();
+        let mut anybody = None;
+        for (entry, number) in file.content.user.iter().zip(1..) {
+            let (Some(name), Some(hash)) = (&entry.name, &entry.hash) else {
+                return Err(file.wrong(0, format!("user {number}: it needs `name` and `hash`")));
+            };
+            let at = hash.span().start;
+            if entry.sha256.is_some() {
+                return Err(file.wrong(at, "`sha256` is of keys: whoever has it can guess a password"));
+            }
+            let hash = affordable(hash.get_ref()).map_err(|reason| file.wrong(at, reason))?;
+            let name_text = name.get_ref().as_str();
+            if name_text.is_empty() || name_text.contains(':') {
+                return Err(file.wrong(name.span().start, "a user's name is not empty and has no colon"));
+            }
+            let identity = Arc::new(entry.identity(Some(name_text)));
+            let user = Arc::new(User { hash, expires: file.expires(entry)?, identity });
+            anybody.get_or_insert_with(|| Arc::clone(&user));
+            if users.insert(name_text.into(), user).is_some() {
+                return Err(file.wrong(name.span().start, "this user is there already"));
+            }
+        }
+        Ok(Table { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody })
+    }
+}
+
+/// A hash whose cost a gateway can bear.
+fn affordable(text: &str) -> Result<PasswordHashString, &'static str> {
+    let wrong = "`hash` is an argon2id hash as `sluicegate hash-key --basic` prints it";
+    let hash = PasswordHash::new(text).map_err(|_| wrong)?;
+    let params = Params::try_from(&hash).map_err(|_| wrong)?;
+    if hash.algorithm != Algorithm::Argon2id.ident() || hash.hash.is_none() || hash.salt.is_none() {
+        return Err(wrong);
+    }
+    if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX || params.p_cost() > LANES_MAX {
+        return Err("this hash costs more than a request may: at most 256 MiB, 16 passes, 16 lanes");
+    }
+    Ok(hash.into())
+}
+
+/// A hash of a password, as a file of users holds it.
+///
+/// # Errors
+/// Where the system has no random numbers.
+pub fn hash_text(password: &[u8]) -> Result<String, argon2::password_hash::Error> {
+    let mut salt = [0; 16];
+    SystemRandom::new().fill(&mut salt).map_err(|_| argon2::password_hash::Error::Crypto)?;
+    let salt = SaltString::encode_b64(&salt)?;
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::default());
+    Ok(argon2.hash_password(password, &salt)?.to_string())
+}
+
+/// Waits for a turn to work a hash out; `None` where too many wait, or it takes too long.
+async fn turn() -> Option<tokio::sync::SemaphorePermit<'static>> {
+    static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns()));
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
+    /// Counts out however the wait ends.
+    struct Queued;
+    impl Drop for Queued {
+        fn drop(&mut self) {
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    let waiting = WAITING.fetch_add(1, Ordering::Relaxed);
+    let _queued = Queued;
+    if waiting >= WAITING_MAX {
+        return None;
+    }
+    tokio::time::timeout(TURN_WAIT, TURNS.acquire()).await.ok()?.ok()
+}
+
+/// Hashes at a time: half of the cores, so that guessers never have them all.
+fn turns() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+}
+
+/// New at every start.
+static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| {
+    let mut salt = [0; 16];
+    // Without random numbers a digest is less well kept, in memory only, and as right as before.
+    let _ = SystemRandom::new().fill(&mut salt);
+    salt
+});
+
+/// Longest name and password, encoded.
+const CREDENTIAL_BYTES_MAX: usize = 2_048;
+/// Requests that may wait for a turn.
+const WAITING_MAX: usize = 256;
+/// How long one may wait.
+const TURN_WAIT: Duration = Duration::from_secs(5);
+const MEMORY_KIB_MAX: u32 = 256 * 1024;
+const PASSES_MAX: u32 = 16;
+const LANES_MAX: u32 = 16;

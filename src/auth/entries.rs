@@ -1,0 +1,196 @@
+//! Files of callers in TOML: API keys and users. A file is whole or it is refused; what is wrong names its line and
+//! never quotes a value, which may be a secret in the wrong place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::value::{Datetime, Offset};
+
+use crate::identity::{Claim, Claims, Identity};
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is longer than any such file should be.
+    #[error("{}: longer than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLong {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Something in it is wrong.
+    #[error("{}:{line}: {reason}", path.display())]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What.
+        reason: String,
+    },
+}
+
+/// What an entry says of its caller.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    pub(super) sha256: Option<toml::Spanned<String>>,
+    pub(super) name: Option<toml::Spanned<String>>,
+    pub(super) hash: Option<toml::Spanned<String>>,
+    consumer: Option<String>,
+    tenant: Option<String>,
+    tier: Option<String>,
+    expires: Option<toml::Spanned<Datetime>>,
+    #[serde(default)]
+    claims: toml::Table,
+}
+
+/// The text of a file and what it is parsed into.
+pub(super) struct Parsed<T> {
+    path: PathBuf,
+    text: String,
+    pub(super) content: T,
+}
+
+impl<T: DeserializeOwned> Parsed<T> {
+    /// Reads and parses a file.
+    pub(super) fn read(path: &Path) -> Result<Parsed<T>, Error> {
+        let text = text(path)?;
+        match toml::from_str(&text) {
+            Ok(content) => Ok(Parsed { path: path.to_owned(), text, content }),
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                // Where a type is wrong the message quotes the value.
+                let reason = match error.message() {
+                    message if message.contains('"') => "this value is of the wrong kind".to_owned(),
+                    message => message.replace('\n', " "),
+                };
+                Err(wrong(path, &text, at, reason))
+            }
+        }
+    }
+}
+
+impl<T> Parsed<T> {
+    /// Something that is wrong at a byte of the file.
+    pub(super) fn wrong(&self, at: usize, reason: impl Into<String>) -> Error {
+        wrong(&self.path, &self.text, at, reason.into())
+    }
+
+    /// When an entry ends, Unix seconds; a day ends it at its beginning, in UTC.
+    pub(super) fn expires(&self, entry: &Entry) -> Result<Option<i64>, Error> {
+        let Some(expires) = &entry.expires else { return Ok(None) };
+        let seconds = unix_seconds(expires.get_ref()).ok_or_else(|| {
+            self.wrong(expires.span().start, "write a date, or date and time with `Z`: 2027-01-01T00:00:00Z")
+        })?;
+        Ok(Some(seconds))
+    }
+}
+
+impl Entry {
+    /// The caller an entry stands for; `consumer` where it names none.
+    pub(super) fn identity(&self, consumer: Option<&str>) -> Identity {
+        let mut claims = Vec::new();
+        for (name, value) in &self.claims {
+            push_claim(name.clone(), value, &mut claims);
+        }
+        Identity {
+            consumer: self.consumer.as_deref().or(consumer).map(Into::into),
+            tenant: self.tenant.as_deref().map(Into::into),
+            tier: self.tier.as_deref().map(Into::into),
+            claims: claims.into_iter().collect::<Claims>(),
+        }
+    }
+
+    /// Whether it says who the caller is.
+    pub(super) fn has_consumer(&self) -> bool {
+        self.consumer.as_ref().is_some_and(|consumer| !consumer.is_empty())
+    }
+}
+
+/// Tables are flattened: `a = { b = 1 }` is the claim `a.b`.
+fn push_claim(name: String, value: &toml::Value, out: &mut Vec<(Box<str>, Claim)>) {
+    let text = |value: &toml::Value| match value {
+        toml::Value::String(text) => Some(Box::from(text.as_str())),
+        toml::Value::Array(_) | toml::Value::Table(_) => None,
+        other => Some(other.to_string().into()),
+    };
+    match value {
+        toml::Value::Table(inner) => {
+            inner.iter().for_each(|(key, value)| push_claim(format!("{name}.{key}"), value, out));
+        }
+        toml::Value::Array(values) => {
+            out.push((name.into(), Claim::Many(values.iter().filter_map(text).collect())));
+        }
+        scalar => out.extend(text(scalar).map(|text| (name.into(), Claim::One(text)))),
+    }
+}
+
+/// The text of a file of bounded length.
+pub(super) fn text(path: &Path) -> Result<String, Error> {
+    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+    if fs::metadata(path).map_err(unreadable)?.len() > FILE_BYTES_MAX {
+        return Err(Error::TooLong { path: path.to_owned() });
+    }
+    fs::read_to_string(path).map_err(unreadable)
+}
+
+fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    Error::Wrong { path: path.to_owned(), line, reason }
+}
+
+/// Seconds since 1970 of a date, or of a date and time with an offset.
+fn unix_seconds(datetime: &Datetime) -> Option<i64> {
+    let date = datetime.date?;
+    let days = days(i64::from(date.year), i64::from(date.month), i64::from(date.day));
+    let Some(time) = datetime.time else { return Some(days * 86_400) };
+    let offset_minutes = match datetime.offset? {
+        Offset::Z => 0,
+        Offset::Custom { minutes } => i64::from(minutes),
+    };
+    let second = i64::from(time.second.unwrap_or(0));
+    Some(
+        days * 86_400 + i64::from(time.hour) * 3_600 + i64::from(time.minute) * 60 + second
+            - offset_minutes * 60,
+    )
+}
+
+/// Days since 1970 of a date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// Longest file of keys or users.
+pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_become_seconds() {
+        let seconds = |text: &str| unix_seconds(&text.parse().expect("a date"));
+        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(seconds("2027-01-01T00:00:00Z"), Some(1_798_761_600));
+        assert_eq!(seconds("2027-01-01T02:00:00+02:00"), Some(1_798_761_600));
+        assert_eq!(seconds("2024-02-29"), Some(1_709_164_800));
+        assert_eq!(seconds("2027-01-01T00:00:00"), None, "whose midnight?");
+        assert_eq!(seconds("12:00:00"), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! Signed tokens (JWT, RFC 7519) that an issuer has given to a caller.
+//!
+//! Signatures are the `jsonwebtoken` crate's; which token is one at all, which key may be used for it and which claims
+//! are believed is decided here, since the crate's own reading merges names that stand twice, reads the clock itself
+//! and leaves `nbf` and `iss` alone. A token says nothing about where its key is found: keys come from the
+//! configuration only.
+
+mod json;
+mod keyset;
+pub mod remote;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+pub use jsonwebtoken::Algorithm;
+
+use super::cache::{Cache, digest_of};
+use super::entries::{self, text};
+use super::place::{Carried, Place, carried};
+use super::{Asked, Checked, Wait};
+use crate::identity::Identity;
+use keyset::{KeySet, Signature};
+use remote::Remote;
+pub use rules::{Naming, Rules};
+use token::Token;
+
+/// What tokens are judged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where a request carries its token.
+    pub places: Vec<Place>,
+    /// Where the keys are.
+    pub source: Source,
+    /// How a token may be signed.
+    pub algorithms: Vec<Algorithm>,
+    /// What it must claim.
+    pub rules: Rules,
+    /// Which claims say who calls.
+    pub naming: Naming,
+}
+
+/// Where keys come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A secret shared with the issuer.
+    Secret(Secret),
+    /// A JWK set, or public keys in PEM.
+    File(PathBuf),
+    /// A JWK set that the issuer publishes.
+    Url(remote::Config),
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Secret")
+    }
+}
+
+/// Why keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Their file cannot be read.
+    #[error(transparent)]
+    File(#[from] entries::Error),
+    /// What is in it is no keys.
+    #[error("{}: {reason}", path.display())]
+    Keys {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The secret is none.
+    #[error("{0}")]
+    Secret(String),
+}
+
+/// Judges tokens.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    config: Config,
+    /// Claims that policies, header values or routes ask for; a caller's others are not kept.
+    wanted: Box<[Box<str>]>,
+    keys: ArcSwap<KeySet>,
+    /// Where the keys are fetched.
+    pub(super) remote: Option<Remote>,
+}
+
+impl Verifier {
+    /// Reads the keys; those behind a URL come later.
+    pub(super) fn new(config: &Config, wanted: &[Box<str>]) -> Result<Verifier, Error> {
+        let remote = match &config.source {
+            Source::Url(config) => Some(Remote::new(config.clone())),
+            Source::Secret(_) | Source::File(_) => None,
+        };
+        let keys = ArcSwap::from_pointee(read(config)?);
+        Ok(Verifier { config: config.clone(), wanted: wanted.into(), keys, remote })
+    }
+
+    /// Reads a file of keys again.
+    pub(super) fn reread(&self) -> Result<(), Error> {
+        if matches!(self.config.source, Source::File(_)) {
+            self.replace(read(&self.config)?);
+        }
+        Ok(())
+    }
+
+    /// Takes over the keys of another, where they come from the same place and are good for the same.
+    pub(super) fn inherit(&self, before: &Verifier) {
+        if self.config.source == before.config.source && self.config.algorithms == before.config.algorithms {
+            self.keys.store(before.keys.load_full());
+        }
+    }
+
+    /// The file of keys.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match &self.config.source {
+            Source::File(path) => Some(path),
+            Source::Secret(_) | Source::Url(_) => None,
+        }
+    }
+
+    /// Takes keys that were fetched, and says whether they are others than before.
+    fn take(&self, text: &str) -> Result<bool, String> {
+        Ok(self.replace(KeySet::of_text(text, &self.config.algorithms)?))
+    }
+
+    /// Tokens that were verified by the same keys need no second look.
+    fn replace(&self, keys: KeySet) -> bool {
+        let changed = !self.keys.load().is_same(&keys);
+        if changed {
+            self.keys.store(Arc::new(keys));
+        }
+        changed
+    }
+
+    /// Judges what the request carries.
+    pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        let credential = match carried(&self.config.places, asked.headers, asked.query) {
+            Carried::Nothing => return Checked::Absent,
+            Carried::Several => return Checked::Refused,
+            Carried::One(credential) => credential,
+        };
+        let now = asked.unix_seconds();
+        let keys = self.keys.load();
+        let digest = digest_of(&credential);
+        if let Some(identity) = cache.find(&digest, keys.generation, now) {
+            return Checked::Known(identity);
+        }
+        let Some(token) = Token::parse(&credential) else { return Checked::Refused };
+        if !self.config.algorithms.contains(&token.algorithm) {
+            return Checked::Refused;
+        }
+        match keys.verify(&token) {
+            Signature::Valid => match self.caller(&token, now) {
+                Some((identity, until)) => {
+                    cache.keep(digest, &identity, keys.generation, until.min(now + KEPT_SECONDS_MAX));
+                    Checked::Known(identity)
+                }
+                None => Checked::Refused,
+            },
+            Signature::Invalid => Checked::Refused,
+            Signature::UnknownKey => {
+                let asked = self.remote.as_ref().and_then(|remote| remote.ask_for(token.kid.as_deref()));
+                asked.map_or(Checked::Refused, |rounds| Checked::Wait(Wait::Keys(rounds)))
+            }
+        }
+    }
+
+    /// Who a token with a good signature speaks for, and until when it may be believed without another look.
+    fn caller(&self, token: &Token<'_>, now: i64) -> Option<(Arc<Identity>, i64)> {
+        let claims = token.claims()?;
+        let until = self.config.rules.good_until(token, &claims, now)?;
+        Some((Arc::new(self.config.naming.identity(&claims, &self.wanted)), until))
+    }
+}
+
+fn read(config: &Config) -> Result<KeySet, Error> {
+    match &config.source {
+        Source::Secret(Secret(secret)) => {
+            KeySet::of_secret(secret, &config.algorithms).map_err(Error::Secret)
+        }
+        Source::File(path) => KeySet::of_text(&text(path)?, &config.algorithms)
+            .map_err(|reason| Error::Keys { path: path.clone(), reason }),
+        Source::Url(_) => Ok(KeySet::empty()),
+    }
+}
+
+/// How long a verified token is believed at most, without another look at its signature.
+const KEPT_SECONDS_MAX: i64 = 3_600;

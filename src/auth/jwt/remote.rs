@@ -1,0 +1,235 @@
+//! Keys that an issuer publishes: fetched on the control runtime, ahead of need, and again when a token names a key
+//! that nobody knows. Requests never fetch; at most they wait for a fetch that runs, and not long.
+//!
+//! However many tokens name however many unknown keys, there is one fetch at a time and a rest after each. While the
+//! issuer cannot be reached, the keys there were go on.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, HOST};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::auth::Method;
+
+/// Where keys are published and how often they are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Over TLS.
+    pub tls: bool,
+    /// Host name, or an address without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path and query.
+    pub target: String,
+    /// How often they are fetched anyway.
+    pub every: Duration,
+    /// The rest after each fetch.
+    pub rest: Duration,
+    /// How long a fetch may take.
+    pub timeout: Duration,
+}
+
+impl Config {
+    /// Host and port as a `Host` field has them.
+    fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        match (self.tls, self.port) {
+            (true, 443) | (false, 80) => host,
+            (_, port) => format!("{host}:{port}"),
+        }
+    }
+
+    /// As the configuration writes it.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority(), self.target)
+    }
+}
+
+/// Why keys were not fetched.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The issuer cannot be reached, or breaks off.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// It does not speak HTTP.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// It does not take so long.
+    #[error("no answer in time")]
+    Timeout,
+    /// It answers something else.
+    #[error("answered {0}")]
+    Status(StatusCode),
+    /// Its answer is too long, or breaks off.
+    #[error("the answer is too long, or breaks off")]
+    Body,
+    /// Its answer is no key set.
+    #[error("{0}")]
+    Keys(String),
+}
+
+/// One issuer's keys, as workers ask for them.
+#[derive(Debug)]
+pub(in crate::auth) struct Remote {
+    config: Config,
+    phase: AtomicU8,
+    begun: AtomicBool,
+    wanted: Notify,
+    /// Counts fetches that are over.
+    rounds: watch::Sender<u64>,
+    /// Names of keys that the last fetch did not bring, hashed.
+    unknown: Mutex<HashSet<u64>>,
+    hasher: RandomState,
+}
+
+/// A fetch has just been; asking does not help.
+const RESTING: u8 = 0;
+/// The next one to ask starts a fetch.
+const READY: u8 = 1;
+/// A fetch runs.
+const FETCHING: u8 = 2;
+
+impl Remote {
+    pub(super) fn new(config: Config) -> Remote {
+        Remote {
+            config,
+            phase: AtomicU8::new(FETCHING),
+            begun: AtomicBool::new(false),
+            wanted: Notify::new(),
+            rounds: watch::Sender::new(0),
+            unknown: Mutex::default(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Asks for a key that is not here. Where a fetch runs or begins now: what tells that it is over.
+    pub(super) fn ask_for(&self, kid: Option<&str>) -> Option<watch::Receiver<u64>> {
+        let name = self.hasher.hash_one(kid);
+        let rounds = self.rounds.subscribe();
+        let phase = self.phase.load(Ordering::Acquire);
+        {
+            let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+            // Asked for before, and the fetch since then did not bring it.
+            if phase != FETCHING && unknown.contains(&name) {
+                return None;
+            }
+            if unknown.len() < UNKNOWN_MAX {
+                unknown.insert(name);
+            }
+        }
+        self.wanted.notify_one();
+        (phase != RESTING).then_some(rounds)
+    }
+
+    /// Whether this is the first to ask; whoever it is fetches.
+    pub(in crate::auth) fn begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::AcqRel)
+    }
+
+    /// Told when the first fetch is over.
+    pub(in crate::auth) fn first_round(&self) -> watch::Receiver<u64> {
+        self.rounds.subscribe()
+    }
+
+    async fn fetch(&self, tls: &Arc<ClientConfig>) -> Result<String, Error> {
+        let fetched = async {
+            let tcp = TcpStream::connect((self.config.host.as_str(), self.config.port)).await?;
+            if !self.config.tls {
+                return self.talk(tcp).await;
+            }
+            let name = ServerName::try_from(self.config.host.clone()).map_err(std::io::Error::other)?;
+            let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
+            self.talk(stream).await
+        };
+        timeout(self.config.timeout, fetched).await.map_err(|_| Error::Timeout)?
+    }
+
+    /// One request and its answer. Redirects are not followed: where keys are is the operator's word.
+    async fn talk(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<String, Error> {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let driver = tokio::spawn(connection);
+        let request = Request::get(self.config.target.as_str())
+            .header(HOST, self.config.authority())
+            .header(ACCEPT, "application/jwk-set+json, application/json")
+            .body(Empty::<Bytes>::new())
+            .map_err(std::io::Error::other)?;
+        let answered = async {
+            let answer = sender.send_request(request).await?;
+            if answer.status() != StatusCode::OK {
+                return Err(Error::Status(answer.status()));
+            }
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+            let bytes = body.collect().await.map_err(|_| Error::Body)?.to_bytes();
+            String::from_utf8(bytes.to_vec()).map_err(|_| Error::Body)
+        };
+        let answer = answered.await;
+        driver.abort();
+        answer
+    }
+}
+
+/// Fetches the keys of a way to authenticate for as long as it is in force.
+pub async fn keep_fetching(method: Weak<Method>, tls: Arc<ClientConfig>) {
+    let (mut failed, mut scheduled) = (false, true);
+    loop {
+        let Some(method) = method.upgrade() else { return };
+        let Some((verifier, remote)) = method.remote() else { return };
+        remote.phase.store(FETCHING, Ordering::Release);
+        let fetched = remote.fetch(&tls).await.and_then(|text| verifier.take(&text).map_err(Error::Keys));
+        let name = &method.config.name;
+        match &fetched {
+            Ok(changed) => {
+                tracing::debug!(auth = %name, "keys fetched");
+                if failed {
+                    tracing::info!(auth = %name, "keys can be fetched again");
+                }
+                // A name that a fetch did not bring is not asked for again before the next one that comes anyway.
+                if *changed || scheduled {
+                    remote.unknown.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                }
+            }
+            Err(error) => {
+                let url = remote.config.url();
+                tracing::error!(auth = %name, %url, %error, "keys not fetched, those there are go on");
+            }
+        }
+        failed = fetched.is_err();
+        remote.phase.store(RESTING, Ordering::Release);
+        remote.rounds.send_modify(|rounds| *rounds += 1);
+        let Config { every, rest, .. } = remote.config;
+        sleep(rest).await;
+        remote.phase.store(READY, Ordering::Release);
+        // While the issuer is down, it is asked again after each rest.
+        if !failed {
+            scheduled = tokio::select! {
+                () = remote.wanted.notified() => false,
+                () = sleep(every.saturating_sub(rest)) => true,
+            };
+        }
+    }
+}
+
+/// Longest key set.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Unknown names kept; more are asked for without being remembered.
+const UNKNOWN_MAX: usize = 1_024;

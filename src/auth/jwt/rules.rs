@@ -1,0 +1,118 @@
+//! What a token must claim to be believed, and what of it is told of the caller. Pure: `now` is an argument.
+
+use std::time::Duration;
+
+use super::json::Json;
+use super::token::Token;
+use crate::identity::{Claim, Identity};
+
+/// What is asked of claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// `iss` must be one of these. Empty: it is not asked for.
+    pub issuers: Vec<String>,
+    /// `aud` must hold one of these. Empty: it is not asked for.
+    pub audiences: Vec<String>,
+    /// The header's `typ`, without `application/`. `None`: it is not asked for.
+    pub typ: Option<String>,
+    /// How far clocks may differ.
+    pub leeway: Duration,
+    /// Claims that must be there.
+    pub required: Vec<String>,
+}
+
+/// Which claims say who the caller is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Naming {
+    /// The caller itself.
+    pub consumer: Option<String>,
+    /// Its organisation.
+    pub tenant: Option<String>,
+    /// Its plan.
+    pub tier: Option<String>,
+}
+
+impl Rules {
+    /// Until when these claims are good, Unix seconds; `i64::MAX` where nothing ends them. `None`: they are not.
+    pub(super) fn good_until(&self, token: &Token<'_>, claims: &Json, now: i64) -> Option<i64> {
+        let is_present = |name: &String| claims.member(name).is_some_and(|claim| *claim != Json::Null);
+        if !self.required.iter().all(is_present) || !self.is_typ(token) {
+            return None;
+        }
+        if !self.issuers.is_empty()
+            && !self.issuers.iter().any(|own| claims.member("iss").and_then(Json::text) == Some(own))
+        {
+            return None;
+        }
+        if !self.audiences.is_empty() && !claims.member("aud").is_some_and(|aud| self.is_meant(aud)) {
+            return None;
+        }
+        let leeway = i64::try_from(self.leeway.as_secs()).unwrap_or(i64::MAX);
+        for begins in ["nbf", "iat"] {
+            if date(claims, begins)?.is_some_and(|begins| now.saturating_add(leeway) < begins) {
+                return None;
+            }
+        }
+        let until = date(claims, "exp")?.map_or(i64::MAX, |exp| exp.saturating_add(leeway));
+        // On the second it expires a token is expired (RFC 7519 section 4.1.4).
+        (now < until).then_some(until)
+    }
+
+    fn is_typ(&self, token: &Token<'_>) -> bool {
+        let Some(wanted) = &self.typ else { return true };
+        let Some(typ) = &token.typ else { return false };
+        // RFC 7515 section 4.1.9: `application/` may be left out.
+        let short = match typ.get(..APPLICATION.len()) {
+            Some(prefix) if prefix.eq_ignore_ascii_case(APPLICATION) => &typ[APPLICATION.len()..],
+            _ => typ,
+        };
+        short.eq_ignore_ascii_case(wanted)
+    }
+
+    fn is_meant(&self, aud: &Json) -> bool {
+        let is_own = |aud: &Json| aud.text().is_some_and(|aud| self.audiences.iter().any(|own| own == aud));
+        match aud {
+            Json::List(many) => many.iter().any(is_own),
+            one => is_own(one),
+        }
+    }
+}
+
+impl Naming {
+    /// The caller a token speaks for, with those of its claims that anything asks for.
+    pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Identity {
+        let text =
+            |name: &Option<String>| claims.path(name.as_deref()?)?.scalar().filter(|text| !text.is_empty());
+        Identity {
+            consumer: text(&self.consumer),
+            tenant: text(&self.tenant),
+            tier: text(&self.tier),
+            claims: wanted
+                .iter()
+                .filter_map(|name| Some((name.clone(), claim(claims.path(name)?)?)))
+                .collect(),
+        }
+    }
+}
+
+fn claim(json: &Json) -> Option<Claim> {
+    match json {
+        Json::List(many) => Some(Claim::Many(many.iter().filter_map(Json::scalar).collect())),
+        one => one.scalar().map(Claim::One),
+    }
+}
+
+/// A date (RFC 7519 section 2, NumericDate), Unix seconds; parts of a second are dropped. `None` of what is none.
+fn date(claims: &Json, name: &str) -> Option<Option<i64>> {
+    match claims.member(name) {
+        None => Some(None),
+        Some(Json::Number(number)) => {
+            // A float beyond the range is cut to it.
+            let seconds = number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64));
+            seconds.map(Some)
+        }
+        Some(_) => None,
+    }
+}
+
+const APPLICATION: &str = "application/";

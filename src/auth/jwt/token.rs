@@ -1,0 +1,67 @@
+//! A token taken apart (RFC 7515 section 3.1), before anything about it is believed.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
+
+use super::json::Json;
+
+/// A signed token in its compact form.
+#[derive(Debug)]
+pub(super) struct Token<'t> {
+    /// What is signed: header and payload as they came.
+    pub(super) signed: &'t [u8],
+    /// Its signature, still encoded.
+    pub(super) signature: &'t str,
+    payload: &'t str,
+    /// How it says it is signed.
+    pub(super) algorithm: Algorithm,
+    /// The key it says it is signed with.
+    pub(super) kid: Option<String>,
+    /// What it says it is.
+    pub(super) typ: Option<String>,
+}
+
+impl<'t> Token<'t> {
+    /// Takes a token apart. `None` of what is too long, no token, encrypted (RFC 7516 has five parts), says `none`,
+    /// carries its own key, or asks for an extension nobody here knows (`crit`, RFC 7515 section 4.1.11).
+    ///
+    /// Where a key may be found by URL (`jku`, `x5u`) is not read at all.
+    pub(super) fn parse(bytes: &'t [u8]) -> Option<Token<'t>> {
+        if bytes.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (signed, signature) = text.rsplit_once('.')?;
+        let (header, payload) = signed.split_once('.')?;
+        if payload.contains('.') {
+            return None;
+        }
+        let header = Json::parse(&URL_SAFE_NO_PAD.decode(header).ok()?)?;
+        if ["crit", "jwk", "enc", "zip"].iter().any(|name| header.member(name).is_some()) {
+            return None;
+        }
+        let text = |name| match header.member(name) {
+            None => Some(None),
+            Some(value) => value.text().map(|text| Some(text.to_owned())),
+        };
+        let algorithm = header.member("alg")?.text()?.parse().ok()?;
+        let kid = text("kid")?.filter(|kid| !kid.is_empty());
+        if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
+            return None;
+        }
+        Some(Token { signed: signed.as_bytes(), signature, payload, algorithm, kid, typ: text("typ")? })
+    }
+
+    /// What it claims; an object, or nothing.
+    pub(super) fn claims(&self) -> Option<Json> {
+        let claims = Json::parse(&URL_SAFE_NO_PAD.decode(self.payload).ok()?)?;
+        matches!(claims, Json::Object(_)).then_some(claims)
+    }
+}
+
+/// Longest token.
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// Longest name of a key.
+const KID_BYTES_MAX: usize = 256;

@@ -1,0 +1,144 @@
+//! API keys: random texts a caller shows with every request, known here only by their SHA-256.
+//!
+//! A digest is enough for texts that nobody can guess; it is not for passwords, which are [`super::basic`]'s.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::entries::{Entry, Error, Parsed};
+use super::place::{Carried, Place, carried};
+use super::{Asked, Checked};
+use crate::identity::Identity;
+
+/// What API keys are told by the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where a request carries its key.
+    pub places: Vec<Place>,
+    /// The file of keys.
+    pub file: PathBuf,
+}
+
+/// A file of keys as it is now.
+#[derive(Debug)]
+pub(super) struct Keys {
+    config: Config,
+    table: ArcSwap<Table>,
+}
+
+/// Keys by the first bytes of their digests; the whole digest is compared in constant time.
+#[derive(Debug, Default)]
+struct Table {
+    keys: Vec<Key>,
+    by_prefix: HashMap<u64, SmallVec<[u32; 1]>>,
+}
+
+#[derive(Debug)]
+struct Key {
+    digest: [u8; SHA256_OUTPUT_LEN],
+    /// Unix seconds.
+    expires: Option<i64>,
+    identity: Arc<Identity>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    key: Vec<Entry>,
+}
+
+impl Keys {
+    /// Reads the file.
+    pub(super) fn read(config: &Config) -> Result<Keys, Error> {
+        Ok(Keys { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
+    }
+
+    /// Reads the file again; the keys there were stay where it is broken.
+    pub(super) fn reread(&self) -> Result<(), Error> {
+        self.table.store(Arc::new(Table::read(&self.config)?));
+        Ok(())
+    }
+
+    /// Looks up what the request carries.
+    pub(super) fn check(&self, asked: &Asked<'_>) -> Checked {
+        match carried(&self.config.places, asked.headers, asked.query) {
+            Carried::Nothing => Checked::Absent,
+            Carried::Several => Checked::Refused,
+            Carried::One(key) => {
+                let found = self.table.load().find(digest(&SHA256, &key).as_ref(), asked.unix_seconds());
+                found.map_or(Checked::Refused, Checked::Known)
+            }
+        }
+    }
+}
+
+impl Table {
+    fn read(config: &Config) -> Result<Table, Error> {
+        let file: Parsed<File> = Parsed::read(&config.file)?;
+        let mut table = Table::default();
+        for (entry, index) in file.content.key.iter().zip(0..) {
+            let Some(sha256) = &entry.sha256 else {
+                return Err(file.wrong(0, format!("key {}: it has no `sha256`", index + 1)));
+            };
+            let at = sha256.span().start;
+            if entry.name.is_some() || entry.hash.is_some() {
+                return Err(file.wrong(at, "`name` and `hash` are of users, not of keys"));
+            }
+            if !entry.has_consumer() {
+                return Err(file.wrong(at, "a key needs `consumer`: whose it is"));
+            }
+            let digest = hex(sha256.get_ref()).ok_or_else(|| {
+                file.wrong(at, "`sha256` is 64 hex digits; `sluicegate hash-key` prints them")
+            })?;
+            if table.find_index(&digest).is_some() {
+                return Err(file.wrong(at, "this key is there already"));
+            }
+            table.by_prefix.entry(prefix(&digest)).or_default().push(index);
+            let identity = Arc::new(entry.identity(None));
+            table.keys.push(Key { digest, expires: file.expires(entry)?, identity });
+        }
+        Ok(table)
+    }
+
+    fn find(&self, digest: &[u8], now: i64) -> Option<Arc<Identity>> {
+        let key = &self.keys[self.find_index(digest)?];
+        key.expires.is_none_or(|expires| now < expires).then(|| Arc::clone(&key.identity))
+    }
+
+    fn find_index(&self, digest: &[u8]) -> Option<usize> {
+        let candidates = self.by_prefix.get(&prefix(digest))?.iter().map(|index| *index as usize);
+        let is_same = |index: &usize| verify_slices_are_equal(&self.keys[*index].digest, digest).is_ok();
+        candidates.fold(None, |found, index| if is_same(&index) { Some(index) } else { found })
+    }
+}
+
+/// The first eight bytes. They tell an attacker nothing: whoever can choose a digest's bytes has broken SHA-256.
+fn prefix(digest: &[u8]) -> u64 {
+    digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+/// What a file of keys knows a key by.
+pub fn digest_text(key: &[u8]) -> String {
+    digest(&SHA256, key).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hex(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != SHA256_OUTPUT_LEN || !rest.is_empty() {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut digest = [0; SHA256_OUTPUT_LEN];
+    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
+        *byte = u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()?;
+    }
+    Some(digest)
+}

@@ -1,0 +1,197 @@
+//! Where a request carries a credential: a header, `Authorization: Bearer`, a query parameter.
+//!
+//! It finds the bytes and judges nothing about them, but for one thing: a credential that stands twice is ambiguous,
+//! since whoever reads the request next may take the other one.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::policy::percent::{self, Plus};
+
+/// One place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The whole value of a header.
+    Header(HeaderName),
+    /// What follows `Bearer` in `Authorization` (RFC 6750 section 2.1).
+    Bearer,
+    /// A query parameter, decoded. What stands in a URL is remembered by many.
+    Query(String),
+}
+
+impl fmt::Display for Place {
+    /// As the configuration writes it: `header:x-api-key`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Header(name) => write!(formatter, "header:{name}"),
+            Place::Bearer => formatter.write_str("bearer"),
+            Place::Query(name) => write!(formatter, "query:{name}"),
+        }
+    }
+}
+
+/// What a request carries of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carried<'r> {
+    /// No credential; an empty one is none.
+    Nothing,
+    /// One.
+    One(Cow<'r, [u8]>),
+    /// More than one: none of them counts.
+    Several,
+}
+
+/// The credential in these places, all looked at.
+pub fn carried<'r>(places: &[Place], headers: &'r HeaderMap, query: Option<&'r str>) -> Carried<'r> {
+    let mut found = Carried::Nothing;
+    for place in places {
+        let here = match place {
+            Place::Header(name) => only(headers, name).map_or(Carried::Several, credential),
+            Place::Bearer => authorization(headers, "bearer"),
+            Place::Query(name) => in_query(query.unwrap_or(""), name),
+        };
+        found = match (found, here) {
+            (Carried::Nothing, here) => here,
+            (found, Carried::Nothing) => found,
+            (Carried::One(_) | Carried::Several, Carried::One(_) | Carried::Several) => Carried::Several,
+        };
+    }
+    found
+}
+
+/// What stands behind a scheme in `Authorization` (RFC 9110 section 11.6.2); nothing where it has another scheme.
+pub fn authorization<'r>(headers: &'r HeaderMap, scheme: &str) -> Carried<'r> {
+    let Ok(value) = only(headers, &AUTHORIZATION) else { return Carried::Several };
+    let Some(value) = value else { return Carried::Nothing };
+    let bytes = value.as_bytes();
+    let at = bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len());
+    if !bytes[..at].eq_ignore_ascii_case(scheme.as_bytes()) {
+        return Carried::Nothing;
+    }
+    match bytes[at..].trim_ascii() {
+        [] => Carried::Nothing,
+        credential => Carried::One(Cow::Borrowed(credential)),
+    }
+}
+
+/// Whether `Authorization` stands more than once.
+pub fn is_ambiguous(headers: &HeaderMap) -> bool {
+    only(headers, &AUTHORIZATION).is_err()
+}
+
+/// The value of a field that may stand once.
+fn only<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Option<&'r HeaderValue>, Twice> {
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next();
+    if lines.next().is_some() { Err(Twice) } else { Ok(first) }
+}
+
+/// A field stands more than once.
+struct Twice;
+
+fn credential(value: Option<&HeaderValue>) -> Carried<'_> {
+    match value.map(HeaderValue::as_bytes) {
+        None | Some([]) => Carried::Nothing,
+        Some(bytes) => Carried::One(Cow::Borrowed(bytes)),
+    }
+}
+
+fn in_query<'r>(query: &'r str, name: &str) -> Carried<'r> {
+    let mut values = pairs(query).filter(|(key, _)| is_named(key, name)).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (None | Some(""), None) => Carried::Nothing,
+        (Some(value), None) => Carried::One(Cow::Owned(percent::decode(value, Plus::Space).collect())),
+        (_, Some(_)) => Carried::Several,
+    }
+}
+
+/// A query without the parameters of this name; `None` where nothing is left of it.
+pub fn without(query: &str, name: &str) -> Option<String> {
+    let left: Vec<&str> = query.split('&').filter(|pair| !is_named(key_of(pair), name)).collect();
+    (!left.is_empty()).then(|| left.join("&"))
+}
+
+/// A query with the values of these parameters starred out; `None` where it has none of them.
+pub fn masked(query: &str, names: &[Box<str>]) -> Option<String> {
+    let is_secret = |pair: &str| names.iter().any(|name| is_named(key_of(pair), name));
+    if !query.split('&').any(is_secret) {
+        return None;
+    }
+    let shown = query.split('&').map(|pair| match is_secret(pair) {
+        true => format!("{}=***", key_of(pair)),
+        false => pair.to_owned(),
+    });
+    Some(shown.collect::<Vec<_>>().join("&"))
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+fn key_of(pair: &str) -> &str {
+    pair.split_once('=').map_or(pair, |(key, _)| key)
+}
+
+/// Names are compared decoded: `%61pi_key` is `api_key`.
+fn is_named(key: &str, name: &str) -> bool {
+    percent::decode(key, Plus::Space).eq(name.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn one(bytes: &str) -> Carried<'_> {
+        Carried::One(Cow::Borrowed(bytes.as_bytes()))
+    }
+
+    #[test]
+    fn a_bearer_is_read_in_any_case_and_only_once() {
+        let read =
+            |lines: &[(&'static str, &'static str)]| match carried(&[Place::Bearer], &headers(lines), None) {
+                Carried::One(bytes) => String::from_utf8(bytes.into_owned()).expect("text"),
+                other => format!("{other:?}"),
+            };
+        assert_eq!(read(&[("authorization", "Bearer abc")]), "abc");
+        assert_eq!(read(&[("authorization", "bEARER   abc ")]), "abc");
+        for nothing in ["Bearer", "Bearer ", "Basic abc", "Bearerabc", ""] {
+            assert_eq!(read(&[("authorization", nothing)]), "Nothing", "{nothing:?}");
+        }
+        assert_eq!(read(&[("authorization", "Bearer a"), ("authorization", "Bearer a")]), "Several");
+    }
+
+    #[test]
+    fn a_credential_in_two_places_is_none() {
+        let places =
+            [Place::Header(HeaderName::from_static("x-api-key")), Place::Query("api_key".to_owned())];
+        let both = headers(&[("x-api-key", "a")]);
+        assert_eq!(carried(&places, &both, Some("x=1")), one("a"));
+        assert_eq!(carried(&places, &both, Some("api_key=a")), Carried::Several);
+        assert_eq!(carried(&places, &HeaderMap::new(), Some("%61pi_key=%61+b&x")), one("a b"));
+        assert_eq!(carried(&places, &HeaderMap::new(), Some("api_key=a&api_key=")), Carried::Several);
+        assert_eq!(
+            carried(&places, &headers(&[("x-api-key", "a"), ("x-api-key", "a")]), None),
+            Carried::Several
+        );
+        assert_eq!(carried(&places, &headers(&[("x-api-key", "")]), Some("api_key=")), Carried::Nothing);
+    }
+
+    #[test]
+    fn a_key_is_taken_out_of_a_query_and_starred_in_a_log() {
+        assert_eq!(without("a=1&api_key=x&b", "api_key").as_deref(), Some("a=1&b"));
+        assert_eq!(without("%61pi_key=x", "api_key"), None);
+        let names: [Box<str>; 1] = ["api_key".into()];
+        assert_eq!(masked("a=1&%61pi_key=x&b", &names).as_deref(), Some("a=1&%61pi_key=***&b"));
+        assert_eq!(masked("a=1", &names), None);
+    }
+}

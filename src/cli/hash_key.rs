@@ -1,0 +1,77 @@
+//! `sluicegate hash-key`: an API key or a password as its file holds it. The secret itself is read from standard input, never from
+//! the arguments, which every process of the machine can see.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, anyhow, bail};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::auth::{basic, keys};
+
+/// What is hashed, and for whom.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Make a new random one instead of reading one; it is shown on standard error, once
+    #[arg(long)]
+    new: bool,
+    /// Hash a password of a user instead of an API key
+    #[arg(long)]
+    basic: bool,
+    /// Whose it is
+    #[arg(long, default_value = "NAME")]
+    consumer: String,
+}
+
+/// Prints the entry on `out`; a new key goes to `errors`, so that the entry can be appended to a file.
+///
+/// # Errors
+/// Where nothing usable is read, or nothing can be written.
+pub fn run(
+    arguments: &Arguments,
+    input: &mut dyn Read,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let secret = if arguments.new {
+        let key = random_key()?;
+        writeln!(errors, "the secret, which is not shown again: {key}")?;
+        key
+    } else {
+        line(input)?
+    };
+    let consumer = toml::Value::String(arguments.consumer.clone());
+    if arguments.basic {
+        let hash = basic::hash_text(secret.as_bytes()).map_err(|error| anyhow!("{error}"))?;
+        writeln!(out, "[[user]]\nname = {consumer}\nhash = \"{hash}\"")?;
+        return Ok(());
+    }
+    writeln!(out, "[[key]]\nsha256 = \"{}\"\nconsumer = {consumer}", keys::digest_text(secret.as_bytes()))?;
+    Ok(())
+}
+
+/// A key that nobody guesses: 256 bits, in characters that need no quoting anywhere.
+fn random_key() -> anyhow::Result<String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).ok().context("the system has no random numbers")?;
+    Ok(format!("sg_{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// The one line of the input, without its end.
+fn line(input: &mut dyn Read) -> anyhow::Result<String> {
+    let mut text = String::new();
+    input.take(SECRET_BYTES_MAX + 2).read_to_string(&mut text).context("standard input is not text")?;
+    let secret = text.strip_suffix('\n').unwrap_or(&text);
+    let secret = secret.strip_suffix('\r').unwrap_or(secret);
+    if secret.is_empty() {
+        bail!("standard input is empty: write the secret on one line");
+    }
+    if secret.len() as u64 > SECRET_BYTES_MAX || secret.contains('\n') || secret.trim() != secret {
+        bail!("a secret is one line of at most {SECRET_BYTES_MAX} bytes without spaces around it");
+    }
+    Ok(secret.to_owned())
+}
+
+/// Longest key or password.
+const SECRET_BYTES_MAX: u64 = 1024;

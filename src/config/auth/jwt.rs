@@ -1,0 +1,170 @@
+//! `kind = "jwt"`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Fields, claim_name, file, places, show_file, show_places};
+use crate::auth::Kind;
+use crate::auth::jwt::remote;
+use crate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
+use crate::auth::place::Place;
+use crate::config::effective::{array, table as show_table, text, time};
+use crate::config::reader::{Table, Text};
+
+/// Reads what is particular to tokens.
+pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
+    let source = source(table);
+    let algorithms = match table.value("algorithms") {
+        Some(value) => value.texts().iter().filter_map(|text| text.choice(&ALGORITHMS, &[])).collect(),
+        None => {
+            table.wrong(
+                "tokens need `algorithms`: how they may be signed",
+                "write `algorithms = [\"ES256\"]`",
+            );
+            Vec::new()
+        }
+    };
+    let texts = |key| -> Vec<String> {
+        let texts = table.value(key).map(|value| value.texts()).unwrap_or_default();
+        texts.into_iter().map(|text| text.text).collect()
+    };
+    let (issuers, audiences) = (texts("issuer"), texts("audience"));
+    if audiences.is_empty() {
+        table.warn(
+            "without `audience` tokens that the issuer made for others are taken too",
+            "write `audience = \"…\"`: what tokens for this gateway say in `aud`",
+        );
+    }
+    let required = match table.value("required") {
+        Some(value) => value.texts().into_iter().map(|text| text.text).collect(),
+        None => vec!["exp".to_owned()],
+    };
+    let rules = Rules {
+        issuers,
+        audiences,
+        typ: table.value("typ").and_then(|value| value.text()).map(|text| text.text),
+        leeway: table.value("leeway").and_then(|value| value.duration(Duration::ZERO)).unwrap_or(LEEWAY),
+        required,
+    };
+    let naming = Naming {
+        consumer: claim_name(table, "consumer").or(Some("sub".to_owned())),
+        tenant: claim_name(table, "tenant"),
+        tier: claim_name(table, "tier"),
+    };
+    let places = table.value("in").map_or_else(|| vec![Place::Bearer], |value| places(&value));
+    Some(Kind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
+}
+
+/// Where the keys are: one of `jwks`, `keys` and `secret`.
+fn source(table: &Table<'_>) -> Option<Source> {
+    let (jwks, secret) = (table.value("jwks"), table.value("secret"));
+    let has_file = table.value("keys").is_some();
+    match (jwks, has_file, secret) {
+        (Some(jwks), false, None) => {
+            let config = url(&jwks.text()?)?;
+            Some(Source::Url(fetch(table, config)))
+        }
+        (None, true, None) => file(table, "keys", "jwks.json").map(Source::File),
+        (None, false, Some(secret)) => {
+            let text = secret.text()?;
+            if !text.has_reference {
+                let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
+                text.warn("`secret` stands in the file itself", hint);
+            }
+            Some(Source::Secret(Secret(text.text)))
+        }
+        _ => {
+            table.wrong(
+                "tokens need exactly one of `jwks`, `keys` and `secret`",
+                "write `jwks = \"https://id.example.com/.well-known/jwks.json\"`",
+            );
+            None
+        }
+    }
+}
+
+/// Keys that anybody on the way could replace are none: plain http is for this machine.
+fn url(text: &Text<'_>) -> Option<remote::Config> {
+    let parsed = text.text.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
+    let hint = "write it as in `https://id.example.com/.well-known/jwks.json`";
+    let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
+        text.wrong(format!("{} is not a URL", text.shown()), hint);
+        return None;
+    };
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        text.wrong("a URL of keys cannot hold a user name or a password", hint);
+        return None;
+    }
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let tls = uri.scheme_str() == Some("https");
+    if !tls && !host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+        text.wrong("keys over plain http can be replaced by anybody on the way", "write `https://`");
+        return None;
+    }
+    let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    Some(remote::Config { tls, host, port, target, every: EVERY, rest: PAUSE, timeout: TIMEOUT })
+}
+
+fn fetch(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
+    let Some(fetch) = table.table("fetch") else { return config };
+    for (key, least, duration) in [
+        ("every", PAUSE_MIN, &mut config.every),
+        ("pause", PAUSE_MIN, &mut config.rest),
+        ("timeout", Duration::from_millis(1), &mut config.timeout),
+    ] {
+        *duration = fetch.value(key).and_then(|value| value.duration(least)).unwrap_or(*duration);
+    }
+    fetch.finish(&[]);
+    config
+}
+
+/// What is particular to tokens, as the language writes it.
+pub(super) fn show(config: &Config, fields: &mut Fields) {
+    fields.push(("in", show_places(&config.places)));
+    match &config.source {
+        Source::Secret(Secret(secret)) => fields.push(("secret", text(secret))),
+        Source::File(path) => fields.push(("keys", show_file(path))),
+        Source::Url(remote) => {
+            fields.push(("jwks", text(&remote.url())));
+            let times = [("every", remote.every), ("pause", remote.rest), ("timeout", remote.timeout)];
+            fields.push(("fetch", show_table(times.map(|(key, duration)| (key, time(duration))))));
+        }
+    }
+    let names = config.algorithms.iter().map(|algorithm| text(&format!("{algorithm:?}")));
+    fields.push(("algorithms", array(names)));
+    let rules = &config.rules;
+    for (key, texts) in
+        [("issuer", &rules.issuers), ("audience", &rules.audiences), ("required", &rules.required)]
+    {
+        fields.push((key, array(texts.iter().map(|it| text(it)))));
+    }
+    fields.extend(rules.typ.as_ref().map(|typ| ("typ", text(typ))));
+    fields.push(("leeway", time(rules.leeway)));
+    let naming = &config.naming;
+    for (key, claim) in [("consumer", &naming.consumer), ("tenant", &naming.tenant), ("tier", &naming.tier)] {
+        fields.extend(claim.as_ref().map(|claim| (key, text(&format!("claim:{claim}")))));
+    }
+}
+
+const ALGORITHMS: [(&str, Algorithm); 12] = [
+    ("HS256", Algorithm::HS256),
+    ("HS384", Algorithm::HS384),
+    ("HS512", Algorithm::HS512),
+    ("RS256", Algorithm::RS256),
+    ("RS384", Algorithm::RS384),
+    ("RS512", Algorithm::RS512),
+    ("PS256", Algorithm::PS256),
+    ("PS384", Algorithm::PS384),
+    ("PS512", Algorithm::PS512),
+    ("ES256", Algorithm::ES256),
+    ("ES384", Algorithm::ES384),
+    ("EdDSA", Algorithm::EdDSA),
+];
+
+const LEEWAY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(300);
+const PAUSE: Duration = Duration::from_secs(30);
+/// An issuer is not asked more often than this, whatever is written.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(5);

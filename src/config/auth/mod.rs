@@ -1,0 +1,179 @@
+//! `[auth.*]`: the ways to authenticate. Their files are read when the gateway starts, not here.
+
+mod jwt;
+
+use std::time::Duration;
+
+use crate::auth::mtls::{self, Name};
+use crate::auth::place::Place;
+use crate::auth::{Anybody, Config, Kind};
+use crate::auth::{basic, keys};
+
+use super::effective::{array, table, text, time};
+use super::reader::{self, Named, Table, Text, Value};
+
+/// Reads every way to authenticate.
+pub(super) fn read_all(documents: &[Table<'_>]) -> Vec<Config> {
+    reader::named(documents, "auth").into_iter().filter_map(read).collect()
+}
+
+fn read(named: Named<'_>) -> Option<Config> {
+    let table = named.table;
+    let Some(kind) = table.value("kind") else {
+        table.wrong("a way to authenticate needs `kind`", "write `kind = \"api-key\"`");
+        return None;
+    };
+    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &[])?;
+    let kind = read(&table);
+    let pass = table.value("pass").and_then(|value| value.boolean()).unwrap_or(true);
+    table.finish(&[]);
+    Some(Config { name: named.name, kind: kind?, pass })
+}
+
+/// A way as the language writes it, with every default.
+pub(super) fn show(config: &Config) -> Fields {
+    let mut keys: Fields = vec![("kind", String::new())];
+    let kind = match &config.kind {
+        Kind::Anonymous(anybody) => {
+            show_texts(
+                &[("consumer", &anybody.consumer), ("tenant", &anybody.tenant), ("tier", &anybody.tier)],
+                &mut keys,
+            );
+            "anonymous"
+        }
+        Kind::ApiKey(api_key) => {
+            keys.push(("in", show_places(&api_key.places)));
+            keys.push(("keys", show_file(&api_key.file)));
+            "api-key"
+        }
+        Kind::Mtls(mtls) => {
+            keys.push(("consumer", text(&mtls.consumer.to_string())));
+            keys.extend(mtls.tenant.map(|tenant| ("tenant", text(&tenant.to_string()))));
+            show_texts(&[("tier", &mtls.tier)], &mut keys);
+            "mtls"
+        }
+        Kind::Basic(basic) => {
+            keys.push(("users", show_file(&basic.file)));
+            keys.push(("keep", time(basic.keep)));
+            "basic"
+        }
+        Kind::Jwt(tokens) => {
+            jwt::show(tokens, &mut keys);
+            "jwt"
+        }
+    };
+    keys[0].1 = text(kind);
+    keys.push(("pass", config.pass.to_string()));
+    keys
+}
+
+fn show_texts(texts: &[(&'static str, &Option<String>)], keys: &mut Fields) {
+    for (key, value) in texts {
+        keys.extend(value.as_ref().map(|value| (*key, text(value))));
+    }
+}
+
+fn show_places(places: &[Place]) -> String {
+    array(places.iter().map(|place| text(&place.to_string())))
+}
+
+fn show_file(path: &std::path::Path) -> String {
+    table([("file", text(&path.to_string_lossy()))])
+}
+
+fn anonymous(table: &Table<'_>) -> Option<Kind> {
+    let text = |key| table.value(key).and_then(|value| value.text()).map(|text| text.text);
+    Some(Kind::Anonymous(Anybody { consumer: text("consumer"), tenant: text("tenant"), tier: text("tier") }))
+}
+
+fn api_key(table: &Table<'_>) -> Option<Kind> {
+    let places = match table.value("in") {
+        Some(value) => places(&value),
+        None => vec![Place::Header(X_API_KEY), Place::Bearer],
+    };
+    let file = file(table, "keys", "keys.toml")?;
+    Some(Kind::ApiKey(keys::Config { places, file }))
+}
+
+fn mtls(table: &Table<'_>) -> Option<Kind> {
+    let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL, &[]));
+    let consumer = match table.value("consumer") {
+        Some(_) => name("consumer"),
+        None => {
+            let hint = "write `consumer = \"san:email\"`";
+            table.wrong("certificates need `consumer`: what of them is the caller's name", hint);
+            None
+        }
+    };
+    let tenant = name("tenant");
+    let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
+    Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
+}
+
+fn basic(table: &Table<'_>) -> Option<Kind> {
+    let keep = table.value("keep").and_then(|value| value.duration(Duration::ZERO)).unwrap_or(KEEP);
+    Some(Kind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
+}
+
+/// The file under `key = { file = "…" }`.
+fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path::PathBuf> {
+    let hint = format!("write `{key} = {{ file = \"{example}\" }}`");
+    let Some(inner) = table.value(key) else {
+        table.wrong(format!("this way to authenticate needs `{key}`"), hint);
+        return None;
+    };
+    let inner = inner.table(&format!("`{key}`"))?;
+    let file = inner.value("file");
+    if file.is_none() {
+        inner.wrong(format!("`{key}` needs `file`"), hint);
+    }
+    let path = file.and_then(|value| value.text()).map(|text| reader::path(&text));
+    inner.finish(&[]);
+    path
+}
+
+/// The claim that `consumer = "claim:sub"` names.
+fn claim_name(table: &Table<'_>, key: &'static str) -> Option<String> {
+    let text = table.value(key)?.text()?;
+    match text.text.strip_prefix("claim:").filter(|name| !name.is_empty()) {
+        Some(name) => Some(name.to_owned()),
+        None => {
+            text.wrong(format!("{} is not a claim", text.shown()), "write it as in `claim:sub`");
+            None
+        }
+    }
+}
+
+fn places(value: &Value<'_>) -> Vec<Place> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`in` is empty", "write `[\"header:x-api-key\"]`");
+    }
+    texts.iter().filter_map(place).collect()
+}
+
+/// `header:x-api-key`, `bearer`, `query:api_key`.
+fn place(text: &Text<'_>) -> Option<Place> {
+    let found = match text.text.split_once(':') {
+        None if text.text == "bearer" => Some(Place::Bearer),
+        Some(("header", name)) => http::HeaderName::from_bytes(name.as_bytes()).ok().map(Place::Header),
+        Some(("query", name)) if !name.is_empty() => Some(Place::Query(name.to_owned())),
+        _ => None,
+    };
+    if found.is_none() {
+        let hint = "write `header:<name>`, `bearer` or `query:<name>`";
+        text.wrong(format!("{} is no place for a credential", text.shown()), hint);
+    }
+    found
+}
+
+/// Keys and their values as written.
+type Fields = Vec<(&'static str, String)>;
+
+/// Reads what is particular to one kind.
+type ReadKind = fn(&Table<'_>) -> Option<Kind>;
+
+const KINDS: [(&str, ReadKind); 5] =
+    [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];
+const KEEP: Duration = Duration::from_secs(60);
+const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");

@@ -1,0 +1,241 @@
+//! `[auth.*]` and what routes say of access.
+
+use super::{config, each_says};
+use crate::auth::place::Place;
+use crate::auth::{Anybody, Kind};
+
+pub(super) const FULL: &str = r#"
+[auth.keys]
+kind = "api-key"
+in = ["header:X-Key", "bearer", "query:api_key"]
+keys = { file = "/etc/keys.toml" }
+pass = false
+
+[auth.open]
+kind = "anonymous"
+consumer = "guest"
+tier = "free"
+
+[auth.tokens]
+kind = "jwt"
+in = ["bearer", "header:x-token"]
+jwks = "https://id.example.com:8443/keys?a=b"
+fetch = { every = "10m", pause = "1m", timeout = "2s" }
+algorithms = ["ES256", "PS384", "EdDSA"]
+issuer = ["https://id.example.com/"]
+audience = "api"
+typ = "at+jwt"
+leeway = "10s"
+required = ["exp", "jti"]
+consumer = "claim:client_id"
+tenant = "claim:org.id"
+tier = "claim:plan"
+
+[auth.shared]
+kind = "jwt"
+secret = "${SECRET}"
+algorithms = ["HS256"]
+audience = "api"
+
+[auth.file]
+kind = "jwt"
+keys = { file = "/etc/jwks.json" }
+algorithms = ["RS256"]
+audience = "api"
+
+[auth.staff]
+kind = "mtls"
+consumer = "san:email"
+tenant = "subject:o"
+tier = "internal"
+
+[auth.people]
+kind = "basic"
+users = { file = "/etc/users.toml" }
+keep = "5m"
+
+[listener.edge]
+bind = "127.0.0.1:0"
+certs = [{ cert = "/a.pem", key = "/a.key" }]
+client-ca = "/ca.pem"
+client-cert = "ask"
+client-crl = "/crl.pem"
+allow = ["10.0.0.0/8"]
+deny = ["10.1.0.0/16", "10.2.3.4"]
+
+[policy.p]
+by = ["claim:plan"]
+limit = "1/s"
+
+[[route]]
+to = "echo"
+auth = ["keys", "open"]
+headers = { set = { x-plan = "{claim:plan}" } }
+allow = ["192.0.2.0/24"]
+deny = ["192.0.2.7"]
+require = { consumers = "ann", tenants = ["acme"], tiers = ["pro", "free"], claims = { role = ["a", "b"], "x.y" = "z" } }
+cors = { origins = ["https://App.example.com", "https://*.example.org"], methods = ["GET"], headers = ["X-A"], expose = ["x-b"], credentials = true, max-age = "1h" }
+
+[[route]]
+path = "/open"
+to = "echo"
+cors = { origins = ["*"] }
+"#;
+
+#[test]
+fn every_way_is_read_and_written() {
+    let first = config(FULL);
+    let Kind::ApiKey(keys) = &first.auth[0].kind else { panic!("{:?}", first.auth) };
+    let places: Vec<String> = keys.places.iter().map(Place::to_string).collect();
+    assert_eq!(places, ["header:x-key", "bearer", "query:api_key"]);
+    assert!(!first.auth[0].pass && first.auth[1].pass);
+    let guest = Anybody { consumer: Some("guest".to_owned()), tenant: None, tier: Some("free".to_owned()) };
+    assert_eq!(first.auth[1].kind, Kind::Anonymous(guest));
+    let access = &first.routes[0].access;
+    assert_eq!(access.auth, ["keys", "open"]);
+    let require = access.require.as_ref().expect("it is written");
+    assert_eq!(
+        (&require.consumers[..], &require.claims[0].1[..]),
+        (&["ann".to_owned()][..], &["a", "b"].map(str::to_owned)[..])
+    );
+    assert_eq!(access.cors.as_ref().expect("it is written").origins[0], "https://app.example.com");
+    let again = config(&first.effective());
+    assert!(again.auth == first.masked().auth && again.routes == first.routes, "{}", first.effective());
+    assert!(again.listeners == first.listeners, "{}", first.effective());
+    assert_eq!(again.effective(), first.effective());
+    assert!(!first.effective().contains("hunter2") && !format!("{first:?}").contains("hunter2"));
+}
+
+#[test]
+fn ways_are_checked() {
+    each_says(&[
+        ("[auth.a]\npass = true", "a way to authenticate needs `kind`", "1:7", "kind = \"api-key\""),
+        (
+            "[auth.a]\nkind = \"api-kye\"",
+            "`api-kye` is not a value of `kind`",
+            "2:8",
+            "did you mean `api-key`?",
+        ),
+        ("[auth.a]\nkind = \"api-key\"", "this way to authenticate needs `keys`", "1:7", "keys.toml"),
+        ("[auth.a]\nkind = \"api-key\"\nkeys = {}", "`keys` needs `file`", "3:1", "keys.toml"),
+        (
+            "[auth.a]\nkind = \"api-key\"\nkeys = { file = \"k\" }\nin = [\"cookie:a\"]",
+            "`cookie:a` is no place for a credential",
+            "4:7",
+            "query:<name>",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\njwks = \"https://a/\"",
+            "tokens need `algorithms`: how they may be signed",
+            "1:7",
+            "algorithms = [\"ES256\"]",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\njwks = \"https://a/\"\nalgorithms = [\"none\"]",
+            "`none` is not a value of `algorithms`",
+            "5:15",
+            "",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]",
+            "tokens need exactly one of `jwks`, `keys` and `secret`",
+            "1:7",
+            "jwks = ",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"http://id.example.com/\"",
+            "keys over plain http can be replaced by anybody on the way",
+            "5:8",
+            "write `https://`",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"https://a:hunter2@b/\"",
+            "a URL of keys cannot hold a user name or a password",
+            "5:8",
+            "",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"https://a/\"\nfetch = { pause = \"10ms\" }",
+            "`pause` is too short",
+            "6:19",
+            "1s",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"https://a/\"\nconsumer = \"sub\"",
+            "`sub` is not a claim",
+            "6:12",
+            "claim:sub",
+        ),
+        (
+            "[auth.a]\nkind = \"mtls\"",
+            "certificates need `consumer`: what of them is the caller's name",
+            "1:7",
+            "san:email",
+        ),
+        ("[auth.a]\nkind = \"basic\"", "this way to authenticate needs `users`", "1:7", "users.toml"),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nclient-cert = \"ask\"",
+            "`client-cert` needs `client-ca`",
+            "3:1",
+            "name the authorities' file there",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nclient-ca = \"a.pem\"",
+            "`client-ca` needs `certs`",
+            "3:1",
+            "certificates are shown over TLS only",
+        ),
+        ("[[route]]\nto = \"echo\"\ndeny = []", "`deny` is empty", "3:8", "leave it out"),
+        ("[[route]]\nto = \"echo\"\nallow = [\"a\"]", "`a` is not an address range", "3:10", "10.0.0.0/8"),
+        (
+            "[[route]]\nto = \"echo\"\nrequire = { tiers = [\"a\"] }",
+            "`require` needs `auth`: nobody is recognised here",
+            "3:1",
+            "name a way",
+        ),
+        (
+            "[auth.a]\nkind = \"anonymous\"\n[[route]]\nto = \"echo\"\nauth = \"a\"\nrequire = {}",
+            "`require` asks for nothing",
+            "6:11",
+            "leave it out",
+        ),
+        (
+            "[auth.a]\nkind = \"anonymous\"\n[[route]]\nto = \"echo\"\nauth = \"a\"\nrequire = { tiers = [], tenants = \"b\" }",
+            "`tiers` is empty",
+            "6:21",
+            "leave it out",
+        ),
+        ("[[route]]\nto = \"echo\"\ncors = {}", "`cors` needs `origins`", "3:1", "https://app.example.com"),
+        (
+            "[[route]]\nto = \"echo\"\ncors = { origins = [\"https://a/\"] }",
+            "`https://a/` is not an origin",
+            "3:21",
+            "https://*.example.com",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\ncors = { origins = [\"*\"], credentials = true }",
+            "with credentials `*` would let every site act as its visitors",
+            "3:41",
+            "name the origins",
+        ),
+        ("[auth.a]\nkind = \"anonymous\"\nkeys = 1", "unknown key `keys` in [auth.a]", "3:1", "it takes"),
+        ("[[route]]\nto = \"echo\"\nauth = []", "`auth` is empty", "3:8", "leave it out"),
+        (
+            "[auth.a]\nkind = \"anonymous\"\n[[route]]\nto = \"echo\"\nauth = [\"a\", \"a\"]",
+            "`a` is named twice",
+            "5:14",
+            "name it once",
+        ),
+    ]);
+}
+
+#[test]
+fn what_lets_too_many_in_draws_a_warning() {
+    let text = "[auth.a]\nkind = \"jwt\"\nalgorithms = [\"HS256\"]\nsecret = \"hunter2\"";
+    let said = super::load(&[text]).expect("it is valid").report.to_string();
+    assert!(
+        said.contains("without `audience`") && said.contains("`secret` stands in the file itself"),
+        "{said}"
+    );
+    assert!(!said.contains("hunter2"), "{said}");
+}

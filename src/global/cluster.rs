@@ -1,0 +1,172 @@
+//! Redis Cluster: which node has which slots, asked for again and again.
+//!
+//! Any node that answers is asked. Calls that meet a slot elsewhere say so at once ([`Atlas`] is woken) and are
+//! answered or sent on by [`super::routes::Shared::reroute`]; this only keeps the map.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::clock;
+
+use super::config::{Login, Server};
+use super::lane::Lane;
+use super::node::{Locator, Node};
+use super::routes::Shared;
+use super::slot;
+
+/// Keeps the map of a cluster, and the lanes to its nodes.
+pub(super) struct Atlas {
+    pub(super) shared: Arc<Shared>,
+    /// Where a first node is found, and how to log in to all.
+    pub(super) seeds: Vec<Server>,
+    /// Connections to each node.
+    pub(super) connections: usize,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// Slots from the first to the last, and the primary that has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    first: u16,
+    last: u16,
+    host: String,
+    port: u16,
+}
+
+impl Atlas {
+    /// Runs until it is stopped and every lane has ended.
+    pub(super) async fn keep(mut self) {
+        let mut lanes = JoinSet::new();
+        loop {
+            let shared = Arc::clone(&self.shared);
+            match self.ask().await {
+                Some(ranges) => self.draw(&ranges, &mut lanes),
+                None => self.lament(),
+            }
+            let is_well = shared.shards.iter().all(|shard| shard.is_closed());
+            let pause = if is_well { PAUSE } else { PAUSE_TROUBLED };
+            tokio::select! {
+                () = shared.look.notified() => tokio::time::sleep(PAUSE_MIN).await,
+                () = tokio::time::sleep(pause) => {}
+                _ = self.stop.changed() => break,
+            }
+        }
+        while lanes.join_next().await.is_some() {}
+    }
+
+    /// The map as the first node that answers has it: nodes in use first, then seeds.
+    async fn ask(&self) -> Option<Vec<Range>> {
+        let nodes = self.shared.nodes.load_full();
+        let known = nodes.iter().filter(|node| node.is_used()).filter_map(|node| node.fixed().cloned());
+        for server in known.chain(self.seeds.iter().cloned()) {
+            let connector = &self.shared.connector;
+            let asked = async {
+                let connection = connector.plain(&server).await.ok()?;
+                connection.call(redis::cmd("CLUSTER").arg("SLOTS")).await.ok()
+            };
+            let answer = tokio::time::timeout(connector.patience(), asked).await.ok().flatten();
+            if let Some(ranges) = answer.and_then(|slots| ranges(&slots, &server)).filter(|it| !it.is_empty())
+            {
+                return Some(ranges);
+            }
+        }
+        None
+    }
+
+    /// Notes where every shard is; opens lanes to nodes that were not known.
+    fn draw(&self, ranges: &[Range], lanes: &mut JoinSet<()>) {
+        let shared = &self.shared;
+        for shard in &shared.shards {
+            let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
+            let Some(range) = ranges.iter().find(|range| (range.first..=range.last).contains(&slot)) else {
+                shard.troubled(super::Condition::Uncovered, "no node has its slot", clock::now_ns());
+                continue;
+            };
+            let index = shared.node_at(&range.host, range.port).unwrap_or_else(|| self.add(range, lanes));
+            shard.node.store(index, Ordering::Relaxed);
+        }
+        for node in shared.nodes.load().iter() {
+            let is_used = shared.shards.iter().any(|shard| shard.node.load(Ordering::Relaxed) == node.index);
+            node.is_used.store(is_used, Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, range: &Range, lanes: &mut JoinSet<()>) -> usize {
+        let server = Server { host: range.host.clone(), port: range.port, ..self.seeds[0].clone() };
+        let server = Server { login: Login { db: 0, ..server.login }, ..server };
+        let mut nodes = (*self.shared.nodes.load_full()).clone();
+        let index = nodes.len();
+        let (node, queues) =
+            Node::new(index, server.to_string(), Locator::Fixed(vec![server]), self.connections);
+        let node = Arc::new(node);
+        for (lane, queue) in queues.into_iter().enumerate() {
+            let lane = Lane::new(Arc::clone(&self.shared), Arc::clone(&node), lane, queue);
+            lanes.spawn(lane.run(self.stop.clone()));
+        }
+        nodes.push(node);
+        self.shared.nodes.store(Arc::new(nodes));
+        index
+    }
+
+    /// Nobody can be asked: shards that have no node yet never will without it.
+    fn lament(&self) {
+        for shard in self.shared.shards.iter().filter(|shard| shard.condition() == super::Condition::Unknown)
+        {
+            shard.troubled(super::Condition::Unreachable, "no node of the cluster answers", clock::now_ns());
+        }
+    }
+}
+
+/// Reads CLUSTER SLOTS: `[first, last, [host, port, …], replica…]` for each range. A node that does not know its own
+/// name leaves it out.
+fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
+    let entries = slots.as_sequence()?;
+    entries
+        .iter()
+        .map(|entry| {
+            let [first, last, primary, ..] = entry.as_sequence()? else { return None };
+            let [host, port, ..] = primary.as_sequence()? else { return None };
+            let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
+            Some(Range {
+                first: redis::from_redis_value_ref(first).ok()?,
+                last: redis::from_redis_value_ref(last).ok()?,
+                host: host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone()),
+                port: redis::from_redis_value_ref(port).ok()?,
+            })
+        })
+        .collect()
+}
+
+/// How often the map is asked for.
+const PAUSE: Duration = Duration::from_secs(1);
+/// While something is away.
+const PAUSE_TROUBLED: Duration = Duration::from_millis(100);
+/// However many calls meet a slot elsewhere.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_read_whatever_a_node_knows_of_itself() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let range = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
+        let slots = Value::Array(vec![
+            range(0, 5, node(text("10.0.0.1"), 7000)),
+            range(6, 16_383, node(Value::Nil, 7001)),
+        ]);
+        let asked = Server { host: "seed".to_owned(), port: 1, tls: false, login: Login::default() };
+        let read = ranges(&slots, &asked).expect("this is a map");
+        let of = |first, last, host: &str, port| Range { first, last, host: host.to_owned(), port };
+        assert_eq!(read, [of(0, 5, "10.0.0.1", 7000), of(6, 16_383, "seed", 7001)]);
+        assert_eq!(ranges(&Value::Okay, &asked), None);
+        assert_eq!(ranges(&Value::Array(vec![Value::Int(1)]), &asked), None);
+    }
+}

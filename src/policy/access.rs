@@ -1,0 +1,116 @@
+//! Who may use a route, compiled: from which addresses, recognised how, as whom, from which origins. Ways to
+//! authenticate are indices; what they are is not its concern.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::cors::Cors;
+use crate::identity::Identity;
+
+/// Who may use a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Indices of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    pub auth: Box<[u16]>,
+    /// Which of the callers that are recognised may use it. `None`: all.
+    pub require: Option<Box<Require>>,
+    /// From where.
+    pub addresses: Addresses,
+    /// Which other origins' scripts may use it. `None`: that is left to the upstream.
+    pub cors: Option<Box<Cors>>,
+}
+
+/// What a caller must be. Everything that is asked for must hold; of a list any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Require {
+    /// One of these. Empty: anyone.
+    pub consumers: Vec<String>,
+    /// Of one of these. Empty: of any.
+    pub tenants: Vec<String>,
+    /// On one of these. Empty: on any.
+    pub tiers: Vec<String>,
+    /// Claims, and what each must say one of.
+    pub claims: Vec<(String, Vec<String>)>,
+}
+
+impl Require {
+    /// Whether a caller is that.
+    pub fn holds(&self, identity: &Identity) -> bool {
+        let is_one = |wanted: &[String], own: Option<&str>| {
+            wanted.is_empty() || own.is_some_and(|own| wanted.iter().any(|wanted| wanted == own))
+        };
+        let says = |(name, wanted): &(String, Vec<String>)| {
+            identity.claims.find(name).is_some_and(|claim| wanted.iter().any(|wanted| claim.says(wanted)))
+        };
+        is_one(&self.consumers, identity.consumer.as_deref())
+            && is_one(&self.tenants, identity.tenant.as_deref())
+            && is_one(&self.tiers, identity.tier.as_deref())
+            && self.claims.iter().all(says)
+    }
+}
+
+/// Addresses that may come in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Only these. Empty: all.
+    pub allow: Vec<IpNet>,
+    /// But never these.
+    pub deny: Vec<IpNet>,
+}
+
+impl Addresses {
+    /// Whether a client may come in; `client` is canonical: no IPv4 in IPv6.
+    pub fn admit(&self, client: IpAddr) -> bool {
+        let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&client));
+        !has(&self.deny) && (self.allow.is_empty() || has(&self.allow))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Claim;
+
+    fn networks(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().expect("a network")).collect()
+    }
+
+    #[test]
+    fn deny_wins_over_allow_and_an_empty_list_allows_all() {
+        let admits = |allow: &[&str], deny: &[&str], client: &str| {
+            let addresses = Addresses { allow: networks(allow), deny: networks(deny) };
+            addresses.admit(client.parse().expect("an address"))
+        };
+        assert!(admits(&[], &[], "192.0.2.1"));
+        assert!(admits(&["192.0.2.0/24"], &[], "192.0.2.1"));
+        assert!(!admits(&["192.0.2.0/24"], &[], "198.51.100.1"));
+        assert!(!admits(&["192.0.2.0/24"], &["192.0.2.1/32"], "192.0.2.1"));
+        assert!(admits(&["192.0.2.0/24"], &["192.0.2.1/32"], "192.0.2.2"));
+        assert!(!admits(&["0.0.0.0/0"], &[], "2001:db8::1"), "IPv6 is not in it");
+    }
+
+    #[test]
+    fn everything_must_hold_and_of_a_list_any() {
+        let caller = Identity {
+            consumer: Some("ann".into()),
+            tenant: Some("acme".into()),
+            tier: None,
+            claims: [("roles".into(), Claim::Many(["dev".into(), "ops".into()].into()))]
+                .into_iter()
+                .collect(),
+        };
+        let list = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let claims = |name: &str, texts: &[&str]| vec![(name.to_owned(), list(texts))];
+        let none = Require::default;
+        assert!(none().holds(&caller) && none().holds(&Identity::default()));
+        assert!(
+            Require { consumers: list(&["bob", "ann"]), tenants: list(&["acme"]), ..none() }.holds(&caller)
+        );
+        assert!(!Require { consumers: list(&["ann"]), tenants: list(&["other"]), ..none() }.holds(&caller));
+        assert!(!Require { tiers: list(&["pro"]), ..none() }.holds(&caller), "it has none");
+        assert!(Require { claims: claims("roles", &["admin", "ops"]), ..none() }.holds(&caller));
+        assert!(!Require { claims: claims("roles", &["admin"]), ..none() }.holds(&caller));
+        assert!(!Require { claims: claims("role", &["ops"]), ..none() }.holds(&caller));
+    }
+}

@@ -1,0 +1,221 @@
+//! Which other origins' scripts may use a route (the Fetch standard, section 3.2): what a browser is told. It keeps
+//! nobody out but browsers; who may come in is authentication's.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+};
+use http::{HeaderMap, HeaderValue, Method};
+
+use super::definition;
+use super::method::Methods;
+use super::table::join_items;
+
+/// What browsers are told of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    origins: Box<[Origin]>,
+    credentials: bool,
+    methods: HeaderValue,
+    /// `None`: whatever is asked for.
+    headers: Option<HeaderValue>,
+    expose: Option<HeaderValue>,
+    max_age: HeaderValue,
+}
+
+/// One origin that may, or many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Any,
+    Exact(Box<str>),
+    /// One label between the two: `https://` and `.example.com`.
+    Wildcard(Box<str>, Box<str>),
+}
+
+/// What is wrong with an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an origin is a scheme, a host and a port where it is not the usual one")]
+pub struct NotAnOrigin;
+
+impl Origin {
+    fn parse(text: &str) -> Result<Origin, NotAnOrigin> {
+        if text == "*" {
+            return Ok(Origin::Any);
+        }
+        let text = text.to_ascii_lowercase();
+        let (scheme, authority) = text.split_once("://").ok_or(NotAnOrigin)?;
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+        let (label, host) = match authority.strip_prefix("*.") {
+            Some(host) => (true, host),
+            None => (false, authority),
+        };
+        let is_scheme = !scheme.is_empty()
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        if !is_scheme || host.is_empty() || !host.bytes().all(is_host) {
+            return Err(NotAnOrigin);
+        }
+        Ok(match label {
+            true => Origin::Wildcard(format!("{scheme}://").into(), format!(".{host}").into()),
+            false => Origin::Exact(text.into()),
+        })
+    }
+
+    fn is(&self, origin: &[u8]) -> bool {
+        match self {
+            Origin::Any => true,
+            Origin::Exact(own) => own.as_bytes() == origin,
+            Origin::Wildcard(before, after) => {
+                let label = origin.strip_prefix(before.as_bytes());
+                let label = label.and_then(|rest| rest.strip_suffix(after.as_bytes()));
+                label.is_some_and(|label| {
+                    !label.is_empty()
+                        && label.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+                })
+            }
+        }
+    }
+}
+
+/// Whether a text names an origin, many (`https://*.example.com`), or any (`*`).
+///
+/// # Errors
+/// Where it does not.
+pub fn check_origin(text: &str) -> Result<(), NotAnOrigin> {
+    Origin::parse(text).map(|_| ())
+}
+
+impl Cors {
+    /// Compiles what is told of a route that serves these methods. Origins that are none are left out.
+    pub(super) fn new(written: &definition::Cors, methods: &Methods) -> Cors {
+        let names: Vec<&str> = match written.methods.is_empty() {
+            false => written.methods.iter().map(Method::as_str).collect(),
+            true if methods.is_any() => METHODS.to_vec(),
+            true => methods.listed().map(Method::as_str).collect(),
+        };
+        let headers = written.headers.iter().map(String::as_str);
+        Cors {
+            origins: written.origins.iter().filter_map(|text| Origin::parse(text).ok()).collect(),
+            credentials: written.credentials,
+            methods: join_items(names.into_iter()).unwrap_or(NOTHING),
+            headers: written
+                .headers
+                .iter()
+                .all(|name| name != "*")
+                .then(|| join_items(headers).unwrap_or(NOTHING)),
+            expose: join_items(written.expose.iter().map(String::as_str)),
+            max_age: written.max_age.as_secs().into(),
+        }
+    }
+
+    /// What the answer says to the origin of a request. `None`: it names none, or one that may not.
+    pub fn grant(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let mut lines = headers.get_all(ORIGIN).iter();
+        let origin = lines.next().filter(|_| lines.next().is_none())?;
+        if !self.origins.iter().any(|own| own.is(origin.as_bytes())) {
+            return None;
+        }
+        Some(if self.is_any() { STAR } else { origin.clone() })
+    }
+
+    /// Whether answers are the same for every origin.
+    fn is_any(&self) -> bool {
+        self.origins.contains(&Origin::Any)
+    }
+
+    /// Puts on an answer what a browser is told, in the place of what an upstream has said of it.
+    pub fn tell(&self, granted: Option<HeaderValue>, headers: &mut HeaderMap) {
+        for name in [
+            ACCESS_CONTROL_ALLOW_ORIGIN,
+            ACCESS_CONTROL_ALLOW_CREDENTIALS,
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            ACCESS_CONTROL_ALLOW_METHODS,
+            ACCESS_CONTROL_ALLOW_HEADERS,
+            ACCESS_CONTROL_MAX_AGE,
+        ] {
+            headers.remove(name);
+        }
+        self.tell_origin(granted, headers);
+        if let Some(expose) =
+            self.expose.as_ref().filter(|_| headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN))
+        {
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, expose.clone());
+        }
+    }
+
+    /// Puts on an answer what a browser asked beforehand.
+    pub fn tell_preflight(&self, granted: HeaderValue, asked: &HeaderMap, headers: &mut HeaderMap) {
+        self.tell_origin(Some(granted), headers);
+        headers.append(VARY, VARY_PREFLIGHT);
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, self.methods.clone());
+        let wanted =
+            || asked.get(ACCESS_CONTROL_REQUEST_HEADERS).filter(|wanted| wanted.len() <= WANTED_BYTES_MAX);
+        if let Some(names) = self.headers.as_ref().or_else(wanted).filter(|names| !names.is_empty()) {
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+        }
+        headers.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
+    }
+
+    fn tell_origin(&self, granted: Option<HeaderValue>, headers: &mut HeaderMap) {
+        if !self.is_any() {
+            // Whatever keeps the answer must not give it to another origin.
+            headers.append(VARY, VARY_ORIGIN);
+        }
+        let Some(granted) = granted else { return };
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, granted);
+        if self.credentials {
+            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, TRUE);
+        }
+    }
+}
+
+/// The method of the request that a browser asks about beforehand. `None`: this is no such question.
+pub fn preflight(method: &Method, headers: &HeaderMap) -> Option<Method> {
+    if method != Method::OPTIONS || !headers.contains_key(ORIGIN) {
+        return None;
+    }
+    Method::from_bytes(headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.as_bytes()).ok()
+}
+
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+const NOTHING: HeaderValue = HeaderValue::from_static("");
+const STAR: HeaderValue = HeaderValue::from_static("*");
+const TRUE: HeaderValue = HeaderValue::from_static("true");
+const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
+const VARY_PREFLIGHT: HeaderValue =
+    HeaderValue::from_static("Access-Control-Request-Method, Access-Control-Request-Headers");
+
+/// More names of headers than this are not repeated.
+const WANTED_BYTES_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_exact_or_has_one_label_more() {
+        let is = |own: &str, origin: &str| Origin::parse(own).expect("an origin").is(origin.as_bytes());
+        assert!(is("https://App.example.com", "https://app.example.com"));
+        assert!(is("https://*.example.com", "https://a.example.com"));
+        assert!(is("http://localhost:3000", "http://localhost:3000"));
+        assert!(is("*", "null"));
+        for (own, origin) in [
+            ("https://app.example.com", "http://app.example.com"),
+            ("https://app.example.com", "https://app.example.com:8443"),
+            ("https://app.example.com", "https://app.example.com.evil.example"),
+            ("https://*.example.com", "https://example.com"),
+            ("https://*.example.com", "https://.example.com"),
+            ("https://*.example.com", "https://a.b.example.com"),
+            ("https://*.example.com", "https://evil.example/.example.com"),
+            ("https://*.example.com", "https://evil.example?.example.com"),
+            ("https://*.example.com", "http://a.example.com"),
+        ] {
+            assert!(!is(own, origin), "{own} {origin}");
+        }
+        for wrong in
+            ["", "example.com", "https://", "https://a/", "https://a*.example.com", "null", "https://*."]
+        {
+            assert_eq!(check_origin(wrong), Err(NotAnOrigin), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Who may pass: asks the ways to authenticate that a route names, in their order, who is calling.
+//!
+//! The first that recognises the caller decides. Where none does, the answer is the same whatever was wrong, and
+//! nothing of the request reaches an upstream.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Uri};
+use smallvec::SmallVec;
+
+use super::exchange::Exchange;
+use super::reply::Refusal;
+use super::snapshot::View;
+use crate::auth::cache::Cache;
+use crate::auth::place::{self, Carried, Place};
+use crate::auth::{Asked, Checked, Kind, Method};
+use crate::clock;
+use crate::identity::Identity;
+use crate::limit::Charge;
+use crate::policy::{Facts, Found, Route};
+
+/// Who is calling, and what is to be answered where that is not enough.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// The caller, where it was asked for and is known.
+    pub identity: Option<Arc<Identity>>,
+    /// Why the request goes no further; its limits are asked first, so that guessing runs into them.
+    pub refusal: Option<Refusal>,
+}
+
+/// Asks who is calling, where the route wants to know.
+pub async fn identify(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Passed {
+    let route = found.route;
+    if route.access.auth.is_empty() {
+        return Passed::default();
+    }
+    let view = Rc::clone(&exchange.view);
+    let asked_for = route.access.auth.iter().map(|index| usize::from(*index));
+    let ways = asked_for.map(|index| (&view.snapshot.auth[index], &*view.caches[index]));
+    let conn = Rc::clone(&exchange.conn);
+    let asked = Asked {
+        headers: facts.headers,
+        query: facts.query,
+        certificate: conn.certificate.as_deref(),
+        now: conn.worker.unix(exchange.started),
+    };
+    let identity = match recognised(ways.clone(), &asked, || may_try(exchange, found, facts)).await {
+        Ok(recognised) => recognised,
+        Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
+        Err(Unrecognised::Refused) => {
+            let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
+            return Passed::refused(Refusal::Unauthenticated(challenges));
+        }
+    };
+    exchange.identity = Some(Arc::clone(&identity));
+    let may = route.access.require.as_ref().is_none_or(|require| require.holds(&identity));
+    Passed { identity: Some(identity), refusal: (!may).then_some(Refusal::Forbidden) }
+}
+
+impl Passed {
+    fn refused(refusal: Refusal) -> Passed {
+        Passed { refusal: Some(refusal), ..Passed::default() }
+    }
+}
+
+/// The target and fields as the upstream may see them: without what any of the route's ways is not to pass on, be it
+/// the one that recognised the caller or not.
+pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
+    let mut uri = uri.clone();
+    let ways = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
+    for config in ways.filter(|config| !config.pass) {
+        for place in config.places() {
+            match place {
+                Place::Header(name) => drop(headers.remove(name)),
+                // What another scheme carries is not this way's, and may be the upstream's own.
+                Place::Bearer => match place::authorization(headers, config.scheme()) {
+                    Carried::Nothing => {}
+                    Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
+                },
+                Place::Query(name) => {
+                    let query = place::without(uri.query().unwrap_or(""), name);
+                    uri = with_query(&uri, query.as_deref());
+                }
+            }
+        }
+    }
+    uri
+}
+
+/// The first way that recognises the caller. One that asks for nothing is no way around a credential that is wrong.
+async fn recognised<'m>(
+    ways: impl Iterator<Item = (&'m Arc<Method>, &'m Cache)>,
+    asked: &Asked<'_>,
+    may_try: impl Fn() -> bool,
+) -> Result<Arc<Identity>, Unrecognised> {
+    // The upstream may believe the one that was not judged here.
+    if place::is_ambiguous(asked.headers) {
+        return Err(Unrecognised::Refused);
+    }
+    let (mut refused, mut busy) = (false, false);
+    for (method, cache) in ways {
+        if refused && matches!(method.config.kind, Kind::Anonymous(_)) {
+            continue;
+        }
+        let mut checked = method.check(asked, cache);
+        if let Checked::Wait(wait) = checked {
+            checked = match may_try() {
+                // Boxed: rare, and larger than all the rest.
+                true => Box::pin(method.settle(wait, asked, cache)).await,
+                false => Checked::Refused,
+            };
+        }
+        match checked {
+            Checked::Known(identity) => return Ok(identity),
+            Checked::Absent => {}
+            Checked::Busy => (refused, busy) = (true, true),
+            Checked::Refused | Checked::Wait(_) => refused = true,
+        }
+    }
+    Err(if busy { Unrecognised::Busy } else { Unrecognised::Refused })
+}
+
+/// Whether the limits that count strangers have room for one more. Where not, the answer is 429 whoever it is, and no
+/// password is worked out: who guesses too often keeps nobody else waiting. Nothing is spent by the question.
+fn may_try(exchange: &Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
+    let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
+    let facts = Facts { refused: true, ..*facts };
+    if exchange.view.snapshot.table.charges(found, &facts, &mut charges).is_err() {
+        return false;
+    }
+    let now_ns = clock::ns_of(exchange.started);
+    charges.is_empty() || exchange.conn.worker.shared.limiter.peek(&charges, now_ns).is_admitted()
+}
+
+/// Nobody was recognised.
+enum Unrecognised {
+    /// There is no credential, or a wrong one.
+    Refused,
+    /// A credential was not looked at.
+    Busy,
+}
+
+/// Stars credentials out of the target that the access log will show.
+pub fn hide_parameters(exchange: &mut Exchange) {
+    let names = &exchange.view.snapshot.secret_parameters;
+    if names.is_empty() {
+        return;
+    }
+    if let Some(shown) = exchange.uri.query().and_then(|query| place::masked(query, names)) {
+        exchange.uri = with_query(&exchange.uri, Some(&shown));
+    }
+}
+
+/// The same target with another query.
+pub fn with_query(uri: &Uri, query: Option<&str>) -> Uri {
+    let target = match query {
+        Some(query) => format!("{}?{query}", uri.path()),
+        None => uri.path().to_owned(),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = http::uri::PathAndQuery::from_maybe_shared(target).ok();
+    // What was a target is one with a shorter query; where not, the path alone still is.
+    Uri::from_parts(parts).unwrap_or_else(|_| Uri::from_static("/"))
+}

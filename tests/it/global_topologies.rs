@@ -1,0 +1,122 @@
+//! The global tier over several servers: a ring, sentinels, a cluster, and what becomes of it when they change.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluicegate::global::config::{Dedicated, Topology, Weighted};
+
+use crate::support::fleet::{Cluster, Watched};
+use crate::support::redis::{Node, Redis, add, server};
+use crate::support::{eventually, heavy};
+
+/// A key as good as any other: shards are chosen by its upper half.
+fn key(number: u64) -> u128 {
+    u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number) << 8
+}
+
+#[test]
+fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
+    let (one, other, vip) = (Redis::start(&[]), Redis::start(&[]), Redis::start(&[]));
+    let shards = [&one, &other].map(|redis| Weighted { server: redis.server(), weight: 1 });
+    let dedicated = vec![Dedicated { server: vip.server(), tenants: vec!["acme".to_owned()] }];
+    let node = Node::start(Topology::Ring { shards: shards.to_vec(), dedicated });
+    for number in 0..200 {
+        let tenant = (number % 10 == 0).then_some("acme");
+        assert_eq!(node.add(node.global.settle(key(number), tenant), 1), Ok(1));
+    }
+    let keys = |redis: &Redis| {
+        redis.cli(&["--scan", "--pattern", "sg:p:*"]).lines().filter(|line| line.starts_with("sg:p:")).count()
+    };
+    assert_eq!(keys(&vip), 20);
+    assert_eq!(keys(&one) + keys(&other), 180);
+    assert!(keys(&one) > 40 && keys(&other) > 40);
+    let (a, b) = (node.global.settle(key(1), Some("acme")), node.global.settle(key(2), Some("acme")));
+    assert!(node.global.same_shard(a, b));
+    assert!(!node.global.same_shard(a, node.global.settle(key(1), None)));
+}
+
+#[test]
+fn one_shard_of_a_ring_may_be_away_without_the_others() {
+    let (one, mut other) = (Redis::start(&[]), Redis::start(&[]));
+    let shards = [&one, &other].map(|redis| Weighted { server: redis.server(), weight: 1 });
+    let node = Node::start(Topology::Ring { shards: shards.to_vec(), dedicated: Vec::new() });
+    other.kill();
+    eventually("its breaker opens", || (!node.global.status()[1].is_up).then_some(()));
+    let answered = (0..200).filter(|number| node.add(key(*number), 1).is_ok()).count();
+    assert!((60..140).contains(&answered), "{answered} of 200");
+    assert!(node.global.status()[0].is_up);
+}
+
+#[test]
+fn gateways_count_each_other() {
+    let redis = Redis::start(&[]);
+    let nodes = [Node::of(&redis), Node::of(&redis), Node::of(&redis)];
+    for node in &nodes {
+        eventually("three are counted", || (node.global.nodes() == 3).then_some(()));
+    }
+    let [first, second, third] = nodes;
+    third.shutdown();
+    eventually("one leaves", || (redis.cli(&["ZCARD", "sg:!nodes"]).trim() == "2").then_some(()));
+    assert_eq!(first.global.nodes().max(second.global.nodes()), 3, "shares do not grow at once");
+}
+
+#[test]
+fn a_failover_by_sentinels_is_followed() {
+    let _alone = heavy();
+    let mut watched = Watched::start();
+    let sentinels = watched.sentinels().into_iter().map(server).collect();
+    let node = Node::start(Topology::Sentinel { master: "main".to_owned(), sentinels });
+    assert_eq!(node.add(1, 1), Ok(1));
+    assert_eq!(node.status().server, Some(watched.primary.addr().to_string()));
+    eventually("the replica has it", || {
+        watched.replica.cli(&["GET", "sg:p:AAAAAAAAAAAAAAAAAAAAAQ"]).contains('1').then_some(())
+    });
+    watched.primary.kill();
+    eventually("the replica is promoted", || {
+        watched.replica.cli(&["ROLE"]).starts_with("master").then_some(())
+    });
+    let promoted = Instant::now();
+    assert_eq!(node.add_at_last(1, 1), 2);
+    let took = promoted.elapsed();
+    assert!(took < Duration::from_millis(1_500), "followed {took:?} after the promotion");
+    assert_eq!(node.status().server, Some(watched.replica.addr().to_string()));
+}
+
+#[test]
+fn a_cluster_may_be_resharded_and_lose_a_primary() {
+    let _alone = heavy();
+    let mut cluster = Cluster::start();
+    let node = Node::start(Topology::Cluster(vec![cluster.nodes[0].server()]));
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for number in 0..300 {
+        assert_eq!(node.add(key(number), 1), Ok(1), "{:?}", node.global.status());
+        counts.insert(number, 1);
+    }
+    let primaries = cluster.primaries();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            cluster.reshard(primaries[0], primaries[1], 600);
+            is_over.store(true, Ordering::SeqCst);
+        });
+        while !is_over.load(Ordering::SeqCst) {
+            let asked: Vec<_> = (0..300).map(|number| (number, node.ask(add(key(number), 1)))).collect();
+            for (number, asked) in asked {
+                *counts.entry(number).or_default() += u64::from(asked.counted().is_ok());
+            }
+        }
+    });
+    for (number, count) in &counts {
+        assert_eq!(node.add_at_last(key(*number), 0), *count, "every answered one counts once");
+    }
+    let killed = cluster.primaries()[2];
+    cluster.nodes[killed].kill();
+    let begin = Instant::now();
+    for number in 0..300 {
+        node.add_at_last(key(number), 1);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    eventually("every shard is up", || node.global.status().iter().all(|shard| shard.is_up).then_some(()));
+}
