@@ -91,13 +91,16 @@ fn a_gateway_that_stops_gives_its_lease_back() {
     let redis = Redis::start(&[]);
     let policy = "limit = \"2000/m\"\novershoot = \"5%\"";
     let mut first = node(&redis, policy);
+    let begin = Instant::now();
     let admitted = spend(&first, 500);
     assert_eq!(admitted, 500);
     first.signal("TERM");
     first.wait();
     let second = node(&redis, policy);
     let admitted = spend(&second, 2_000);
-    assert!((1_400..=1_600).contains(&admitted), "{admitted} after 500 of 2,000");
+    // A loaded machine takes its time, in which the bucket refills.
+    let most = 1_600.0 + 2_000.0 / 60.0 * begin.elapsed().as_secs_f64();
+    assert!(admitted >= 1_400 && admitted as f64 <= most, "{admitted} after 500 of 2,000, {most:.0} at most");
 }
 
 #[test]
