@@ -16,11 +16,24 @@
 
 local lease_floor, lease_ceil, lease_max, lease_min = math.floor, math.ceil, math.max, math.min
 
--- Refills for so many seconds. What is left here and what the nodes hold unspent are never more than the burst
--- together, so the fleet as a whole is one bucket.
-local function lease_fill(level, burst, out, rate, seconds)
-  local cap = lease_max(burst - lease_max(out, 0), 0)
-  return lease_min(cap, level + lease_max(0, rate) * seconds)
+-- Refills until `to_us`. What is left here and what the nodes hold unspent are never more than the burst together, so
+-- the fleet as a whole is one bucket.
+local function lease_fill(s, r, out, to_us)
+  local cap = lease_max(r.burst - lease_max(out, 0), 0)
+  s.level = lease_min(cap, s.level + lease_max(r.refill - s.promised, 0) * ((to_us - s.at_us) / 1e6))
+  s.at_us = to_us
+end
+
+-- Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between.
+local function lease_advance(s, r, begins_us, to_us)
+  local aged_us = begins_us + r.epoch_us / 5 + 10000
+  if s.at_us < aged_us then
+    local until_us = lease_min(to_us, aged_us)
+    lease_fill(s, r, s.out + s.promised * ((until_us - begins_us) / 1e6) + s.out_before, until_us)
+  end
+  if s.at_us < to_us then
+    lease_fill(s, r, s.out + s.promised * ((to_us - begins_us) / 1e6), to_us)
+  end
 end
 
 -- Whether units of the last epoch may still be spent: for a fifth of this one, and a message takes 10 ms at most.
@@ -46,24 +59,17 @@ local function lease_open(saved, now_us, r)
   end
   local begins_us = s.at_us - s.since_us
   if now_us < begins_us + r.epoch_us then
-    local out = s.out + s.promised * ((now_us - begins_us) / 1e6)
-    if lease_is_young(now_us - begins_us, r) then out = out + s.out_before end
-    s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, (now_us - s.at_us) / 1e6)
+    lease_advance(s, r, begins_us, now_us)
   else
     local ended_us = begins_us + r.epoch_us
-    local out = s.out + s.promised * (r.epoch_us / 1e6)
-    s.level = lease_fill(s.level, r.burst, out, r.refill - s.promised, lease_max(0, ended_us - s.at_us) / 1e6)
+    lease_advance(s, r, begins_us, lease_max(ended_us, s.at_us))
+    s.out_before = s.out + s.promised * (r.epoch_us / 1e6)
+    s.wanted_before, s.nodes_before = s.wanted, s.nodes
+    s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
+    lease_advance(s, r, ended_us, now_us)
     local turns = lease_floor((now_us - begins_us) / r.epoch_us)
     begins_us = begins_us + turns * r.epoch_us
-    if turns == 1 then
-      s.wanted_before, s.nodes_before, s.out_before = s.wanted, s.nodes, out
-    else
-      s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0
-    end
-    s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
-    local aging = 0
-    if lease_is_young(now_us - begins_us, r) then aging = s.out_before end
-    s.level = lease_fill(s.level, r.burst, aging, r.refill, (now_us - lease_max(ended_us, s.at_us)) / 1e6)
+    if turns > 1 then s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0 end
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
   s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
@@ -109,7 +115,8 @@ local function lease_tokens(s, r, n)
   -- Who waits is served exactly, first come.
   if tokens < r.pending then tokens = lease_max(tokens, lease_min(r.pending, whole)) end
   s.level = s.level - tokens
-  s.out = s.out + tokens
+  -- What requests wait for is spent at once.
+  s.out = s.out + (tokens - lease_min(tokens, r.pending))
   return tokens, part
 end
 

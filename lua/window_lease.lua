@@ -122,7 +122,8 @@ local function window_lease_renew(key, now_us, r)
   local tokens = window_max(window_min(window_floor(window_min(need, left * share + dither)), whole), 0)
   if tokens < r.pending then tokens = window_max(tokens, window_min(r.pending, whole)) end
   s.current = s.current + tokens
-  s.out = s.out + tokens
+  -- What requests wait for is spent at once.
+  s.out = s.out + (tokens - window_min(tokens, r.pending))
   local deny_us = window_deny(s, r, left - tokens)
   window_save(key, s)
   return { epoch = s.number, tokens = tokens, rate = 0, lasts_us = lasts_us, deny_us = deny_us, level = left - tokens }

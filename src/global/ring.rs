@@ -44,11 +44,11 @@ const POINTS: u64 = 256;
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{prop_assert, proptest};
+    use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 
     use super::*;
 
-    const KEYS: usize = 20_000;
+    const KEYS: usize = 4_000;
 
     fn keys() -> impl Iterator<Item = u128> {
         (0..KEYS as u64).map(|number| {
@@ -59,6 +59,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn one_server_more_takes_its_part_and_moves_nothing_else(servers in 1_usize..20, seed in 0_u32..1_000) {
             let names: Vec<String> = (0..=servers).map(|server| format!("redis-{seed}-{server}:6379")).collect();
@@ -71,7 +72,7 @@ mod tests {
                 count += 1;
             }
             let part = count as f64 / KEYS as f64 * (servers + 1) as f64;
-            prop_assert!((0.7..1.4).contains(&part), "{part} of an even part moved");
+            prop_assert!((0.6..1.5).contains(&part), "{part} of an even part moved");
         }
     }
 
@@ -81,7 +82,7 @@ mod tests {
         let mut counts = [0.0; 3];
         keys().for_each(|key| counts[ring.server(key)] += 1.0 / KEYS as f64);
         for (share, expected) in counts.iter().zip([0.25, 0.5, 0.25]) {
-            assert!((share - expected).abs() < 0.06, "{counts:?}");
+            assert!((share - expected).abs() < 0.08, "{counts:?}");
         }
     }
 }

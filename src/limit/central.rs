@@ -76,7 +76,7 @@ pub struct Renewal {
     pub pending: u64,
     /// Units it could use at once beyond its demand; 0: none.
     pub hint: f64,
-    /// Units it has spent since its last report, no more than it has.
+    /// Units it has spent since its last report, no more than it has, and without those that requests waited for.
     pub spent: f64,
     /// Units it spent without holding them, less those it gives back.
     pub delta: f64,

@@ -95,6 +95,14 @@ impl Desk {
                 }
                 Reply::Returned
             }
+            Op::Debit(parts) => {
+                let mut exact = self.exact.lock().expect("no test panics here");
+                for part in parts {
+                    let state = exact.entry(part.key).or_default();
+                    *state = state.debit(&part.plan.quota, part.cost, now_ns);
+                }
+                Reply::Returned
+            }
             _ => unreachable!("no test asks that"),
         }
     }
@@ -338,4 +346,25 @@ fn one_question_shows_where_shadow_and_answer_part() {
     let over = decide(&node, &desk, &[shadow], NOW);
     assert!(over.is_admitted());
     assert_eq!(over.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
+}
+
+#[test]
+fn a_cost_is_settled_where_it_was_taken() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 5, ..exact(&node, 1, 100) };
+    for (cost, left) in [(2, 98), (11, 87), (5, 82)] {
+        let decision = decide(&node, &desk, &[charge], NOW);
+        node.settle(&charge, decision.undo(0), NOW, cost, NOW);
+        desk.answer(NOW);
+        assert_eq!(desk.left(&charge, NOW), left);
+    }
+    let charge = leased(&node, 2, 1_000);
+    decide(&node, &desk, &[charge], NOW);
+    let decision = decide(&node, &desk, &[charge], NOW);
+    assert_eq!(decision.undo(0), Undo::Share);
+    assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
+    node.settle(&charge, decision.undo(0), NOW, 5_000, NOW);
+    assert!(!decide(&node, &desk, &[charge], NOW).is_admitted(), "what is owed is owed at the centre too");
+    assert!(decide(&node, &desk, &[charge], NOW + 10 * SECOND).is_admitted(), "and repaid");
 }

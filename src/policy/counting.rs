@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
@@ -130,7 +130,7 @@ impl Policy {
     /// The charge that remembers a request by its idempotency key; `None` where it has none.
     pub(super) fn memory(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;
-        let key = facts.headers.get(&memory.header).filter(|key| !key.is_empty())?;
+        let key = only_value(facts.headers, &memory.header).filter(|key| !key.is_empty())?;
         let values = self.keys.encode(&found.route.name, found.params, facts).ok()?;
         Some(Charge {
             key: self.keys.memory(&values, key.as_bytes()),
@@ -237,13 +237,18 @@ impl Cost {
 
 /// A field that is one whole number, at most `max`. Several of them, or anything else, say nothing.
 fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
-    let mut values = headers.get_all(name).iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return None };
-    let digits = value.as_bytes();
+    let digits = only_value(headers, name)?.as_bytes();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let units =
         digits.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
     Some(units.min(max))
+}
+
+/// The value of a field that came once.
+fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
 }

@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Version};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout, timeout_at};
 
@@ -30,7 +30,7 @@ use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::reply::Refusal;
 use super::worker::Worker;
-use super::{config, exchange, headers, pipeline, reply, tunnel};
+use super::{config, exchange, farewell, headers, pipeline, reply, tunnel};
 use crate::auth::mtls::Certificate;
 use crate::frames::{Meter, Metered, Peer as Role};
 use crate::upstream::connect::LocalExecutor;
@@ -162,7 +162,7 @@ async fn handshake(
         let _turn = worker.handshakes.acquire().await;
         tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await
     };
-    match timeout(config.timeouts.handshake, accept).await {
+    match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => Protocol::Http2,
@@ -263,7 +263,7 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let io = Gate::new(io, Rc::clone(&conn.gauge));
+    let io = Gate::new(io, Rc::clone(&conn.gauge), conn.config.max.header_bytes);
     if let Some(now) = began {
         conn.gauge.begin_head(now);
     }
@@ -289,46 +289,53 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         watch.poll(&conn.gauge, cx).map(End::Expired)
     })
     .await;
+    // Before its requests go down with hyper's side, so that they know by what.
+    conn.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
+    let parts = served.into_parts();
+    conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
+}
+
+/// What becomes of a connection that hyper is done with, or was taken from: it comes back where it only rests. `read`
+/// is what hyper had read of the next message.
+async fn conclude(
+    conn: &Rc<Conn>,
+    end: End,
+    gate: Gate,
+    read: Bytes,
+    draining: bool,
+) -> Option<(Stream, Bytes)> {
+    let is_owed = gate.is_owed();
+    let (mut stream, ahead) = gate.into_parts(read);
     match end {
-        End::Done(Ok(())) => {
-            let tunnel = conn.tunnel.take()?;
-            let parts = served.into_parts();
-            let (stream, read) = parts.io.into_inner().into_parts(parts.read_buf);
-            tunnel.run(conn, stream, read).await;
-            None
-        }
+        End::Done(Ok(())) => match conn.tunnel.take() {
+            Some(tunnel) => tunnel.run(conn, stream, ahead).await,
+            None if is_owed => farewell::linger(&stream).await,
+            None => {}
+        },
         End::Done(Err(error)) => {
-            conn.broken(&error);
-            None
+            if conn.broken(&error) {
+                farewell::linger(&stream).await;
+            }
         }
-        End::Expired(Expiry::Rest) if !draining => {
-            let parts = served.into_parts();
-            Some(parts.io.into_inner().into_parts(parts.read_buf))
-        }
-        End::Expired(Expiry::Rest | Expiry::Idle) => None,
+        End::Expired(Expiry::Rest) if !draining => return Some((stream, ahead)),
+        End::Expired(Expiry::Rest | Expiry::Idle) => {}
+        // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
         End::Expired(Expiry::Head) => {
             conn.deadline_passed(metrics::Deadline::Header);
             let request_id =
                 conn.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-            // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
-            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
-            farewell(stream, &reply::header_timeout(&request_id)).await;
-            None
+            farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
         }
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
             let request_id =
                 conn.refuse_unread(Version::HTTP_11, refusal.reason(), refusal.status().as_u16());
-            let (stream, _) = served.into_parts().io.into_inner().into_parts(Bytes::new());
-            farewell(stream, &reply::unread(&refusal, &request_id)).await;
-            None
+            farewell::say(&mut stream, &reply::unread(&refusal, &request_id)).await;
+            farewell::linger(&stream).await;
         }
-        End::Expired(Expiry::Stall) => {
-            conn.stalled.set(true);
-            conn.deadline_passed(metrics::Deadline::BodyStall);
-            None
-        }
+        End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
     }
+    None
 }
 
 /// HTTP/2: one hyper connection from preface to GOAWAY.
@@ -395,17 +402,6 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         }
         End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
     }
-}
-
-/// Sends the last answer of a connection and closes it. What still comes is read and forgotten for as long: the
-/// kernel answers bytes that nobody has read by a reset, which may reach the client before the answer does.
-async fn farewell(mut stream: Stream, answer: &[u8]) {
-    let last_words = async {
-        stream.write_all(answer).await?;
-        stream.shutdown().await?;
-        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
-    };
-    let _ = timeout(FAREWELL, last_words).await;
 }
 
 /// How hyper's part of a connection ended.
@@ -527,13 +523,17 @@ impl Conn {
     }
 
     /// hyper gave the connection up: a head it cannot parse is a refused request, the rest is the client's going.
-    fn broken(&self, error: &hyper::Error) {
+    ///
+    /// Whether the client was told.
+    fn broken(&self, error: &hyper::Error) -> bool {
         let status = self.gauge.last_status();
-        if error.is_parse() && status != 0 {
+        let is_told = error.is_parse() && status != 0;
+        if is_told {
             self.refuse_unread(Version::HTTP_11, reply::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }
+        is_told
     }
 
     /// Counts and logs what never became a request, under the id it gives back.

@@ -13,6 +13,7 @@ use super::exchange::Exchange;
 use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
+use super::upgrade;
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
@@ -121,23 +122,16 @@ pub async fn forward(
     pool.budget.request(clock::ns_of(exchange.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
     let trailers = h2 && headers::accepts_trailers(&headers, outbound.present);
-    let upgrade = match outbound.route.upgrade && !h2 {
-        true => headers::upgrade_wanted(outbound.version, &headers, outbound.present),
-        false => None,
+    let upgrade = if outbound.route.upgrade && !h2 {
+        let has_body = !matches!(body, RequestBody::Empty);
+        let asked = (outbound.version, &exchange.method);
+        match upgrade::asked_for(asked, &headers, outbound.present, has_body) {
+            Ok(upgrade) => upgrade,
+            Err(refusal) => return reply::refuse(exchange, &refusal),
+        }
+    } else {
+        None
     };
-    if let Some(protocol) = &upgrade {
-        if !matches!(body, RequestBody::Empty) {
-            // Servers differ on whether the body or the new protocol comes first.
-            return reply::refuse(
-                exchange,
-                &Refusal::Malformed("a request to switch the protocol has a body"),
-            );
-        }
-        let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
-        if is_websocket && !headers::is_websocket_handshake(&exchange.method, &headers) {
-            return reply::refuse(exchange, &Refusal::Malformed("the WebSocket handshake is none"));
-        }
-    }
     if !h2 {
         headers::join_cookies(&mut headers);
     }
@@ -377,7 +371,7 @@ fn accept(
     exchange.settle(&head.headers);
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            Some(wanted) if headers::is_switched_to(&wanted, &head.headers) => {
+            Some(wanted) if upgrade::is_switched_to(&wanted, &head.headers) => {
                 switch(exchange, head.headers, lease)
             }
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.

@@ -5,12 +5,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Method, Uri, Version};
 
@@ -122,13 +119,15 @@ fn address(node: &str) -> Option<IpAddr> {
 /// for each of twenty names costs more than everything else done to a request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present {
-    connection: bool,
+    /// `Connection`.
+    pub connection: bool,
     hop_by_hop: bool,
     claims: bool,
     via: bool,
     /// `Expect`.
     pub expect: bool,
-    upgrade: bool,
+    /// `Upgrade`.
+    pub upgrade: bool,
     te: bool,
     length: bool,
     coding: bool,
@@ -228,28 +227,6 @@ pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
     present.te && lists(headers, TE, "trailers")
 }
 
-/// The protocol a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` on HTTP/1.1, never
-/// h2c. Of several to choose from the gateway would not know which one it carries.
-pub fn upgrade_wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
-    if version != Version::HTTP_11 || !present.upgrade || !present.connection {
-        return None;
-    }
-    let mut lines = headers.get_all(UPGRADE).iter();
-    let protocol = lines.next().filter(|_| lines.next().is_none())?;
-    let is_one = !protocol.is_empty() && !protocol.as_bytes().contains(&b',');
-    let is_h2c = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2");
-    (lists(headers, CONNECTION, "upgrade") && is_one && !is_h2c).then(|| protocol.clone())
-}
-
-/// Whether a server switches to the protocol it was asked for, and says so as RFC 9110 section 7.8 has it.
-pub fn is_switched_to(wanted: &HeaderValue, headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(UPGRADE).iter();
-    let protocol = lines.next().filter(|_| lines.next().is_none());
-    let is_wanted =
-        protocol.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()));
-    is_wanted && lists(headers, CONNECTION, "upgrade")
-}
-
 /// Whether where an answer ends can be read in one way only (RFC 9112 section 6.3): one length that is a number, or
 /// `chunked` alone, or neither.
 pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
@@ -267,20 +244,8 @@ pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
     }
 }
 
-/// Whether a request for WebSocket is one (RFC 6455 section 4.2.1): version 13 and a key of 16 bytes, each once.
-pub fn is_websocket_handshake(method: &Method, headers: &HeaderMap) -> bool {
-    let only = |name: &HeaderName| {
-        let mut lines = headers.get_all(name).iter();
-        lines.next().filter(|_| lines.next().is_none())
-    };
-    let is_key = |key: &HeaderValue| BASE64.decode(key.as_bytes()).is_ok_and(|key| key.len() == 16);
-    *method == Method::GET
-        && only(&SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13")
-        && only(&SEC_WEBSOCKET_KEY).is_some_and(is_key)
-}
-
 /// Whether a list field has the token, in any of its lines and in any case.
-fn lists(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+pub(super) fn lists(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let mut lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.any(|line| line.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
 }
@@ -666,19 +631,6 @@ mod tests {
         let present = Present::of(&headers);
         forward_client(&mut headers, present, ForwardedHeader::Forwarded, &hop);
         assert_eq!(headers["forwarded"], "for=203.0.113.9, for=\"[fd00::1]\";host=\"a.example\";proto=http");
-    }
-
-    #[test]
-    fn only_a_true_upgrade_is_one() {
-        let asks = |lines: &[(&str, &str)]| {
-            let headers = map(lines);
-            upgrade_wanted(Version::HTTP_11, &headers, Present::of(&headers)).is_some()
-        };
-        assert!(asks(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
-        assert!(!asks(&[("connection", "keep-alive"), ("upgrade", "websocket")]));
-        assert!(!asks(&[("connection", "upgrade"), ("upgrade", "h2c")]));
-        let headers = map(&[("connection", "upgrade"), ("upgrade", "websocket")]);
-        assert!(upgrade_wanted(Version::HTTP_2, &headers, Present::of(&headers)).is_none());
     }
 
     #[test]

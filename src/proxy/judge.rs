@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::header::HOST;
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
 use super::config::{Sizes, Underscores};
@@ -29,6 +29,9 @@ pub fn head(
     // hyper counts HTTP/1's fields and bytes itself; of HTTP/2 it bounds only the bytes, and answers without us.
     if head.version == Version::HTTP_2 && over(&head.headers, max) {
         return Err(Refusal::HeadersTooLarge);
+    }
+    if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(Refusal::Malformed("the scheme of the request target is neither http nor https"));
     }
     one_authority(head)?;
     if headers::names_protected(&head.headers, present) {

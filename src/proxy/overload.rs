@@ -2,11 +2,15 @@
 //!
 //! The control runtime looks at the process's resident memory a few times a second and sets one of four steps;
 //! a request reads it with one relaxed load. Each step keeps what the ones before gave up, and each is left again
-//! once memory has fallen clearly below its mark. It frees nothing by itself.
+//! once memory has fallen clearly below its mark, or has not risen for a while: an allocator keeps what was freed, and
+//! what is kept is there to be used again.
 
 use std::fs;
+use std::hint::black_box;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::header::CONNECTION;
@@ -15,6 +19,7 @@ use http::{HeaderValue, Response, Version};
 use super::config::{self, Memory};
 use super::connection::Conn;
 use super::reply::Refusal;
+use crate::clock;
 use crate::metrics::MemoryUsage;
 
 /// What is given up, in this order.
@@ -57,9 +62,42 @@ impl Step {
     }
 }
 
+/// What the looks so far have come to.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    /// The step by the marks alone.
+    marked: Step,
+    /// The most memory since the first mark was passed, bytes.
+    highest: u64,
+    /// Since when it has not risen, or the last step was left for that.
+    still: Instant,
+    /// Steps left because it has not.
+    relieved: usize,
+}
+
+impl Course {
+    fn new(now: Instant) -> Course {
+        Course { marked: Step::Calm, highest: 0, still: now, relieved: 0 }
+    }
+
+    /// The step at so many bytes of memory, which are that share of what may be used.
+    fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> Step {
+        self.marked = self.marked.next(used_ppm, marks);
+        if self.marked == Step::Calm || resident > self.highest + self.highest / 100 {
+            *self = Course { marked: self.marked, highest: resident, ..Course::new(now) };
+        } else if now.saturating_duration_since(self.still) >= STILL {
+            self.relieved += 1;
+            self.still = now;
+        }
+        let left = (self.marked as usize).saturating_sub(self.relieved);
+        [Step::Calm, Step::NoKeepAlive, Step::NoRequests, Step::NoConnections][left]
+    }
+}
+
 /// The step in force; shared by all threads.
 #[derive(Debug)]
 pub struct Overload {
+    course: Mutex<Course>,
     step: AtomicU8,
     resident: AtomicU64,
     limit: AtomicU64,
@@ -70,6 +108,7 @@ impl Overload {
     /// Nothing is given up yet.
     pub fn new(config: config::Overload) -> Overload {
         Overload {
+            course: Mutex::new(Course::new(clock::instant())),
             step: AtomicU8::new(Step::Calm as u8),
             resident: AtomicU64::new(0),
             limit: AtomicU64::new(0),
@@ -80,6 +119,7 @@ impl Overload {
     /// Takes a changed configuration; the next look goes by it.
     pub fn configure(&self, config: config::Overload) {
         self.config.store(config.into());
+        *self.course.lock().unwrap_or_else(PoisonError::into_inner) = Course::new(clock::instant());
     }
 
     /// The step in force.
@@ -105,7 +145,8 @@ impl Overload {
         self.limit.store(limit, Ordering::Relaxed);
         let before = self.step();
         let used_ppm = resident.saturating_mul(1_000_000).checked_div(limit).unwrap_or(0);
-        let step = before.next(used_ppm, config.marks_ppm);
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = course.look(resident, used_ppm, config.marks_ppm, clock::instant());
         if step != before {
             self.step.store(step as u8, Ordering::Relaxed);
             tracing::warn!(resident, limit, before = before.name(), now = step.name(), "overload");
@@ -118,6 +159,16 @@ impl Overload {
             resident_bytes: self.resident.load(Ordering::Relaxed),
             limit_bytes: self.limit.load(Ordering::Relaxed),
             overload_step: self.step() as u64,
+        }
+    }
+}
+
+/// Makes this thread's allocator give back what it keeps: it does so only in the course of its own work, and a worker
+/// that refuses everything has none. Half a millisecond, and nothing where nothing is given up.
+pub fn stir(overload: &Overload) {
+    if overload.step() != Step::Calm {
+        for _ in 0..STIRS {
+            drop(black_box(Vec::<u8>::with_capacity(STIR_BYTES)));
         }
     }
 }
@@ -173,6 +224,11 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
 }
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
+/// How long memory must not have risen for a step to be left above its mark.
+const STILL: Duration = Duration::from_secs(30);
+/// mimalloc looks for what it can give back once in ten thousand allocations that are not small.
+const STIRS: u32 = 10_000;
+const STIR_BYTES: usize = 4096;
 /// How far below its mark memory has to fall before a step is left, so that it is not left and taken at every look.
 const MARGIN_PPM: u64 = 20_000;
 
@@ -193,6 +249,27 @@ mod tests {
         assert_eq!(next(Step::NoConnections, 960_000), Step::NoConnections);
         assert_eq!(next(Step::NoConnections, 959_999), Step::NoRequests);
         assert_eq!(next(Step::NoConnections, 0), Step::Calm);
+    }
+
+    #[test]
+    fn memory_that_does_not_rise_is_let_off_step_by_step() {
+        let mut now = Instant::now();
+        let mut course = Course::new(now);
+        let mut steps = |resident: u64, seconds: u64| {
+            now += Duration::from_secs(seconds);
+            course.look(resident, resident * 10_000, MARKS, now)
+        };
+        assert_eq!(steps(50, 0), Step::Calm);
+        assert_eq!(steps(99, 1), Step::NoConnections);
+        assert_eq!(steps(99, 29), Step::NoConnections);
+        assert_eq!(steps(99, 1), Step::NoRequests);
+        assert_eq!(steps(99, 30), Step::NoKeepAlive);
+        assert_eq!(steps(101, 1), Step::NoConnections, "it rises again");
+        for left in [Step::NoRequests, Step::NoKeepAlive, Step::Calm, Step::Calm] {
+            assert_eq!(steps(100, 30), left);
+        }
+        assert_eq!(steps(50, 1), Step::Calm);
+        assert_eq!(steps(92, 1), Step::NoKeepAlive);
     }
 
     #[test]

@@ -106,6 +106,8 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Malformed(_) | Refusal::MissingKey(_) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
+            Refusal::Framing(Fault::TargetTooLong) => StatusCode::URI_TOO_LONG,
+            Refusal::Framing(Fault::HeadTooLong) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::Framing(Fault::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Refusal::MethodNotServed | Refusal::Framing(Fault::CodingUnknown) => StatusCode::NOT_IMPLEMENTED,
             Refusal::Framing(
@@ -147,6 +149,8 @@ impl Refusal {
     /// Its reason, for logs, metrics and the problem.
     pub fn reason(&self) -> Reason {
         match self {
+            Refusal::Framing(Fault::TargetTooLong) => Reason::UriTooLong,
+            Refusal::Framing(Fault::HeadTooLong) => Reason::HeadersTooLarge,
             Refusal::Malformed(_) | Refusal::Framing(_) => Reason::Malformed,
             Refusal::MethodNotServed | Refusal::MethodNotAllowed(_) => Reason::MethodNotAllowed,
             Refusal::Misdirected => Reason::Misdirected,

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
-use super::overload::Overload;
+use super::overload::{self, Overload};
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::auth::{self, Method};
@@ -229,6 +229,12 @@ impl Worker {
         self.shared.loads[self.index].load(Ordering::Relaxed)
     }
 
+    /// How long a TLS handshake may take that begins now. Where half of the room for them is taken, clients that do
+    /// not go on are given up sooner, so that those who do need not wait for them.
+    pub fn handshake_deadline(&self, usual: Duration) -> Duration {
+        if self.handshakes.available_permits() >= HANDSHAKES_MAX / 2 { usual } else { usual / 4 }
+    }
+
     /// A connection begins.
     pub fn connection_opened(&self) {
         self.shared.loads[self.index].fetch_add(1, Ordering::Relaxed);
@@ -255,6 +261,7 @@ impl Worker {
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
         self.unix_offset_ns.set(unix_offset_ns());
+        overload::stir(&self.shared.overload);
         self.log.hand_over();
         let now = clock::instant();
         self.unread.sweep(now);
@@ -318,8 +325,8 @@ thread_local! {
 
 /// How often [`Worker::upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
-/// TLS handshakes of one worker at once; each holds some 20 KiB.
-const HANDSHAKES_MAX: usize = 2048;
+/// TLS handshakes of one worker at once; each holds some 12 KiB.
+const HANDSHAKES_MAX: usize = 4096;
 /// Polls of tasks between two looks at the sockets.
 const EVENT_INTERVAL: u32 = 61;
 
@@ -365,5 +372,16 @@ pub(super) mod tests {
         };
         let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer());
         (Rc::new(worker), figures)
+    }
+
+    #[test]
+    fn half_open_handshakes_have_less_time_the_more_there_are() {
+        let (worker, _) = worker();
+        let usual = Duration::from_secs(4);
+        assert_eq!(worker.handshake_deadline(usual), usual);
+        let half = worker.handshakes.try_acquire_many(HANDSHAKES_MAX as u32 / 2 + 1).expect("there is room");
+        assert_eq!(worker.handshake_deadline(usual), usual / 4);
+        drop(half);
+        assert_eq!(worker.handshake_deadline(usual), usual);
     }
 }

@@ -7,9 +7,9 @@ use sluicegate::global::Condition;
 use sluicegate::global::config::{Login, Secret, Topology};
 use sluicegate::limit::central::{Op, Unanswered};
 
-use crate::support::eventually;
 use crate::support::redis::{Asked, Node, Redis, add, part, server};
 use crate::support::toxic::Toxic;
+use crate::support::{Gateway, eventually};
 
 /// A server behind a relay.
 fn behind() -> (Redis, Toxic, Node) {
@@ -222,4 +222,27 @@ fn a_drain_sends_what_is_queued() {
     node.shutdown();
     assert!(asked.iter().all(|asked| asked.counted().is_ok()));
     assert_eq!(counter(&redis, ONE), 500);
+}
+
+#[test]
+fn an_outage_is_one_line_in_the_log_and_a_metric() {
+    let mut redis = Redis::start(&[]);
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [redis]\nurl = \"redis://{}\"\n",
+        redis.addr()
+    ));
+    let shard = format!("shard=\"{}\"", redis.addr());
+    let up = || gateway.metric("sluicegate_store_up", &[&shard]);
+    eventually("it is up", || (up() > 0.5).then_some(()));
+    redis.kill();
+    eventually("it is down", || (up() < 0.5).then_some(()));
+    for _ in 0..50 {
+        gateway.get("/");
+    }
+    redis.restart();
+    eventually("it is up again", || (up() > 0.5).then_some(()));
+    let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
+    eventually("both are told", || (lines("redis answers") == 2).then_some(()));
+    assert_eq!(lines("redis does not answer"), 1, "{:?}", gateway.stderr());
 }

@@ -7,7 +7,7 @@ use crate::support::h2::{
     CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, GOAWAY, HEADERS, PING, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, encoded, fields,
 };
-use crate::support::{Client, Gateway, PATIENCE, Upstream, eventually, stdout_of};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, stdout_of, tls};
 
 /// A gateway in front of this address, with more lines of its listener.
 fn before(upstream: SocketAddr, listener: &str) -> Gateway {
@@ -239,4 +239,50 @@ fn downloads_through_small_windows_are_no_flood() {
     stdout_of("curl", &["-sS", "--http2-prior-knowledge", "-o", "/dev/null", &url]);
     stdout_of("nghttp", &["-n", "-w", "12", "-W", "12", &url]);
     assert_eq!(gateway.metric("sluicegate_refused_requests_total", &[]), 0.0);
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused_and_far_beyond_it_the_connection_goes() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let burst = |link: &mut Connection, count: u32| {
+        let heads: Vec<u8> = (0..count).flat_map(|number| get(2 * number + 1)).collect();
+        link.try_write(&heads);
+    };
+    let mut eager = connect(&gateway);
+    burst(&mut eager, 150);
+    let (mut refused, mut answered) = (0, 0);
+    while refused + answered < 150 {
+        let frame = eager.frame().expect("the connection goes on");
+        match frame.kind {
+            RST_STREAM => refused += 1,
+            DATA if frame.flags & END_STREAM != 0 => answered += 1,
+            _ => {}
+        }
+    }
+    assert!(answered >= 100, "{answered} answered, {refused} refused");
+    let mut bad = connect(&gateway);
+    let end = flood(&mut bad, 1, |_| (0..1_000).flat_map(|number| get(2 * number + 1)).collect());
+    assert!(is_ended(end), "{end:?}");
+    is_told(&gateway, "too-many-streams");
+}
+
+#[test]
+fn a_flood_behind_tls_is_ended_too() {
+    let upstream = Upstream::ok();
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let config = format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\ncerts = [{{ cert = \"{0}.pem\", key = \"{0}.key\" }}]\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{1}\"",
+        directory.join("a").display(),
+        upstream.addr()
+    );
+    let gateway = Gateway::start_in(directory, &config);
+    let secured = tls::connect(gateway.plain(), "localhost", &["h2"]).expect("TLS is served");
+    let mut bad = Connection::over(secured);
+    let frames = encoded(PING, 0, 0, &[0; 8]).repeat(50);
+    while bad.try_write(&frames) {}
+    assert!(is_ended(bad.end()));
+    is_told(&gateway, "frame-flood");
 }

@@ -276,6 +276,8 @@ fn what_http_1_could_not_carry_does_not_come_from_http_2() {
         changed(0, b""),
         changed(0, b"CONNECT"),
         changed(1, b"http://x/"),
+        changed(1, b"ftp"),
+        changed(1, b"file"),
         changed(2, b"a.example/x"),
         changed(2, b"user@a.example"),
         changed(2, b"a.example:x"),
@@ -360,4 +362,37 @@ fn trailers_over_http_2_do_not_become_fields() {
             break;
         }
     }
+}
+
+#[test]
+fn a_request_chooses_no_upstream() {
+    let upstream = Upstream::ok();
+    let other = Upstream::ok();
+    let gateway =
+        Gateway::start(&format!("[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"", upstream.addr()));
+    let inside = other.addr();
+    for (target, host) in [
+        (format!("http://{inside}/x"), inside.to_string()),
+        ("/x".to_owned(), inside.to_string()),
+        ("/x".to_owned(), "169.254.169.254".to_owned()),
+        ("http://169.254.169.254/x".to_owned(), "169.254.169.254".to_owned()),
+        (format!("//{inside}/x"), "a.example".to_owned()),
+        (format!("/http://{inside}/x"), "a.example".to_owned()),
+    ] {
+        let answer = gateway.client().request("GET", &target, &[&format!("Host: {host}")], "");
+        assert_eq!(answer.status, 200, "{target}");
+        let request = upstream.request();
+        assert!(request.line.starts_with("GET /"), "{request:?}");
+        assert_eq!(request.header("host").as_deref(), Some(&*host));
+    }
+    for target in [format!("ftp://{inside}/x"), format!("{inside}"), format!("http:{inside}/x")] {
+        let mut client = gateway.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: {inside}\r\n\r\n"));
+        assert_eq!(client.response().status, 400, "{target}");
+    }
+    let mut client = gateway.client();
+    client.send(format!("CONNECT {inside} HTTP/1.1\r\nHost: {inside}\r\n\r\n"));
+    assert_eq!(client.response().status, 501);
+    assert!(upstream.is_quiet() && other.is_quiet());
+    assert_eq!(other.connections(), 0);
 }

@@ -120,3 +120,38 @@ fn many_slow_clients_cost_the_others_nothing() {
         (all == 900.0).then_some(())
     });
 }
+
+#[test]
+fn what_is_no_handshake_is_closed_at_once() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream);
+    let addr = gateway.listener("tls");
+    for bytes in [
+        // A message of 16 MiB, one of no known kind, a record over its size, one of SSL 2, an alert, plain HTTP.
+        &b"\x16\x03\x01\x00\x04\x01\xff\xff\xff"[..],
+        b"\x16\x03\x01\x00\x04\xfe\x00\x00\x00",
+        b"\x16\x03\x01\xff\xff",
+        b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10",
+        b"\x15\x03\x01\x00\x02\x02\x28",
+        b"\x17\x03\x03\x00\x01\x00",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
+        let mut client = Client::connect(addr);
+        client.try_send(bytes);
+        assert!(closes_within(client.socket(), Duration::from_secs(5)), "{}", bytes.escape_ascii());
+    }
+    assert_eq!(secure(&gateway).get("/").status, 200);
+    assert_eq!(gateway.metric("sluicegate_worker_panics_total", &[]), 0.0);
+}
+
+#[test]
+fn a_client_may_not_negotiate_again() {
+    let upstream = Upstream::ok();
+    let gateway = before(&upstream);
+    let addr = gateway.listener("tls").to_string();
+    // `R` asks for it; TLS 1.3 has no such thing.
+    let asked = format!("(printf 'R\\n'; sleep 2) | openssl s_client -connect {addr} -tls1_2 2>&1; true");
+    let said = crate::support::stdout_of("sh", &["-c", &asked]);
+    assert!(said.contains("RENEGOTIATING") && said.contains("no renegotiation"), "{said}");
+    assert_eq!(secure(&gateway).get("/").status, 200);
+}

@@ -279,3 +279,31 @@ fn a_body_without_pause_ends_at_the_total_deadline() {
     assert_eq!(gateway.logged("/x")["reason"], "upstream-timeout");
     eventually("the attacker's connection is closed", || (ended.load(Ordering::SeqCst) == 1).then_some(()));
 }
+
+#[test]
+fn a_connection_whose_request_was_not_taken_whole_is_not_used_again() {
+    // It answers at once; what it has not read of the body would be its next request.
+    let (tx, seen) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        while let Some(head) = peer.try_head() {
+            let line = head.lines().next().unwrap_or_default().to_owned();
+            tx.lock().expect("nobody panics with it").send(line).ok();
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let good = Upstream::ok();
+    let gateway = before(&upstream, &good, "");
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    for round in 0..5 {
+        let mut client = gateway.client();
+        client.send(format!("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", hidden.len()));
+        assert_eq!(client.response().status, 200);
+        client.try_send(hidden);
+        assert_eq!(seen.recv_timeout(crate::support::PATIENCE).as_deref(), Ok("POST /early HTTP/1.1"));
+        assert_eq!(gateway.get("/next").status, 200);
+        let next = seen.recv_timeout(crate::support::PATIENCE);
+        assert_eq!(next.as_deref(), Ok("GET /next HTTP/1.1"), "round {round}");
+    }
+}

@@ -22,6 +22,7 @@ mod grpc;
 mod h2_conformance;
 mod hostile_h1;
 mod hostile_h2;
+mod hostile_heads;
 mod hostile_paths;
 mod hostile_slow;
 mod hostile_upstream;

@@ -1,14 +1,15 @@
 //! Memory that runs out: keep-alive goes first, then requests, then connections, and all of it comes back.
 
-use crate::support::h2::{Connection, End, GOAWAY};
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::h2::{Connection, End, GOAWAY, HEADERS, encoded};
+use crate::support::{Client, Gateway, Upstream, eventually, heavy};
 
 /// A configuration with these marks on a memory of a gibibyte, of which a test uses some percent.
 fn config(upstream: &Upstream, marks: [&str; 3]) -> String {
     let [keep_alive, requests, connections] = marks;
     format!(
         "workers = 1\n[overload]\nmemory = \"1GiB\"\nkeep-alive = \"{keep_alive}\"\nrequests = \"{requests}\"\n\
-         connections = \"{connections}\"\n[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"",
+         connections = \"{connections}\"\n[listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ header = \"1m\" }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"",
         upstream.addr()
     )
 }
@@ -86,5 +87,34 @@ fn then_connections_are_closed_as_they_come() {
     assert!(gateway.metric("sluicegate_connections_refused_total", &["cap=\"overload\""]) >= 1.0);
     assert_eq!(gateway.admin("/healthz").status, 200, "the admin listener is not the data plane");
     reaches(&gateway, &upstream, CALM, 0.0);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn memory_that_clients_hold_comes_back_when_they_go() {
+    let _alone = heavy();
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&config(&upstream, CALM));
+    assert_eq!(gateway.get("/").status, 200);
+    let resident = || gateway.metric("sluicegate_memory_resident_bytes", &[]);
+    let idle = eventually("memory is looked at", || Some(resident()).filter(|bytes| *bytes > 0.0));
+    // Eight mebibytes more are too much.
+    let limit = (idle / 0.98) as u64 + (8 << 20);
+    let tight = config(&upstream, ["98%", "98%", "98%"]);
+    gateway.reload(&tight.replace("\"1GiB\"", &limit.to_string()));
+    let step = || gateway.metric("sluicegate_overload_step", &[]);
+    let mut held = Vec::new();
+    for _ in 0..600 {
+        let mut link = Connection::open(gateway.plain());
+        // A head that does not end, so that all of HTTP/2's buffers are there.
+        link.try_write(&encoded(HEADERS, 0, 1, b"\x82"));
+        held.push(link);
+        if held.len() % 50 == 0 && step() > 0.0 {
+            break;
+        }
+    }
+    eventually("too much is held", || (step() == 3.0).then_some(()));
+    drop(held);
+    eventually("it is given back", || (step() == 0.0).then_some(()));
     assert_eq!(gateway.get("/").status, 200);
 }

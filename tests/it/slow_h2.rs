@@ -7,7 +7,7 @@ use crate::support::h2::{
     CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, HEADERS, PING, SETTINGS, WINDOW_UPDATE,
     encoded, fields,
 };
-use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, heavy, tls};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, heavy, stdout_of, tls};
 
 /// A gateway with a listener `plain` and one `tls`, both with these deadlines, in front of this address.
 fn before(upstream: SocketAddr, timeouts: &str) -> Gateway {
@@ -216,6 +216,8 @@ fn slow_clients_cost_little_and_good_ones_are_served_meanwhile() {
     let _alone = heavy();
     let upstream = Upstream::ok();
     let gateway = before(upstream.addr(), "header = \"1m\", handshake = \"1m\", idle = \"1m\"");
+    let url = format!("http://{}/", gateway.plain());
+    stdout_of("h2load", &["-n", "2000", "-c", "20", "-m", "10", &url]);
     let memory = gateway.memory_peak_kib();
     let socket = |name: &str| {
         TcpStream::connect_timeout(&gateway.listener(name), PATIENCE).expect("somebody listens there")

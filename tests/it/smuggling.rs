@@ -140,8 +140,9 @@ fn attack(number: usize, random: &mut Random) -> Vec<u8> {
 /// Sends every attack on a connection of its own, and says what the gateway has forwarded: all of it, and of that what
 /// was answered, because its body was whole.
 fn attacked(upstream: SocketAddr, seed: u64) -> (Gateway, Targets, Targets) {
+    // One worker: its lines come in order, so that the last one says that all are there.
     let gateway = Gateway::start(&format!(
-        "[listener.plain]\nbind = \"127.0.0.1:0\"\n\
+        "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\n\
          timeouts = {{ header = \"1s\", idle = \"1s\", body-stall = \"1s\" }}\n\
          [upstream.u]\nservers = [\"http://{upstream}\"]\ntimeouts = {{ response = \"10s\" }}\n\
          [[route]]\npath = \"/{{*rest}}\"\nto = \"u\""

@@ -1,12 +1,17 @@
-//! A fleet in virtual time: nodes with shares, a centre, a network between them that delays and loses, and what may
-//! happen to all of them. The arithmetic is the gateway's own; only time and messages are made up.
+//! A fleet in virtual time: nodes, each with the gateway's own limiter, a centre, a network between them that delays
+//! and loses, and what may happen to all of them. Only time and messages are made up.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use sluicegate::limit::central::{Grant, Renewal};
-use sluicegate::limit::{Centre, Plan, Share, Told};
+use sluicegate::limit::central::{Grant, Op, Renewal, Reply, Unanswered};
+use sluicegate::limit::{Centre, Charge, Plan};
+use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
+use sluicegate::local::Table;
 use sluicegate::random::Random;
 
 use crate::chance;
@@ -75,19 +80,37 @@ struct Node {
     /// Its clock: runs so much faster, and began elsewhere.
     drift: f64,
     offset_ns: u64,
-    keys: Vec<Held>,
-    /// Keys that may be idle.
-    active: Vec<u32>,
+    limiter: Arc<Limiter>,
+    wire: Arc<Wire>,
+    /// The number it gave the plan.
+    plan: u32,
+    /// Requests that wait: whose key, since when.
+    waiting: Vec<(usize, u64, Decision, Waiting)>,
 }
 
-#[derive(Clone, Default)]
-struct Held {
-    share: Share,
-    /// Requests that wait: when each came.
-    waiting: Vec<u64>,
-    /// Which question is on its way.
-    flight: u64,
-    is_active: bool,
+/// One node's way to the centre: what it sends is taken up by the simulation.
+struct Wire {
+    nodes: u32,
+    is_up: AtomicBool,
+    sent: Mutex<Vec<(Op, Done)>>,
+}
+
+impl Link for Wire {
+    fn send(&self, op: Op, done: Done) {
+        self.sent.lock().expect("a scene has one thread").push((op, done));
+    }
+
+    fn is_up(&self, _key: u128) -> bool {
+        self.is_up.load(Relaxed)
+    }
+
+    fn same_shard(&self, _one: u128, _other: u128) -> bool {
+        true
+    }
+
+    fn nodes(&self) -> u32 {
+        self.nodes
+    }
 }
 
 struct Event {
@@ -97,11 +120,30 @@ struct Event {
 }
 
 enum What {
-    Arrival { key: usize },
-    Asked { node: usize, renewal: Renewal, sent_ns: u64, flight: u64 },
-    Answered { node: usize, key: usize, grant: Grant, sent_ns: u64, flight: u64 },
-    Unanswered { node: usize, renewal: Renewal, flight: u64 },
-    Sweep { node: usize },
+    Arrival {
+        key: usize,
+    },
+    /// A question is at the centre. `answer`: how long the answer is on its way, and who is told.
+    Asked {
+        node: usize,
+        renewal: Renewal,
+        answer: Option<(u64, Done)>,
+    },
+    Answered {
+        node: usize,
+        grant: Grant,
+        done: Done,
+    },
+    Unanswered {
+        node: usize,
+        done: Done,
+    },
+    Deadline {
+        node: usize,
+    },
+    Sweep {
+        node: usize,
+    },
     Fault(Fault),
 }
 
@@ -109,16 +151,8 @@ impl<'a> Fleet<'a> {
     fn new(scene: &'a Scene) -> Fleet<'a> {
         let random = Random::new(scene.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let keys = scene.traffic.keys();
-        let nodes = (0..scene.nodes)
-            .map(|_| Node {
-                is_up: true,
-                drift: (chance(&random) - 0.5) * 2.0 * DRIFT,
-                offset_ns: HOUR_NS + (chance(&random) * 1e12) as u64,
-                keys: vec![Held::default(); keys],
-                active: Vec::new(),
-            })
-            .collect();
         let end_ns = scene.seconds * 1_000_000_000;
+        let nodes = (0..scene.nodes).map(|_| Node::new(scene, &random)).collect();
         let mut fleet = Fleet {
             scene,
             random,
@@ -152,14 +186,15 @@ impl<'a> Fleet<'a> {
     fn happen(&mut self, what: What) {
         match what {
             What::Arrival { key } => self.arrive(key),
-            What::Asked { node, renewal, sent_ns, flight } => {
-                self.ask_centre(node, &renewal, sent_ns, flight)
+            What::Asked { node, renewal, answer } => self.ask_centre(node, &renewal, answer),
+            What::Answered { node, grant, done } => self.answer(node, Ok(Reply::Grant(grant)), done),
+            What::Unanswered { node, done } => self.answer(node, Err(Unanswered::Lost), done),
+            What::Deadline { node } => self.resume(node),
+            What::Sweep { node } => {
+                self.nodes[node].limiter.sweep(self.nodes[node].local_ns(self.now_ns));
+                self.carry(node);
+                self.push(self.now_ns + SWEEP_NS, What::Sweep { node });
             }
-            What::Answered { node, key, grant, sent_ns, flight } => {
-                self.answered(node, key, &grant, sent_ns, flight);
-            }
-            What::Unanswered { node, renewal, flight } => self.unanswered(node, &renewal, flight),
-            What::Sweep { node } => self.sweep(node),
             What::Fault(fault) => self.strike(fault),
         }
     }
@@ -176,136 +211,109 @@ impl<'a> Fleet<'a> {
             node = (node + 1) % self.scene.nodes;
         }
         self.judge.offered(key, node, self.now_ns);
-        let local_ns = self.nodes[node].local_ns(self.now_ns);
-        let held = self.nodes[node].touch(key);
-        match held.share.take(&self.scene.plan, 1, local_ns) {
-            Told::Admitted { renew } => {
-                self.judge.admitted(key, self.now_ns);
-                if renew {
-                    self.send(node, key);
-                }
-            }
-            Told::Denied { .. } => {}
-            Told::Ask => {
-                held.waiting.push(self.now_ns);
+        let here = &mut self.nodes[node];
+        let charges = [Charge {
+            key: name(key),
+            quota: self.scene.plan.quota,
+            cost: 1,
+            policy: 0,
+            window: 0,
+            shadow: false,
+            count_denied: false,
+            plan: here.plan,
+        }];
+        let mut decision = Decision::default();
+        let now_ns = here.local_ns(self.now_ns);
+        match here.limiter.decide(&charges, Caller::default(), now_ns, &mut decision) {
+            Some(waiting) => {
+                here.waiting.push((key, self.now_ns, decision, waiting));
                 self.judge.waited(key);
-                if !held.share.is_in_flight() {
-                    self.send(node, key);
-                }
+                self.push(self.now_ns + DEADLINE_NS, What::Deadline { node });
             }
+            None if decision.is_admitted() => self.judge.admitted(key, self.now_ns),
+            None => {}
         }
+        self.carry(node);
         self.expect_arrival(key);
     }
 
-    fn send(&mut self, node: usize, key: usize) {
-        let local_ns = self.nodes[node].local_ns(self.now_ns);
-        let (plan, sent_ns) = (&self.scene.plan, self.now_ns);
-        let held = &mut self.nodes[node].keys[key];
-        let renewal = held.share.renewal(plan, name(key), held.waiting.len() as u64, local_ns);
-        held.flight += 1;
-        let flight = held.flight;
-        self.judge.operation(key, node);
-        if let Some(way_ns) = self.way_ns() {
-            let asked = What::Asked { node, renewal: renewal.clone(), sent_ns, flight };
-            self.push(sent_ns + way_ns, asked);
-        }
-        self.push(sent_ns + DEADLINE_NS, What::Unanswered { node, renewal, flight });
-    }
-
-    fn ask_centre(&mut self, node: usize, renewal: &Renewal, sent_ns: u64, flight: u64) {
-        if self.is_away {
-            return;
-        }
-        let key = index(renewal.key);
-        let grant = self.centres[key].renew(renewal, EPOCH_US + self.now_ns / 1_000);
-        if renewal.release {
-            return;
-        }
-        if let Some(way_ns) = self.way_ns() {
-            self.push(self.now_ns + way_ns, What::Answered { node, key, grant, sent_ns, flight });
-        }
-    }
-
-    fn answered(&mut self, node: usize, key: usize, grant: &Grant, sent_ns: u64, flight: u64) {
-        let (local_ns, sent_ns) =
-            (self.nodes[node].local_ns(self.now_ns), self.nodes[node].local_ns(sent_ns));
-        let held = &mut self.nodes[node].keys[key];
-        if held.flight != flight || !held.share.is_in_flight() {
-            return;
-        }
-        held.share.granted(grant, sent_ns);
-        let waiting = std::mem::take(&mut held.waiting);
-        for came_ns in waiting {
-            match held.share.take_again(&self.scene.plan, 1, local_ns) {
-                Told::Admitted { .. } => self.judge.admitted(key, self.now_ns),
-                Told::Denied { .. } => {}
-                Told::Ask if self.now_ns - came_ns < PATIENCE_NS => held.waiting.push(came_ns),
-                Told::Ask => {}
-            }
-        }
-        if !held.waiting.is_empty() {
-            self.send(node, key);
-        }
-    }
-
-    /// The deadline of a question: nothing happens where it was answered.
-    fn unanswered(&mut self, node: usize, renewal: &Renewal, flight: u64) {
-        let key = index(renewal.key);
-        let local_ns = self.nodes[node].local_ns(self.now_ns);
-        let nodes = self.scene.nodes as u32;
-        let held = &mut self.nodes[node].keys[key];
-        if held.flight != flight || !held.share.is_in_flight() {
-            return;
-        }
-        held.share.lost(renewal);
-        for _ in std::mem::take(&mut held.waiting) {
-            let told = held.share.take_alone(&self.scene.plan, 1, local_ns, nodes);
-            if matches!(told, Told::Admitted { .. }) {
-                self.judge.admitted(key, self.now_ns);
-            }
-        }
-    }
-
-    fn sweep(&mut self, node: usize) {
-        let local_ns = self.nodes[node].local_ns(self.now_ns);
-        let mut active = std::mem::take(&mut self.nodes[node].active);
-        active.retain(|key| {
-            let key = *key as usize;
-            let held = &mut self.nodes[node].keys[key];
-            let is_idle = held.share.is_idle(&self.scene.plan, local_ns);
-            if let Some(renewal) =
-                is_idle.then(|| held.share.release(&self.scene.plan, name(key), local_ns)).flatten()
-            {
-                self.judge.operation(key, node);
-                if let Some(way_ns) = self.way_ns() {
-                    let sent_ns = self.now_ns;
-                    self.push(sent_ns + way_ns, What::Asked { node, renewal, sent_ns, flight: 0 });
+    /// Takes up what a node has sent, and decides what becomes of it on the way.
+    fn carry(&mut self, node: usize) {
+        let mut sent =
+            std::mem::take(&mut *self.nodes[node].wire.sent.lock().expect("a scene has one thread"));
+        // The limiter keeps what it watches in no order; a scene is the same each time it is played.
+        sent.sort_by_key(|(op, _)| if let Op::Renew(renewal) = op { renewal.key } else { 0 });
+        for (op, done) in sent {
+            let Op::Renew(renewal) = op else { continue };
+            self.judge.operation(index(renewal.key), node);
+            let (there, back) = (self.way_ns(), self.way_ns());
+            let answer = match (there, back) {
+                (Some(there_ns), Some(back_ns)) if !self.is_away && there_ns + back_ns < DEADLINE_NS => {
+                    Some((back_ns, done))
                 }
+                _ => {
+                    self.push(self.now_ns + DEADLINE_NS, What::Unanswered { node, done });
+                    None
+                }
+            };
+            if let Some(there_ns) = there {
+                self.push(self.now_ns + there_ns, What::Asked { node, renewal, answer });
             }
-            let held = &mut self.nodes[node].keys[key];
-            held.is_active = !held.share.says_nothing(&self.scene.plan, local_ns);
-            held.is_active
-        });
-        self.nodes[node].active = active;
-        self.push(self.now_ns + SWEEP_NS, What::Sweep { node });
+        }
+    }
+
+    fn ask_centre(&mut self, node: usize, renewal: &Renewal, answer: Option<(u64, Done)>) {
+        if self.is_away {
+            if let Some((_, done)) = answer {
+                self.push(self.now_ns + DEADLINE_NS, What::Unanswered { node, done });
+            }
+            return;
+        }
+        let grant = self.centres[index(renewal.key)].renew(renewal, EPOCH_US + self.now_ns / 1_000);
+        if let Some((back_ns, done)) = answer {
+            self.push(self.now_ns + back_ns, What::Answered { node, grant, done });
+        }
+    }
+
+    fn answer(&mut self, node: usize, answer: Result<Reply, Unanswered>, done: Done) {
+        done(answer, self.nodes[node].local_ns(self.now_ns));
+        self.resume(node);
+        self.carry(node);
+    }
+
+    /// Ends the waits that are answered or over.
+    fn resume(&mut self, node: usize) {
+        let now_ns = self.now_ns;
+        let here = &mut self.nodes[node];
+        let local_ns = here.local_ns(now_ns);
+        for index in (0..here.waiting.len()).rev() {
+            let (_, since_ns, _, waiting) = &here.waiting[index];
+            if !waiting.is_settled() && now_ns - since_ns < DEADLINE_NS {
+                continue;
+            }
+            let (key, _, mut decision, waiting) = here.waiting.swap_remove(index);
+            here.limiter.resume(waiting, local_ns, &mut decision);
+            if decision.is_admitted() {
+                self.judge.admitted(key, now_ns);
+            }
+        }
     }
 
     fn strike(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(node) => {
-                let flights: Vec<u64> = self.nodes[node].keys.iter().map(|held| held.flight).collect();
-                for (held, flight) in self.nodes[node].keys.iter_mut().zip(flights) {
-                    *held = Held { flight: flight + 1, ..Held::default() };
-                }
-                self.nodes[node].active.clear();
-                self.nodes[node].is_up = false;
+                let again = Node::new(self.scene, &self.random);
+                self.nodes[node] = Node { is_up: false, ..again };
+                self.nodes[node].wire.is_up.store(!self.is_away, Relaxed);
             }
             Fault::Join(node) => self.nodes[node].is_up = true,
             Fault::Copy => self.copy = self.centres.clone(),
-            Fault::Away => self.is_away = true,
-            Fault::Back => {
-                self.centres = std::mem::take(&mut self.copy);
-                self.is_away = false;
+            Fault::Away | Fault::Back => {
+                self.is_away = matches!(fault, Fault::Away);
+                if !self.is_away {
+                    self.centres = std::mem::take(&mut self.copy);
+                }
+                self.nodes.iter().for_each(|node| node.wire.is_up.store(!self.is_away, Relaxed));
             }
         }
     }
@@ -318,17 +326,28 @@ impl<'a> Fleet<'a> {
 }
 
 impl Node {
-    fn local_ns(&self, now_ns: u64) -> u64 {
-        self.offset_ns + (now_ns as f64 * (1.0 + self.drift)) as u64
+    fn new(scene: &Scene, random: &Random) -> Node {
+        let nodes = scene.nodes as u32;
+        let wire = Arc::new(Wire { nodes, is_up: AtomicBool::new(true), sent: Mutex::default() });
+        let bytes = (scene.traffic.keys() * 96).max(1 << 14);
+        let link = Arc::clone(&wire) as Arc<dyn Link>;
+        let shared = Shared::new(link, bytes, Duration::from_nanos(DEADLINE_NS));
+        let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 12), shared));
+        let fleet = limiter.fleet().expect("it is one of a fleet");
+        let plan = fleet.plans().number(Plan::clone(&scene.plan));
+        Node {
+            is_up: true,
+            drift: (chance(random) - 0.5) * 2.0 * DRIFT,
+            offset_ns: HOUR_NS + (chance(random) * 1e12) as u64,
+            limiter,
+            wire,
+            plan,
+            waiting: Vec::new(),
+        }
     }
 
-    fn touch(&mut self, key: usize) -> &mut Held {
-        let held = &mut self.keys[key];
-        if !held.is_active {
-            held.is_active = true;
-            self.active.push(key as u32);
-        }
-        held
+    fn local_ns(&self, now_ns: u64) -> u64 {
+        self.offset_ns + (now_ns as f64 * (1.0 + self.drift)) as u64
     }
 }
 
@@ -353,12 +372,14 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
+/// A key's hash, spread as real ones are, from which its number can be read back.
 fn name(key: usize) -> u128 {
-    key as u128
+    let number = key as u64 + 1;
+    u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number << 40 | number)
 }
 
 fn index(name: u128) -> usize {
-    name as usize
+    (name as u64 & ((1 << 40) - 1)) as usize - 1
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -367,7 +388,5 @@ const EPOCH_US: u64 = 1_790_035_200_000_000;
 /// How far apart clocks run.
 const DRIFT: f64 = 2e-4;
 const SWEEP_NS: u64 = 50_000_000;
-/// A question without an answer is given up.
+/// A question is answered in this time or never, and a request waits no longer.
 const DEADLINE_NS: u64 = 2_000_000;
-/// A request waits no longer, however many answers come.
-const PATIENCE_NS: u64 = 2_000_000;

@@ -48,11 +48,11 @@ pub fn small(seed: u64) -> Scene {
         if algorithm == Algorithm::SlidingWindow { 0.2 } else { [0.001, 0.01, 0.05, 0.2][pick(4) as usize] };
     let plan = plan(algorithm, limit, period_ns, burst, overshoot);
     let mut scene = Scene::calm(nodes, plan, Traffic { kind, rate: rate as f64 }, seed);
-    scene.seconds = 2 + 2_000 / (rate * if kind == Kind::Hoard { 4 } else { 1 });
+    scene.seconds = 2 + 600 / (rate * if kind == Kind::Hoard { 4 } else { 1 });
     match pick(4) {
         0 => scene.loss = 0.001 + 0.02 * chance(&random),
-        // A round trip never takes as long as the deadline.
-        1 => scene.delay_ns = 50_000.0 + 600_000.0 * chance(&random),
+        // Two round trips, of which a request may see the second alone, never take as long as the deadline.
+        1 => scene.delay_ns = 50_000.0 + 250_000.0 * chance(&random),
         2 => scene.faults = faults(nodes, scene.seconds * SECOND_NS, &random),
         _ => {}
     }

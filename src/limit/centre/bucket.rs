@@ -125,22 +125,20 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     }
     let mut begins_us = s.at_us - s.since_us;
     if now_us < begins_us + r.epoch_us {
-        let mut out = s.out + s.promised * ((now_us - begins_us) / 1e6);
-        if is_young(now_us - begins_us, r) {
-            out += s.out_before;
-        }
-        s.level = fill(s.level, r.burst, out, r.refill - s.promised, (now_us - s.at_us) / 1e6);
+        advance(&mut s, r, begins_us, now_us);
     } else {
         let ended_us = begins_us + r.epoch_us;
-        let out = s.out + s.promised * (r.epoch_us / 1e6);
-        s.level = fill(s.level, r.burst, out, r.refill - s.promised, (ended_us - s.at_us).max(0.0) / 1e6);
+        let until_us = ended_us.max(s.at_us);
+        advance(&mut s, r, begins_us, until_us);
+        s.out_before = s.out + s.promised * (r.epoch_us / 1e6);
+        (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
+        (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
+        advance(&mut s, r, ended_us, now_us);
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         begins_us += turns * r.epoch_us;
-        (s.wanted_before, s.nodes_before, s.out_before) =
-            if turns == 1.0 { (s.wanted, s.nodes, out) } else { (0.0, 0.0, 0.0) };
-        (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
-        let aging = if is_young(now_us - begins_us, r) { s.out_before } else { 0.0 };
-        s.level = fill(s.level, r.burst, aging, r.refill, (now_us - ended_us.max(s.at_us)) / 1e6);
+        if turns > 1.0 {
+            (s.wanted_before, s.nodes_before, s.out_before) = (0.0, 0.0, 0.0);
+        }
     }
     s.at_us = now_us;
     s.since_us = now_us - begins_us;
@@ -159,9 +157,22 @@ fn is_young(since_us: f64, r: &Asked) -> bool {
     since_us < r.epoch_us / 5.0 + 10000.0
 }
 
-fn fill(level: f64, burst: f64, out: f64, rate: f64, seconds: f64) -> f64 {
-    let cap = (burst - out.max(0.0)).max(0.0);
-    cap.min(level + rate.max(0.0) * seconds)
+/// Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between.
+fn advance(s: &mut Record, r: &Asked, begins_us: f64, to_us: f64) {
+    let aged_us = begins_us + r.epoch_us / 5.0 + 10000.0;
+    if s.at_us < aged_us {
+        let until_us = to_us.min(aged_us);
+        fill(s, r, s.out + s.promised * ((until_us - begins_us) / 1e6) + s.out_before, until_us);
+    }
+    if s.at_us < to_us {
+        fill(s, r, s.out + s.promised * ((to_us - begins_us) / 1e6), to_us);
+    }
+}
+
+fn fill(s: &mut Record, r: &Asked, out: f64, to_us: f64) {
+    let cap = (r.burst - out.max(0.0)).max(0.0);
+    s.level = cap.min(s.level + (r.refill - s.promised).max(0.0) * ((to_us - s.at_us) / 1e6));
+    s.at_us = to_us;
 }
 
 /// The node that asks.
@@ -206,7 +217,7 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
         tokens = tokens.max(r.pending.min(whole));
     }
     s.level -= tokens;
-    s.out += tokens;
+    s.out += tokens - tokens.min(r.pending);
     (tokens, part)
 }
 

@@ -98,6 +98,9 @@ fn a_return_after_the_bucket_refilled_is_nothing_new() {
     let full = centre.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level;
     assert!(full > 950.0);
     let emptied = centre.renew(&wants(&plan, 5_000.0, 1_000), NOW + 2_000_001);
+    // All of that is spent, so nothing but the level counts.
+    let told = Renewal { epoch: emptied.epoch, spent: emptied.tokens, ..wants(&plan, 5_000.0, 0) };
+    let emptied = centre.renew(&told, NOW + 2_000_001);
     let back = Renewal { epoch: held.epoch, delta: -300.0, ..wants(&plan, 1.0, 0) };
     assert!(centre.renew(&back, NOW + 2_000_002).level <= emptied.level + 0.01);
 }

@@ -137,7 +137,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         tokens = tokens.max(r.pending.min(whole));
     }
     s.current += tokens;
-    s.out += tokens;
+    s.out += tokens - tokens.min(r.pending);
     let deny_us = open.deny_us(r, left - tokens);
     *saved = Some(open.record.packed());
     Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level: left - tokens }

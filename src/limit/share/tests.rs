@@ -72,7 +72,8 @@ fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
     assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
     assert_eq!(share.take(&plan, 1, NOW + 201 * MS), Told::Ask);
     let renewal = share.renewal(&plan, 7, 1, NOW + 201 * MS);
-    assert_eq!((renewal.delta, renewal.keep, renewal.spent), (-8.0, 0.0, 1.0));
+    assert_eq!((renewal.delta, renewal.keep), (-8.0, 0.0));
+    assert_eq!(renewal.spent, 0.0, "the one it spent was waited for");
 }
 
 /// A rate that rises from nothing accrues from then on, not from when the lease before it began.
@@ -111,6 +112,12 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     assert!(is_admitted(share.take_again(&plan, 1, NOW + MS)));
     assert_eq!(share.take_again(&plan, 1, NOW + MS), Told::Ask);
     assert_eq!(renewal.pending, 1);
+    // The same where a lease is held that accrues nothing.
+    let grant = Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    assert!(is_admitted(share.take(&plan, 1, NOW + MS)));
+    share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    assert_eq!(share.take(&plan, 1, NOW + 3 * MS), Told::Ask);
 }
 
 #[test]
@@ -157,6 +164,18 @@ fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
     assert_eq!((renewal.delta, renewal.keep), (-49.0, 1.0));
     share.lost(&renewal);
     assert_eq!(share.renewal(&plan, 7, 0, NOW + 2 * MS).delta, 0.0);
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
+    admitted_of(&mut share, &plan, 10, NOW + MS);
+    let renewal = share.renewal(&plan, 7, 0, NOW + MS);
+    share.lost(&renewal);
+    let again = share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    assert!(renewal.spent > 8.0 && renewal.spent <= 10.0, "{}", renewal.spent);
+    assert_eq!(again.spent, 0.0);
+    // Nor by reports that come after the lease is over.
+    share.lost(&again);
+    let late = share.renewal(&plan, 7, 0, NOW + 110 * MS);
+    share.lost(&late);
+    assert_eq!(share.renewal(&plan, 7, 0, NOW + 120 * MS).spent, 0.0);
 }
 
 #[test]
@@ -172,6 +191,17 @@ fn alone_a_lease_goes_on_at_its_rate_and_moves_to_twice_the_share() {
     // From 300 to 20 a second.
     assert!((150..=170).contains(&admitted(10, 20)));
     assert!((19..=21).contains(&admitted(20, 30)));
+}
+
+#[test]
+fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
+    let plan = plan();
+    let mut share = Share::default();
+    share.take(&plan, 1, NOW);
+    share.renewal(&plan, 7, 1, NOW);
+    assert_eq!(admitted_alone(&mut share, &plan, 1_000, NOW + 2 * MS), 20);
+    share.granted(&Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
+    assert_eq!(admitted_of(&mut share, &plan, 1_000, NOW + 3 * MS), 10);
 }
 
 #[test]

@@ -30,6 +30,8 @@ impl Share {
             false => self.settle(plan, demand, now_ns),
         };
         self.0.raise(Flag::InFlight);
+        // Until the answer, in place of the last grant: what of it is spent as soon as it comes, rounded up.
+        self.0.set_last_grant(pending as f64 * (1.0 + 1.0 / 128.0));
         Renewal {
             key,
             plan: Arc::clone(plan),
@@ -48,6 +50,13 @@ impl Share {
 
     /// Takes what the centre gave. The lease counts from when it was asked for, so it ends here before it ends there.
     pub fn granted(&mut self, grant: &Grant, sent_ns: u64) {
+        if self.0.has(Flag::Alone) {
+            // The answer was late, and the node had gone on alone: what it spent so is a debt.
+            let owed = self.0.level();
+            self.0.lower(Flag::Alone);
+            self.0.set_lease(0.0, 0);
+            self.0.set_balance(-((owed * UNIT as f64) as i64));
+        }
         // What the old lease had accrued when it was asked; what was spent since is in the balance.
         let held = self.held(sent_ns);
         self.0.set_end_ns(sent_ns.saturating_add(grant.lasts_ns));
@@ -57,7 +66,8 @@ impl Share {
         self.0.set_balance(held.saturating_add(given));
         self.0.set_deny_until_ns(if grant.deny_ns == 0 { 0 } else { sent_ns.saturating_add(grant.deny_ns) });
         self.0.set_level(grant.level);
-        self.0.set_last_grant(grant.tokens);
+        // What requests wait for is spent at once, and neither side counts it among what is held.
+        self.0.set_last_grant((grant.tokens - self.0.last_grant()).max(0.0));
         self.0.lower(Flag::InFlight);
         self.0.lower(Flag::Overdrawn);
         self.0.raise(Flag::Known);
@@ -112,13 +122,17 @@ impl Share {
         Some(renewal)
     }
 
-    /// Twice the last grant where it was used up in no time: a slow start that doubles.
+    /// Twice the last grant, and who waited for it, where it was used up in no time: a slow start that doubles.
     fn hint(&self, now_ns: u64) -> f64 {
         let is_spent = self.0.epoch() != 0 && self.held(now_ns) < UNIT;
-        if is_spent && self.0.unreported_ns(now_ns) < HINT_NS { 2.0 * self.0.last_grant() } else { 0.0 }
+        if is_spent && self.0.unreported_ns(now_ns) < HINT_NS {
+            2.0 * (self.0.last_grant() + 1.0)
+        } else {
+            0.0
+        }
     }
 
-    /// Spent of the last grant and of what accrues, units: never more than it was.
+    /// Spent of the last grant and of what accrues, units: never more than it was, and without what was waited for.
     fn spent(&self) -> f64 {
         if self.0.epoch() == 0 {
             return 0.0;

@@ -91,9 +91,10 @@ impl Words {
         u64::from(steps) << REPORT_BITS
     }
 
-    /// When the last report was, as nanoseconds before `end_ns`; at most a millisecond less.
+    /// How long before `end_ns` the last report was, nanoseconds, at most a millisecond less; 0: it was after it.
     pub(super) fn reported_before_ns(&self, end_ns: u64) -> u64 {
-        self.unreported_ns(end_ns).saturating_sub(1 << REPORT_BITS)
+        let steps = ((end_ns >> REPORT_BITS) as u32).wrapping_sub((self.0[4] >> 32) as u32);
+        u64::from((steps as i32).max(1) as u32 - 1) << REPORT_BITS
     }
 
     pub(super) fn set_reported_at(&mut self, now_ns: u64) {

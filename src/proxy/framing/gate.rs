@@ -1,7 +1,7 @@
 //! A client's HTTP/1 connection as hyper may see it: every byte has been through [`Framing`].
 //!
-//! It refuses nothing itself. A fault in a head stops the bytes there and is told to the gauge; the connection answers
-//! it when the requests before have been answered. A fault in a body ends that body in an error.
+//! It refuses nothing itself. Heads pass whole. A fault in one stops the bytes there and is told to the gauge; the
+//! connection answers it when the requests before have been answered. A fault in a body ends that body in an error.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{End, Framing};
+use super::{End, Framing, Scanned};
 use crate::proxy::io::{Gauge, Gauged, Stream};
 
 /// The stream below hyper, with what is known of its messages.
@@ -20,24 +20,42 @@ pub struct Gate {
     io: Gauged,
     gauge: Rc<Gauge>,
     framing: Framing,
-    /// What was read and may not pass yet.
+    head_bytes_max: usize,
+    /// May pass, and had no room yet.
+    ready: Bytes,
+    /// The begin of a head: it passes whole, so that what is said of a fault does not depend on how its bytes came.
+    head: BytesMut,
+    /// What was read behind a request to switch the protocol, and not looked at.
     kept: Bytes,
 }
 
 impl Gate {
-    /// Lets pass what comes on `io`, which is between two messages.
-    pub fn new(io: Gauged, gauge: Rc<Gauge>) -> Gate {
-        Gate { io, gauge, framing: Framing::default(), kept: Bytes::new() }
+    /// Lets pass what comes on `io`, which is between two messages. A head that is longer and has no end is a fault.
+    pub fn new(io: Gauged, gauge: Rc<Gauge>, head_bytes_max: usize) -> Gate {
+        Gate {
+            io,
+            gauge,
+            framing: Framing::default(),
+            head_bytes_max,
+            ready: Bytes::new(),
+            head: BytesMut::new(),
+            kept: Bytes::new(),
+        }
     }
 
-    /// The stream, and what of it comes next: `read` was read by hyper, what was kept follows it.
+    /// Whether the client still owes bytes of a message.
+    pub fn is_owed(&self) -> bool {
+        self.framing.is_in_message()
+    }
+
+    /// The stream, and what of it comes next: `read` was read by hyper, what is here follows it.
     pub fn into_parts(self, read: Bytes) -> (Stream, Bytes) {
-        // No bytes can still be a whole buffer kept.
-        let ahead = match (read.is_empty(), self.kept.is_empty()) {
-            (true, true) => Bytes::new(),
-            (true, false) => self.kept,
-            (false, true) => read,
-            (false, false) => Bytes::from([&read[..], &self.kept].concat()),
+        let parts = [&read[..], &self.ready, &self.head, &self.kept];
+        let ahead = match parts.iter().map(|part| part.len()).sum::<usize>() {
+            // No bytes can still be a whole buffer kept.
+            0 => Bytes::new(),
+            all if all == read.len() => read,
+            _ => Bytes::from(parts.concat()),
         };
         (self.io.stream, ahead)
     }
@@ -54,52 +72,69 @@ impl Gate {
         Poll::Ready(())
     }
 
-    /// Scans what has just been read, and cuts `buf` off where it may not pass.
+    /// Scans what has just been read into `buf`, and leaves there what may pass now.
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
-        let scanned = self.framing.scan(fresh);
-        match scanned.end {
-            End::Bytes => return,
+        let Scanned { passed, whole, end } = self.framing.scan(fresh);
+        match end {
+            End::Bytes => {}
             End::Upgrade => {
                 // What was kept until now lies behind what has just been taken from it.
-                let mut kept = BytesMut::from(&fresh[scanned.passed..]);
+                let mut kept = BytesMut::from(&fresh[passed..]);
                 kept.extend_from_slice(&self.kept);
                 self.kept = kept.freeze();
             }
             End::Head(fault) => self.gauge.refuse_head(fault),
             End::Body(fault) => self.gauge.refuse_body(fault),
         }
-        buf.set_filled(before + scanned.passed);
+        if whole > 0 && !self.head.is_empty() {
+            // The head that had begun is whole.
+            self.head.extend_from_slice(&fresh[..whole]);
+            self.ready = self.head.split().freeze();
+        }
+        self.head.extend_from_slice(&fresh[whole..passed]);
+        if self.head.len() > self.head_bytes_max && self.gauge.head_fault().is_none() {
+            self.gauge.refuse_head(self.framing.too_long());
+        }
+        buf.set_filled(if self.ready.is_empty() { before + whole } else { before });
+        self.bring(buf);
+    }
+
+    /// Moves what may pass to where it is wanted.
+    fn bring(&mut self, buf: &mut ReadBuf<'_>) {
+        let count = self.ready.len().min(buf.remaining());
+        buf.put_slice(&self.ready[..count]);
+        self.ready.advance(count);
     }
 }
 
 impl AsyncRead for Gate {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Some(fault) = this.gauge.body_fault() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
-        }
-        if this.gauge.head_fault().is_some() {
-            // The connection looks for it after every turn of hyper's.
-            return Poll::Pending;
-        }
-        ready!(this.poll_held(cx));
         let before = buf.filled().len();
-        if this.kept.is_empty() {
-            ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
-        } else {
-            let count = this.kept.len().min(buf.remaining());
-            buf.put_slice(&this.kept[..count]);
-            this.kept.advance(count);
-        }
-        let read = buf.filled().len();
-        this.scan(buf, before);
-        if read > before && buf.filled().len() == before {
-            // Nothing passed, and no bytes at all would mean the end of the stream.
-            return match this.gauge.body_fault() {
-                Some(fault) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault))),
-                None => Poll::Pending,
-            };
+        this.bring(buf);
+        while buf.filled().len() == before {
+            if let Some(fault) = this.gauge.body_fault() {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+            }
+            if this.gauge.head_fault().is_some() {
+                // The connection looks for it after every turn of hyper's.
+                return Poll::Pending;
+            }
+            ready!(this.poll_held(cx));
+            if this.kept.is_empty() {
+                ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+                if buf.filled().len() == before {
+                    // The end of the stream.
+                    break;
+                }
+            } else {
+                let count = this.kept.len().min(buf.remaining());
+                buf.put_slice(&this.kept[..count]);
+                this.kept.advance(count);
+            }
+            // No bytes at all would mean the end: where none may pass yet, the next ones are asked for.
+            this.scan(buf, before);
         }
         Poll::Ready(Ok(()))
     }

@@ -70,7 +70,12 @@ impl Head {
                     self.coding = if self.coding == Coding::None { coding(value) } else { Coding::Unclear };
                 }
             }
-            b'u' if value(line, b"upgrade:").is_some() => self.upgrade = true,
+            b'u' => {
+                // To HTTP/2 nothing is ever switched, so nothing has to wait for it.
+                let is_h2c =
+                    |value: &[u8]| value.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
+                self.upgrade |= value(line, b"upgrade:").is_some_and(|value| !is_h2c(value));
+            }
             _ => {}
         }
         Ok(())

@@ -44,6 +44,12 @@ pub enum Fault {
     /// The line in front of a chunk is not `size` or `size;extension`.
     #[error("the size of a chunk is none")]
     ChunkSize,
+    /// The request line is longer than a head may be.
+    #[error("the request target is too long")]
+    TargetTooLong,
+    /// The head is longer than it may be.
+    #[error("the header fields are too long")]
+    HeadTooLong,
     /// A chunk is not followed by the end of a line.
     #[error("a chunk is longer than its size")]
     ChunkEnd,
@@ -54,6 +60,8 @@ pub enum Fault {
 pub struct Scanned {
     /// So many of them.
     pub passed: usize,
+    /// So many of these are whole heads and what there is of their bodies; the rest is the begin of a head.
+    pub whole: usize,
     /// Why not the rest.
     pub end: End,
 }
@@ -106,7 +114,7 @@ impl Framing {
         let mut message = None;
         while at < bytes.len() {
             if self.state == State::Upgrade {
-                return Scanned { passed: at, end: End::Upgrade };
+                return Scanned { passed: at, whole: at, end: End::Upgrade };
             }
             if !self.is_in_body() && (at == 0 || self.state == State::Start && self.line.is_empty()) {
                 message = Some((at, self.heads));
@@ -115,14 +123,26 @@ impl Framing {
                 Ok(count) => at += count,
                 Err(fault) => {
                     let Some((passed, heads)) = message else {
-                        return Scanned { passed: at, end: End::Body(fault) };
+                        return Scanned { passed: at, whole: at, end: End::Body(fault) };
                     };
                     self.heads = heads;
-                    return Scanned { passed, end: End::Head(fault) };
+                    return Scanned { passed, whole: passed, end: End::Head(fault) };
                 }
             }
         }
-        Scanned { passed: at, end: End::Bytes }
+        let begin = message.map_or(at, |(begin, _)| begin);
+        let whole = if self.is_in_head() { begin } else { at };
+        Scanned { passed: at, whole, end: End::Bytes }
+    }
+
+    /// The fault of a head that has become too long without an end.
+    pub fn too_long(&self) -> Fault {
+        if self.state == State::Start { Fault::TargetTooLong } else { Fault::HeadTooLong }
+    }
+
+    /// Whether a head has begun that has not ended.
+    fn is_in_head(&self) -> bool {
+        self.state == State::Fields || self.state == State::Start && !self.line.is_empty()
     }
 
     /// Heads that have passed whole.
@@ -135,6 +155,11 @@ impl Framing {
         self.state == State::Upgrade
     }
 
+    /// Whether a message has begun that has not ended.
+    pub fn is_in_message(&self) -> bool {
+        !matches!(self.state, State::Start | State::Upgrade) || !self.line.is_empty()
+    }
+
     /// The protocol was not switched: the next message is HTTP.
     pub fn release(&mut self) {
         self.state = State::Start;
@@ -145,12 +170,12 @@ impl Framing {
         !matches!(self.state, State::Start | State::Fields | State::Upgrade)
     }
 
-    /// Follows one line, or a piece of a body: how many bytes that is, at least one.
+    /// Follows a line, the lines of a head, or a piece of a body: how many bytes that is, at least one.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         match self.state {
             State::Length(left) => Ok(self.skip(left, bytes.len(), State::Length)),
             State::Chunk(left) => Ok(self.skip(left, bytes.len(), State::Chunk)),
-            _ => self.read_line(bytes),
+            _ => self.read_lines(bytes),
         }
     }
 
@@ -166,20 +191,25 @@ impl Framing {
         count
     }
 
-    fn read_line(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        let Some(end) = memchr::memchr(b'\n', bytes) else {
-            self.line.extend_from_slice(bytes);
-            self.judge_beginning()?;
-            return Ok(bytes.len());
-        };
-        if self.line.is_empty() {
-            self.on_line(&bytes[..end])?;
-        } else {
-            let mut line = std::mem::take(&mut self.line);
-            line.extend_from_slice(&bytes[..end]);
-            self.on_line(&line)?;
+    /// Takes a line, and of a head as many as there are: one search finds all their ends.
+    fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            if self.line.is_empty() {
+                self.on_line(&bytes[start..end])?;
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(&bytes[start..end]);
+                self.on_line(&line)?;
+            }
+            start = end + 1;
+            if self.state != State::Fields {
+                return Ok(start);
+            }
         }
-        Ok(end + 1)
+        self.line.extend_from_slice(&bytes[start..]);
+        self.judge_beginning()?;
+        Ok(bytes.len())
     }
 
     /// Bounds lines that hyper would not keep: a fault that can be seen before their end is one.

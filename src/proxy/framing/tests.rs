@@ -24,8 +24,7 @@ fn verdict(bytes: &[u8], cuts: &[usize]) -> (Option<Fault>, bool, u64) {
             }
         }
     }
-    let is_between = matches!(framing.state, State::Start | State::Upgrade) && framing.line.is_empty();
-    (None, is_between, framing.heads())
+    (None, !framing.is_in_message(), framing.heads())
 }
 
 fn fault_of(bytes: impl AsRef<[u8]>) -> Option<Fault> {
@@ -154,8 +153,11 @@ fn a_fault_takes_its_message_with_it_and_no_other() {
     }
     let mut framing = Framing::default();
     let begun = b"POST /bad HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n";
-    assert_eq!(framing.scan(begun), Scanned { passed: begun.len(), end: End::Bytes });
-    assert_eq!(framing.scan(b"a\r\nz\r\n"), Scanned { passed: 3, end: End::Body(Fault::ChunkSize) });
+    assert_eq!(framing.scan(begun), Scanned { passed: begun.len(), whole: begun.len(), end: End::Bytes });
+    assert_eq!(
+        framing.scan(b"a\r\nz\r\n"),
+        Scanned { passed: 3, whole: 3, end: End::Body(Fault::ChunkSize) }
+    );
 }
 
 #[test]
@@ -163,10 +165,15 @@ fn what_follows_an_upgrade_waits() {
     let upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n";
     let mut framing = Framing::default();
     let both = [&upgrade[..], b"\x81\x00anything\n"].concat();
-    assert_eq!(framing.scan(&both), Scanned { passed: upgrade.len(), end: End::Upgrade });
+    assert_eq!(
+        framing.scan(&both),
+        Scanned { passed: upgrade.len(), whole: upgrade.len(), end: End::Upgrade }
+    );
     assert!(framing.is_held());
     framing.release();
     assert_eq!(framing.scan(b"x\n").end, End::Head(Fault::BareLineFeed));
+    let both = b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\nGET / HTTP/1.1\r\n\r\n";
+    assert_eq!(Framing::default().scan(both).end, End::Bytes, "HTTP/2 is not switched to");
 }
 
 /// Pieces that requests and attacks are made of.
@@ -225,5 +232,102 @@ proptest! {
             bytes.extend_from_slice(format!("POST / HTTP/1.1\r\nHost: a\r\n{framed}").as_bytes());
         }
         prop_assert_eq!(verdict(&bytes, &[]), (None, true, bodies.len() as u64));
+    }
+}
+
+/// The bodies of the messages that end among these bytes, by length.
+fn bodies(bytes: &[u8]) -> Vec<usize> {
+    let mut framing = Framing::default();
+    let (mut bodies, mut body, mut heads) = (Vec::new(), 0, 0);
+    for byte in bytes {
+        let is_body = matches!(framing.state, State::Length(_) | State::Chunk(_));
+        if framing.scan(&[*byte]).end != End::Bytes {
+            break;
+        }
+        body += usize::from(is_body);
+        if !framing.is_in_message() && framing.heads() > heads {
+            heads = framing.heads();
+            bodies.push(std::mem::take(&mut body));
+            framing.release();
+        }
+    }
+    bodies
+}
+
+/// The same as hyper sees it.
+fn bodies_by_hyper(bytes: &[u8]) -> Vec<usize> {
+    use http_body_util::BodyExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let seen = std::cell::RefCell::new(Vec::new());
+    let serve = async {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let service = hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
+            let body = request.into_body().collect().await?;
+            seen.borrow_mut().push(body.to_bytes().len());
+            Ok::<_, hyper::Error>(http::Response::new(http_body_util::Empty::<bytes::Bytes>::new()))
+        });
+        let io = hyper_util::rt::TokioIo::new(server);
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        let served = builder.half_close(true).serve_connection(io, service);
+        let talk = async {
+            client.write_all(bytes).await.expect("it fits the pipe");
+            client.shutdown().await.expect("it is open");
+            let mut answers = Vec::new();
+            client.read_to_end(&mut answers).await.ok();
+        };
+        let (result, ()) = tokio::join!(served, talk);
+        drop(result);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(serve);
+    seen.into_inner()
+}
+
+/// Messages as they should be, and now and then something else among them.
+fn messages() -> impl Strategy<Value = Vec<u8>> {
+    let text =
+        |all: &'static [&'static str]| prop::sample::select(all).prop_map(|text| text.as_bytes().to_vec());
+    let head =
+        text(&["GET / HTTP/1.1\r\nHost: a\r\n", "POST / HTTP/1.1\r\nHost: a\r\n", "PUT / HTTP/1.0\r\n"]);
+    let field = text(&[
+        "X: y\r\n",
+        "Connection: keep-alive\r\n",
+        "Expect: 100-continue\r\n",
+        "TE: trailers\r\n",
+        "X:\r\n",
+    ]);
+    let end = text(&[
+        "\r\n",
+        "Content-Length: 0\r\n\r\n",
+        "Content-Length: 3\r\n\r\nabc",
+        "Content-Length: 3\r\n\r\n\r\n\r",
+        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n",
+        "transfer-encoding:chunked\r\n\r\n01\r\na\r\n00\r\n\r\n",
+    ]);
+    let message = (head, prop::collection::vec(field, 0..4), end)
+        .prop_map(|(head, fields, end)| [head, fields.concat(), end].concat());
+    let noisy = prop_oneof![12 => message, 1 => piece()];
+    prop::collection::vec(noisy, 1..6).prop_map(|all| all.concat())
+}
+
+#[test]
+fn hyper_and_we_count_alike() {
+    let bytes = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\
+                 PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    assert_eq!(bodies(bytes.as_bytes()), [5, 0, 3]);
+    assert_eq!(bodies_by_hyper(bytes.as_bytes()), [5, 0, 3]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn hyper_sees_the_messages_that_were_followed(bytes in messages()) {
+        let passed = Framing::default().scan(&bytes).passed;
+        let (ours, hypers) = (bodies(&bytes[..passed]), bodies_by_hyper(&bytes[..passed]));
+        // It may refuse a head for what is none of framing's business, or close behind a message; it never sees one
+        // more, nor another body.
+        prop_assert!(hypers.len() <= ours.len() && hypers[..] == ours[..hypers.len()], "{ours:?} {hypers:?}");
     }
 }

@@ -3,12 +3,14 @@
 //! Everything blocks, on purpose: a test reads from top to bottom. Nothing here judges; assertions stay in the tests.
 
 pub mod client;
+pub mod edge;
 pub mod fleet;
 pub mod gateway;
 pub mod h2;
 pub mod nginx;
 pub mod python;
 pub mod redis;
+pub mod scripts;
 pub mod tls;
 pub mod toxic;
 pub mod upstream;

@@ -1,0 +1,111 @@
+//! Requests to switch the protocol (RFC 9110 section 7.8), WebSocket above all: which are passed on, and whether the
+//! server's answer is to what was asked. The bytes after a 101 are [`super::tunnel`]'s.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+
+use super::headers::{Present, lists};
+use super::reply::Refusal;
+
+/// The protocol a client asks to switch to, to be passed on to an upstream that may.
+///
+/// # Errors
+/// Where the request cannot be passed on with it, nor without: a body, which servers read before or after the switch; a
+/// WebSocket handshake that is none.
+pub fn asked_for(
+    (version, method): (Version, &Method),
+    headers: &HeaderMap,
+    present: Present,
+    has_body: bool,
+) -> Result<Option<HeaderValue>, Refusal> {
+    let Some(protocol) = wanted(version, headers, present) else { return Ok(None) };
+    if has_body {
+        return Err(Refusal::Malformed("a request to switch the protocol has a body"));
+    }
+    let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+    if is_websocket && !is_websocket_handshake(method, headers) {
+        return Err(Refusal::Malformed("the WebSocket handshake is none"));
+    }
+    Ok(Some(protocol))
+}
+
+/// The protocol a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` on HTTP/1.1, never
+/// h2c. Of several to choose from the gateway would not know which one it carries.
+fn wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
+    if version != Version::HTTP_11 || !present.upgrade || !present.connection {
+        return None;
+    }
+    let mut lines = headers.get_all(UPGRADE).iter();
+    let protocol = lines.next().filter(|_| lines.next().is_none())?;
+    let is_one = !protocol.is_empty() && !protocol.as_bytes().contains(&b',');
+    let is_h2c = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2");
+    (lists(headers, CONNECTION, "upgrade") && is_one && !is_h2c).then(|| protocol.clone())
+}
+
+/// Whether a request for WebSocket is one (RFC 6455 section 4.2.1): version 13 and a key of 16 bytes, each once.
+fn is_websocket_handshake(method: &Method, headers: &HeaderMap) -> bool {
+    let only = |name: &HeaderName| {
+        let mut lines = headers.get_all(name).iter();
+        lines.next().filter(|_| lines.next().is_none())
+    };
+    let is_key = |key: &HeaderValue| BASE64.decode(key.as_bytes()).is_ok_and(|key| key.len() == 16);
+    *method == Method::GET
+        && only(&SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13")
+        && only(&SEC_WEBSOCKET_KEY).is_some_and(is_key)
+}
+
+/// Whether a server switches to the protocol it was asked for, and says so as RFC 9110 section 7.8 has it.
+pub fn is_switched_to(wanted: &HeaderValue, headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(UPGRADE).iter();
+    let protocol = lines.next().filter(|_| lines.next().is_none());
+    let is_wanted =
+        protocol.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()));
+    is_wanted && lists(headers, CONNECTION, "upgrade")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        lines.iter().map(line).fold(HeaderMap::new(), |mut map, (name, value)| {
+            map.append(name, value);
+            map
+        })
+    }
+
+    #[test]
+    fn only_a_true_upgrade_is_one() {
+        let asks = |lines: &[(&'static str, &'static str)]| {
+            let headers = map(lines);
+            wanted(Version::HTTP_11, &headers, Present::of(&headers)).is_some()
+        };
+        assert!(asks(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
+        assert!(asks(&[("connection", "upgrade"), ("upgrade", "other/1.0")]));
+        for lines in [
+            [("connection", "keep-alive"), ("upgrade", "websocket")],
+            [("connection", "upgrade"), ("upgrade", "h2c")],
+            [("connection", "upgrade"), ("upgrade", "H2C")],
+            [("connection", "upgrade"), ("upgrade", "websocket, h2c")],
+            [("connection", "upgrade"), ("upgrade", "")],
+        ] {
+            assert!(!asks(&lines), "{lines:?}");
+        }
+        assert!(!asks(&[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")]));
+        let headers = map(&[("connection", "upgrade"), ("upgrade", "websocket")]);
+        assert!(wanted(Version::HTTP_2, &headers, Present::of(&headers)).is_none());
+    }
+
+    #[test]
+    fn a_switch_is_to_what_was_asked_for() {
+        let asked = HeaderValue::from_static("websocket");
+        let is = |lines: &[(&'static str, &'static str)]| is_switched_to(&asked, &map(lines));
+        assert!(is(&[("connection", "Upgrade"), ("upgrade", "WebSocket")]));
+        assert!(!is(&[("upgrade", "websocket")]));
+        assert!(!is(&[("connection", "upgrade"), ("upgrade", "h2c")]));
+        assert!(!is(&[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "websocket")]));
+    }
+}
