@@ -118,6 +118,9 @@ pub fn explain(
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     match table.charges(&found, &facts, &mut charges) {
         Ok(()) => {
+            if let Some(limiter) = limiter {
+                limiter.settle_tenant(&mut charges, identity.tenant.as_deref());
+            }
             explained.limits = limits(table, limiter, &charges, now_ns);
             for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
                 limit.key = key(&table.policies()[usize::from(charge.policy)], &found, &facts);
@@ -268,7 +271,9 @@ fn value_shown(by: &Dimension, value: &Value) -> String {
     }
     let is_secret = match by {
         Dimension::Header(name) => name == http::header::COOKIE || config::is_secret_name(name.as_str()),
-        Dimension::Query(name) | Dimension::Param(name) => config::is_secret_name(name),
+        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) => {
+            config::is_secret_name(name)
+        }
         _ => false,
     };
     match by {

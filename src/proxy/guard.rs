@@ -109,7 +109,8 @@ async fn recognised<'m>(
             checked = match may_try() {
                 // Boxed: rare, and larger than all the rest.
                 true => Box::pin(method.settle(wait, asked, cache)).await,
-                false => Checked::Refused,
+                // Not refused: nobody has looked at it, and the limits that decide next may know more than was foreseen.
+                false => Checked::Busy,
             };
         }
         match checked {

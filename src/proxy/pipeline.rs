@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -30,13 +30,15 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (connection, version) = (Rc::clone(&conn), request.version());
-    let mut answer = caught(serve(conn, request)).await;
+    // Pinned here: handed over by value it would lie in this future twice.
+    let mut answer = caught(pin!(serve(conn, request))).await;
     overload::shed(&connection, version, &mut answer);
     Ok(answer)
 }
 
-async fn caught(serving: impl Future<Output = Response<ResponseBody>>) -> Response<ResponseBody> {
-    let mut serving = pin!(serving);
+async fn caught(
+    mut serving: Pin<&mut impl Future<Output = Response<ResponseBody>>>,
+) -> Response<ResponseBody> {
     let answer = poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
             .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked().unwrap_or(UNKNOWN_ID))))
@@ -292,7 +294,7 @@ mod tests {
             let _exchange = exchange;
             panic!("in a request");
         };
-        let (head, body) = caught(failing).await.into_parts();
+        let (head, body) = caught(pin!(failing)).await.into_parts();
         assert_eq!(head.status.as_u16(), 500);
         assert_eq!(head.headers[X_REQUEST_ID], "0123");
         let body = body.collect().await.expect("its body is in memory").to_bytes();

@@ -96,6 +96,15 @@ fn guessing_passwords_runs_into_a_limit_by_address() {
 }
 
 #[test]
+fn no_idempotency_key_makes_guesses_free() {
+    let limit = "limit = \"tries\"\n[policy.tries]\nby = [\"ip\"]\nlimit = \"2/h\"\n\
+                 idempotency-key = \"header:idempotency-key\"\n";
+    let guarded = guarded(&entry("ann", "secret", ""), limit);
+    let guess = || guarded.ask(&[&field("ann", "guess"), "idempotency-key: same"]).status;
+    assert_eq!((guess(), guess(), guess()), (401, 401, 429));
+}
+
+#[test]
 fn hashes_that_are_none_or_cost_too_much_are_refused() {
     let salt = "c2FsdHNhbHRzYWx0";
     let out = "aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g";
