@@ -8,11 +8,16 @@ use serde_json::json;
 
 use super::{ExplainRequest, Phase, State};
 use crate::metrics::Format;
+use crate::policy::percent::{self, Plus};
 
 /// Answers a request; its body is not looked at.
 pub(super) fn answer<B>(request: &Request<B>, state: &State) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    let Some(page) = PAGES.iter().find(|page| page.path == path) else {
+    let is_asked = |page: &&Page| match page.path.split_once('{') {
+        Some((before, _)) => path.starts_with(before),
+        None => page.path == path,
+    };
+    let Some(page) = PAGES.iter().find(is_asked) else {
         return problem(StatusCode::NOT_FOUND, "no such page; / lists them");
     };
     if !may_see(page, request.headers(), state.token.as_deref()) {
@@ -36,6 +41,7 @@ pub(super) fn answer<B>(request: &Request<B>, state: &State) -> Response<Full<By
         }
         Shows::Config => text(StatusCode::OK, (state.config)()),
         Shows::Explain => explain(request.uri().query().unwrap_or_default(), state),
+        Shows::Key => key(path, state),
     }
 }
 
@@ -53,9 +59,10 @@ enum Shows {
     Metrics,
     Config,
     Explain,
+    Key,
 }
 
-const PAGES: [Page; 6] = [
+const PAGES: [Page; 7] = [
     Page { path: "/", shows: Shows::Pages, about: "this list" },
     Page { path: "/healthz", shows: Shows::Health, about: "200 while the process lives" },
     Page { path: "/readyz", shows: Shows::Readiness, about: "200 while it wants requests, else 503" },
@@ -65,6 +72,11 @@ const PAGES: [Page; 6] = [
         path: "/v1/explain",
         shows: Shows::Explain,
         about: "?method=GET&url=/path&from=IP&header=name:value: what would become of a request",
+    },
+    Page {
+        path: "/v1/keys/{policy}/{value}",
+        shows: Shows::Key,
+        about: "what is left of a policy's windows for one caller; a value for each dimension",
     },
 ];
 
@@ -108,6 +120,22 @@ fn explain(query: &str, state: &State) -> Response<Full<Bytes>> {
         Ok(request) => with_type(StatusCode::OK, "application/json", (state.explain)(&request)),
         Err(error) => problem(StatusCode::BAD_REQUEST, &error.to_string()),
     }
+}
+
+/// `/v1/keys/{policy}/{value}…`, each percent-encoded.
+fn key(path: &str, state: &State) -> Response<Full<Bytes>> {
+    let parts: Option<Vec<String>> = path.split('/').skip(3).map(decoded).collect();
+    let Some((policy, values)) = parts.as_deref().and_then(|parts| parts.split_first()) else {
+        return problem(StatusCode::BAD_REQUEST, "a value is not percent-encoded UTF-8");
+    };
+    match (state.key)(policy, values) {
+        Some(shown) => with_type(StatusCode::OK, "application/json", shown),
+        None => problem(StatusCode::NOT_FOUND, "no such policy, or not a value for each of its dimensions"),
+    }
+}
+
+fn decoded(part: &str) -> Option<String> {
+    String::from_utf8(percent::decode(part, Plus::Itself).collect()).ok()
 }
 
 /// The format a scraper likes best: OpenMetrics only where it is asked for by name.

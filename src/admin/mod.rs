@@ -49,6 +49,9 @@ pub struct State {
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// What would become of a request, as JSON, without spending anything: `/v1/explain`.
     pub explain: Box<dyn Fn(&ExplainRequest) -> String + Send + Sync>,
+    /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` where there is
+    /// no such policy, or the values are not its: `/v1/keys/{policy}/{value}…`.
+    pub key: Box<dyn Fn(&str, &[String]) -> Option<String> + Send + Sync>,
     /// Asked for as a bearer token everywhere but at `/healthz` and `/readyz`, whose callers seldom can.
     pub token: Option<String>,
 }

@@ -170,6 +170,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_key_is_named_by_its_policy_and_its_values() {
+        let admin = Admin::start(None, Limits::default());
+        let shown = admin.ask("GET /v1/keys/p/a%2Fb/192.0.2.7", "").await;
+        assert!(shown.has_header("content-type: application/json"));
+        assert_eq!(shown.body(), r#"{"key":["a/b", "192.0.2.7"]}"#);
+        assert_eq!(admin.ask("GET /v1/keys/q/a", "").await.first_line(), "HTTP/1.1 404 Not Found");
+        assert_eq!(admin.ask("GET /v1/keys/p/%FF", "").await.first_line(), "HTTP/1.1 400 Bad Request");
+    }
+
+    #[tokio::test]
     async fn metrics_come_in_the_format_asked_for() {
         let admin = Admin::start(None, Limits::default());
         let plain = admin.ask("GET /metrics", "").await;
@@ -290,6 +300,7 @@ mod tests {
                 let (method, url, headers) = (&request.method, &request.url, request.headers.len());
                 format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from)
             }),
+            key: Box::new(|policy, values| (policy == "p").then(|| format!(r#"{{"key":{values:?}}}"#))),
             token: token.map(str::to_owned),
         })
     }

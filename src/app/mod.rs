@@ -7,6 +7,7 @@ mod certificates;
 mod credentials;
 pub mod explain;
 mod first_try;
+mod keys;
 mod listeners;
 mod reload;
 mod store;
@@ -213,6 +214,14 @@ fn show(
         metrics: Arc::clone(metrics),
         readiness: readiness.clone(),
         config: Box::new(move || effective.load().to_string()),
+        key: {
+            let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
+            Box::new(move |policy, values| {
+                let snapshot = current.load();
+                keys::show(&snapshot.table, &limiter, policy, values, clock::now_ns())
+                    .map(|key| key.to_string())
+            })
+        },
         explain: Box::new(move |request| {
             let snapshot = current.load();
             let asked = explain::Asked {

@@ -22,6 +22,6 @@ pub use charge::Charge;
 pub use outcome::{Answer, Outcome};
 pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
-pub use share::{Share, Told};
+pub use share::{Share, Told, View};
 pub use sliding_log::Log;
 pub use state::State;

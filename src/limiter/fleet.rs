@@ -14,7 +14,7 @@ use super::{Caller, Decision, Limiter, Tier};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
-use crate::limit::{Share, Told};
+use crate::limit::{Share, Told, View};
 use crate::local::Shares;
 
 /// The shared half of a limiter.
@@ -81,6 +81,12 @@ impl Fleet {
             *words = share.into_words();
             result
         })
+    }
+
+    /// What this node knows of a key that the fleet shares; `None` where it has nothing of it.
+    pub fn view(&self, key: u128, now_ns: u64) -> Option<View> {
+        let (_, words) = self.shares.peek(key)?;
+        Some(Share::from_words(words).view(now_ns))
     }
 
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.

@@ -63,6 +63,11 @@ impl Tiers {
         let own = tier.and_then(|tier| self.ranges.iter().find(|(name, _)| **name == *tier));
         own.map_or(&self.default, |(_, range)| range).clone()
     }
+
+    /// Where the tier of a window begins.
+    fn begin_of(&self, window: usize) -> Option<usize> {
+        self.ranges.iter().find(|(_, range)| range.contains(&window)).map(|(_, range)| range.start)
+    }
 }
 
 /// How a policy knows a retry.
@@ -194,6 +199,29 @@ impl Policy {
 }
 
 impl Policy {
+    /// A charge of nothing on each of its windows (of all tiers) for a caller with these values, one for each of
+    /// [`Policy::by`]; `None` where they are another number, or one is to be an address and is none.
+    pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
+        let encoded = self.keys.encode_written(values)?;
+        let charge = |(number, window): (usize, &Window)| Charge {
+            key: self.keys.key(self.place(number), &encoded),
+            quota: window.quota,
+            cost: 0,
+            policy: self.index,
+            window: u16::try_from(number).unwrap_or(u16::MAX),
+            shadow: self.shadow,
+            count_denied: self.count_denied,
+            plan: window.plan,
+        };
+        Some(self.windows.iter().enumerate().map(charge).collect())
+    }
+
+    /// Which of a caller's windows one is: tiers share their keys.
+    fn place(&self, number: usize) -> usize {
+        let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(number));
+        number - begin.unwrap_or(0)
+    }
+
     /// What a request it charges is counted as, one value for each of [`Policy::by`]; nothing where a dimension is
     /// missing. Copies: for people, not for traffic.
     pub fn counted_as(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Value> {

@@ -112,6 +112,23 @@ impl Keys {
         Ok(out)
     }
 
+    /// The encoding of values as people write them, one a dimension; `None` where they are another number, or one is
+    /// to be an address and is none.
+    pub fn encode_written(&self, values: &[String]) -> Option<Encoded> {
+        let mut out = Encoded::new();
+        for (dimension, value) in self.by.iter().zip(values) {
+            let start = out.len();
+            out.extend_from_slice(&[0; LENGTH_BYTES]);
+            match dimension {
+                Dimension::Ip => self.write_address(value.parse().ok()?, &mut out),
+                _ => out.extend_from_slice(value.as_bytes()),
+            }
+            let head = ((out.len() - start - LENGTH_BYTES) as u64) << 1;
+            out[start..start + LENGTH_BYTES].copy_from_slice(&head.to_le_bytes());
+        }
+        (values.len() == self.by.len()).then_some(out)
+    }
+
     /// The key of a window for encoded values.
     pub fn key(&self, window: usize, values: &[u8]) -> u128 {
         let mut state = self.states[window];

@@ -50,7 +50,7 @@ pub fn begin(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '
     let table = &view.snapshot.table;
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     if let Err(missing) = table.charges(found, facts, &mut charges) {
-        count(exchange, missing.policy, metrics::Decision::MissingRejected);
+        count(exchange, missing.policy, metrics::Decision::MissingRejected, Tier::Local);
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
         return Begun::Decided(Decided::Refused(refusal, Fields::default()));
     }
@@ -150,7 +150,7 @@ fn pass_retries(
                 charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
             });
             if charges.iter().all(|charge| charge.policy != memory.policy) {
-                count(exchange, memory.policy, metrics::Decision::Admitted);
+                count(exchange, memory.policy, metrics::Decision::Admitted, Tier::Local);
             }
         }
         is_new
@@ -173,22 +173,22 @@ fn record(exchange: &mut Exchange, charges: &[Charge], decision: &Decision) {
             (true, false) => metrics::Decision::Denied,
             (false, _) => metrics::Decision::Admitted,
         };
-        count(exchange, charge.policy, word);
-        let figures = &exchange.view.snapshot.figures.policies[usize::from(charge.policy)];
-        figures.decided_by(&exchange.conn.worker.metrics, tier(decision.tier));
+        count(exchange, charge.policy, word, decision.tier);
     }
 }
 
-fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision) {
+fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, by: Tier) {
+    let tier = tier(by);
     let figures = &exchange.view.snapshot.figures.policies[usize::from(policy)];
     figures.decided(&exchange.conn.worker.metrics, word);
+    figures.decided_by(&exchange.conn.worker.metrics, tier);
     let weight = |word: metrics::Decision| match word {
         metrics::Decision::Admitted => 0,
         metrics::Decision::ShadowDenied => 1,
         metrics::Decision::Denied | metrics::Decision::MissingRejected => 2,
     };
     if exchange.verdict.is_none_or(|verdict| weight(word) > weight(verdict.decision)) {
-        exchange.verdict = Some(Verdict { decision: word, policy });
+        exchange.verdict = Some(Verdict { decision: word, tier, policy });
     }
 }
 

@@ -208,6 +208,8 @@ pub struct Exchange {
 pub struct Verdict {
     /// In one word.
     pub decision: metrics::Decision,
+    /// Where it was decided.
+    pub tier: metrics::Tier,
     /// Index of the policy that says so.
     pub policy: u16,
 }
@@ -401,6 +403,7 @@ impl Exchange {
             status,
             reason: reason.map_or("", Reason::code),
             decision,
+            decided: self.verdict.as_ref().map_or("", |verdict| verdict.tier.label()),
             upstream,
             server,
             retries: u32::from(self.retries),

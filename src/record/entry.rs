@@ -42,6 +42,8 @@ pub struct Entry<'a> {
     pub reason: &'static str,
     /// What the limiter said.
     pub decision: Decision<'a>,
+    /// Where that was decided: `local`, `global` or `fallback`; empty where nothing was.
+    pub decided: &'a str,
     /// The upstream's name.
     pub upstream: &'a str,
     /// The server's address.

@@ -87,6 +87,7 @@ fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
         Decision::ShadowDenied(policy) => ("shadow-denied", policy),
     };
     push_text(out, text_key!("decision"), decision.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, text_key!("decided"), entry.decided.as_bytes(), NAME_BYTES_MAX);
     push_text(out, text_key!("policy"), policy.as_bytes(), NAME_BYTES_MAX);
 }
 
@@ -198,6 +199,7 @@ mod tests {
             status: 429,
             reason: "over-limit",
             decision: Decision::Denied("per-tenant"),
+            decided: "global",
             upstream: "orders",
             server: "10.0.1.10:8080",
             retries: 1,
@@ -216,7 +218,7 @@ mod tests {
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
             "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme",
             "status": 429, "reason": "over-limit",
-            "decision": "denied", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
+            "decision": "denied", "decided": "global", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
             "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
             "first_byte_us": 800, "bytes_in": 10, "bytes_out": u64::MAX,
         });
@@ -268,6 +270,7 @@ mod tests {
             status: u16::MAX,
             reason: "a-reason-of-common-length",
             decision: Decision::ShadowDenied(&text),
+            decided: &text,
             upstream: &text,
             server: &text,
             retries: u32::MAX,

@@ -147,6 +147,34 @@ fn what_is_in_flight_counts_over_all_gateways() {
 }
 
 #[test]
+fn a_key_can_be_looked_at() {
+    let redis = Redis::start(&[]);
+    let leased = node(&redis, "limit = \"2000/m\"\novershoot = \"5%\"");
+    assert_eq!(spend(&leased, 500), 500);
+    let shown = leased.admin("/v1/keys/p").json();
+    let window = &shown["windows"][0];
+    assert_eq!(
+        (&window["shared"], &window["decided"], &window["limit"]),
+        (&"leased".into(), &"local".into(), &2000.into())
+    );
+    assert!(window["lease"]["demand-per-second"].as_f64().is_some_and(|demand| demand > 1.0), "{shown}");
+    assert!((1_000..=1_700).contains(&window["remaining"].as_u64().expect("a number")), "{shown}");
+    let exact = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"10/d by ip, header:x-a\"\nto = \"echo\"\nname = \"r\"\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+        redis.addr()
+    ));
+    let mut client = exact.client();
+    assert_eq!(client.request("GET", "/", &["x-a: b c"], "").status, 200);
+    let policy = exact.admin("/v1/explain?url=/").json();
+    let name = policy["limits"][0]["policy"].as_str().expect("it is limited").replace('/', "%2F");
+    let shown = exact.admin(&format!("/v1/keys/{name}/127.0.0.1/b%20c")).json();
+    assert_eq!(shown["key"], serde_json::json!(["127.0.0.1", "b c"]), "{shown}");
+    assert_eq!(shown["windows"][0]["remaining"], 9, "{shown}");
+    assert_eq!(exact.admin(&format!("/v1/keys/{name}/127.0.0.1")).status, 404);
+}
+
+#[test]
 fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
     for (when_down, admitted) in [("local", 40), ("allow", 40), ("deny", 0)] {
         let mut redis = Redis::start(&[]);

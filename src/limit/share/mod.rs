@@ -37,6 +37,27 @@ pub enum Told {
     Ask,
 }
 
+/// What a node knows of a shared key, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct View {
+    /// Units it may spend by itself; negative: owed.
+    pub held: f64,
+    /// Units a second that accrue to it.
+    pub rate: f64,
+    /// How long the lease lasts, nanoseconds.
+    pub lasts_ns: u64,
+    /// How long it denies by itself, nanoseconds.
+    pub denied_ns: u64,
+    /// Units the centre said are left there.
+    pub level: f64,
+    /// Units a second that are asked of it.
+    pub demand: f64,
+    /// It decides without the store.
+    pub is_alone: bool,
+    /// It holds a lease.
+    pub has_lease: bool,
+}
+
 impl Share {
     /// A share as `into_words` gave it; all zero: of a key never seen.
     #[inline]
@@ -170,6 +191,21 @@ impl Share {
         let refilled = seconds(now_ns.saturating_sub(self.0.end_ns().max(1))) * rate;
         let left = (level + held + refilled).clamp(0.0, whole);
         (left as u64, ((whole - left) / rate * 1e9) as u64)
+    }
+
+    /// What this node knows of the key, for people.
+    pub fn view(&self, now_ns: u64) -> View {
+        let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Alone);
+        View {
+            held: if has_lease { self.held(now_ns) as f64 / UNIT as f64 } else { 0.0 },
+            rate: if has_lease { self.0.rate() } else { 0.0 },
+            lasts_ns: if has_lease { self.0.end_ns().saturating_sub(now_ns) } else { 0 },
+            denied_ns: self.0.deny_until_ns().saturating_sub(now_ns),
+            level: self.0.level(),
+            demand: self.0.demand(),
+            is_alone: self.0.has(Flag::Alone),
+            has_lease,
+        }
     }
 
     /// Held now, `2^-20` units; negative: owed.
