@@ -18,8 +18,9 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use sluicegate::clock;
-use sluicegate::limit::{Algorithm, Charge, Quota};
-use sluicegate::limiter::{Caller, Decision, Limiter};
+use sluicegate::limit::central::{Grant, Op, Reply};
+use sluicegate::limit::{Algorithm, Charge, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limiter::{Caller, Decision, Done, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 
 #[global_allocator]
@@ -27,6 +28,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Where the local table's memory is not the subject: the shipped size.
 const MEMORY_BYTES: usize = 640 << 20;
+/// Room for ten million shares of 64 bytes, an eighth of it spare.
+const SHARES_BYTES: usize = 720_000_000;
 /// Units a second; never reached, so every decision is an admission, the dearer outcome of governor's.
 const LIMIT: u32 = 1_000_000_000;
 const KEYS: [u64; 3] = [1_000, 100_000, 10_000_000];
@@ -53,6 +56,7 @@ fn main() {
     for keys in KEYS {
         many(&mut criterion, keys);
     }
+    leased(&mut criterion);
     flooded(&mut criterion);
     criterion.final_summary();
     memory();
@@ -167,6 +171,72 @@ fn many(criterion: &mut Criterion, keys: u64) {
     }
     group.bench_function("order and key alone", |bencher| bencher.iter(|| spread(order.next(keys))));
     group.finish();
+}
+
+/// The same with leases on: keys a fleet shares, of which this node holds more than it can spend.
+fn leased(criterion: &mut Criterion) {
+    let quota = ample();
+    let limiter = in_fleet(SHARES_BYTES);
+    let plans = limiter.fleet().expect("it is made in one").plans();
+    let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
+    let plan = plans.number(Plan { policy: "bench".into(), quota, sharing });
+    let shared = |key: u64| [Charge { plan, ..charge(key, quota) }];
+    let mut group = criterion.benchmark_group("leased");
+    // The first touch waits for the centre, which answers at once.
+    let touch = |key: u64| {
+        let (mut decision, now_ns) = (Decision::default(), clock::now_ns());
+        if let Some(waiting) = limiter.decide(&shared(key), Caller::default(), now_ns, &mut decision) {
+            limiter.resume(waiting, now_ns, &mut decision);
+        }
+        assert!(decision.is_admitted());
+    };
+    touch(7);
+    let mut now_ns = clock::now_ns();
+    let mut hot = || {
+        now_ns += 40;
+        decide(&limiter, &shared(7), now_ns)
+    };
+    group.bench_function("hot key, now given", |bencher| bencher.iter(&mut hot));
+    percentiles("leased hot key, sluicegate, now given", hot);
+    for keys in KEYS {
+        (0..keys).for_each(touch);
+        let (mut order, mut now_ns) = (Order(1), clock::now_ns());
+        let mut any = || {
+            now_ns += 40;
+            decide(&limiter, &shared(order.next(keys)), now_ns)
+        };
+        group.bench_function(BenchmarkId::from_parameter(format!("{keys} keys, now given")), |bencher| {
+            bencher.iter(&mut any)
+        });
+        percentiles(&format!("{keys} leased keys, sluicegate, now given"), any);
+        println!("{:?}", limiter.fleet().map(|fleet| fleet.shares().stats()));
+    }
+    group.finish();
+}
+
+/// A fleet's node whose every question is answered at once, with more than it can spend.
+fn in_fleet(bytes: usize) -> Arc<Limiter> {
+    struct Generous;
+    impl Link for Generous {
+        fn send(&self, _: Op, done: Done) {
+            let grant = Grant { epoch: 1, tokens: 1e12, lasts_ns: 1 << 46, level: 1e12, ..Grant::default() };
+            done(Ok(Reply::Grant(grant)), clock::now_ns());
+        }
+
+        fn is_up(&self, _: u128) -> bool {
+            true
+        }
+
+        fn same_shard(&self, _: u128, _: u128) -> bool {
+            true
+        }
+
+        fn nodes(&self) -> u32 {
+            200
+        }
+    }
+    let fleet = Fleet::new(Arc::new(Generous), bytes, Duration::from_millis(2));
+    Arc::new(Limiter::in_fleet(Table::with_memory(1 << 20), fleet))
 }
 
 /// A table full of keys none of which can be given up, and only strangers that come.

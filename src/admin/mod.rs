@@ -39,6 +39,9 @@ pub enum Bind {
     Unix(PathBuf),
 }
 
+/// From a policy's name and values to what is shown of that key.
+pub type KeyReader = Box<dyn Fn(&str, &[String]) -> Option<String> + Send + Sync>;
+
 /// What the admin listener shows, and to whom.
 pub struct State {
     /// Shown at `/metrics`.
@@ -51,7 +54,7 @@ pub struct State {
     pub explain: Box<dyn Fn(&ExplainRequest) -> String + Send + Sync>,
     /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` where there is
     /// no such policy, or the values are not its: `/v1/keys/{policy}/{value}…`.
-    pub key: Box<dyn Fn(&str, &[String]) -> Option<String> + Send + Sync>,
+    pub key: KeyReader,
     /// Asked for as a bearer token everywhere but at `/healthz` and `/readyz`, whose callers seldom can.
     pub token: Option<String>,
 }
