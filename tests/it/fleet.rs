@@ -203,3 +203,80 @@ fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
         assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
     }
 }
+
+/// What one exact window of this algorithm admits in a storm of so long that begins with the window whole.
+fn exact(algorithm: &str, limit: f64, seconds: f64) -> f64 {
+    match algorithm {
+        // A whole bucket, and what refills.
+        "token-bucket" => limit + limit * seconds,
+        // Every window that the storm touches.
+        "fixed-window" => limit * (seconds.ceil() + 1.0),
+        _ => limit * (seconds + 1.0),
+    }
+}
+
+#[test]
+fn leases_keep_to_the_limit_in_every_algorithm_however_one_sided_the_load_is() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        for one_sided in [false, true] {
+            let policy = format!("limit = \"300/s\"\nalgorithm = \"{algorithm}\"\novershoot = \"15%\"");
+            let nodes: Vec<_> = (0..3).map(|_| node(&redis, &policy)).collect();
+            let begin = Instant::now();
+            let busy = if one_sided { &nodes[..1] } else { &nodes[..] };
+            let admitted = storm(busy, Duration::from_secs(2));
+            let most = exact(algorithm, 300.0, begin.elapsed().as_secs_f64());
+            assert!(
+                admitted as f64 <= most * 1.15,
+                "{algorithm}, one-sided {one_sided}: {admitted} of {most}"
+            );
+            assert!(admitted > 450, "{algorithm}, one-sided {one_sided}: {admitted} of {most}");
+            redis.cli(&["FLUSHALL"]);
+        }
+    }
+}
+
+#[test]
+fn twenty_gateways_are_one_limit() {
+    let redis = Redis::start(&[]);
+    let nodes: Vec<_> = (0..20).map(|_| node(&redis, "limit = \"400/s\"\novershoot = \"5%\"")).collect();
+    let begin = Instant::now();
+    let admitted = storm(&nodes, Duration::from_secs(3)) as f64;
+    let most = exact("token-bucket", 400.0, begin.elapsed().as_secs_f64());
+    assert!(admitted <= most * 1.05, "{admitted} of {most}");
+    assert!(admitted >= most * 0.8, "{admitted} of {most}");
+}
+
+#[test]
+fn an_outage_under_load_makes_nobody_wait() {
+    let mut redis = Redis::start(&[]);
+    let gateway = node_with(&redis, "limit = \"1000000/s\"\novershoot = 0", "deadline = \"20ms\"");
+    assert_eq!(spend(&gateway, 5), 5);
+    let until = Instant::now() + Duration::from_secs(3);
+    let waits = thread::scope(|scope| {
+        let spender = scope.spawn(|| {
+            let mut client = gateway.client();
+            let mut waits = Vec::new();
+            while Instant::now() < until {
+                let begin = Instant::now();
+                assert_eq!(ask(&mut client), 200);
+                waits.push(begin.elapsed());
+            }
+            waits
+        });
+        eventually("it is used", || {
+            (gateway.metric("sluicegate_decisions_by_total", &["tier=\"global\""]) > 50.0).then_some(())
+        });
+        redis.kill();
+        eventually("it is missed", || {
+            (gateway.metric("sluicegate_decisions_by_total", &["tier=\"fallback\""]) > 50.0).then_some(())
+        });
+        redis.restart();
+        spender.join().expect("no spender panics")
+    });
+    // A busy machine takes its time; a request that waited for an answer would take a second.
+    let longest = waits.iter().max().expect("some were asked");
+    assert!(*longest < Duration::from_millis(500), "{longest:?}");
+    let late = waits.iter().filter(|wait| **wait > Duration::from_millis(40)).count();
+    assert!(late * 50 < waits.len(), "{late} of {} took longer than twice the deadline", waits.len());
+}
