@@ -49,11 +49,11 @@ pub(super) fn salt(config: &Config) -> [u8; 16] {
 /// Gives the windows of a table the plans by which a fleet shares them.
 pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
-    table.share(|policy, window| {
+    table.share(|policy, quota| {
         let definition = config.policies.iter().find(|definition| *definition.name == *policy.name);
-        let sharing = definition.map(|definition| definition.sharing(&window.quota));
+        let sharing = definition.map(|definition| definition.sharing(quota));
         sharing.map_or(0, |sharing| {
-            fleet.plans().number(Plan { policy: policy.name.as_ref().into(), quota: window.quota, sharing })
+            fleet.plans().number(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
         })
     });
     limiter.declare(fleet.plans().load().shares());

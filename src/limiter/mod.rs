@@ -15,6 +15,7 @@ mod fleet;
 mod link;
 mod permits;
 mod plans;
+mod recall;
 mod renewals;
 mod sweep;
 mod waiting;
@@ -32,6 +33,7 @@ pub use attempt::Undo;
 pub use fleet::Fleet;
 pub use link::{Done, Link};
 pub use plans::Plans;
+pub use recall::Recall;
 pub use waiting::Waiting;
 
 /// The limiter.

@@ -231,7 +231,7 @@ impl Limiter {
                     }
                     return;
                 };
-                limiter.remember(fleet, &charges, &taken, now_ns);
+                limiter.note_said(fleet, &charges, &taken, now_ns);
                 let undo = Undo::Centre { taken_us: taken.at_us };
                 let mut late: SmallVec<[Part; 2]> = SmallVec::new();
                 for ((index, part), outcome) in indices.iter().zip(asked).zip(&taken.outcomes) {
@@ -254,7 +254,7 @@ impl Limiter {
 
     /// Notes what the centre said of exact windows: denials, which stand until their time, and what this node would
     /// have to know if the store went away now.
-    fn remember(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
+    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
             let is_taken = taken.admitted && outcome.is_admitted();
             if is_taken {

@@ -126,7 +126,8 @@ impl Drop for Waiting {
     }
 }
 
-struct Settled<'w>(&'w Wait);
+/// Done when every charge of a wait has its verdict.
+pub(super) struct Settled<'w>(pub(super) &'w Wait);
 
 impl Future for Settled<'_> {
     type Output = ();

@@ -204,7 +204,7 @@ fn compile_memory(idempotency: &definition::Idempotency) -> Memory {
     let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
     let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
     let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
-    Memory { header: idempotency.header.clone(), quota }
+    Memory { header: idempotency.header.clone(), quota, plan: 0 }
 }
 
 fn compile_windows(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {

@@ -76,6 +76,8 @@ pub(super) struct Memory {
     pub header: HeaderName,
     /// One unit in the time a key is remembered: spent, it was there.
     pub quota: Quota,
+    /// Number of its plan where the fleet shares it; 0: this node alone remembers.
+    pub plan: u32,
 }
 
 /// Which requests a policy counts.
@@ -145,7 +147,7 @@ impl Policy {
             window: 0,
             shadow: self.shadow,
             count_denied: false,
-            plan: 0,
+            plan: memory.plan,
         })
     }
 

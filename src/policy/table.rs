@@ -11,14 +11,14 @@ use std::num::NonZeroU32;
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::counting::{MissingDimension, Policy, Window};
+use super::counting::{MissingDimension, Policy};
 use super::definition::Dimension;
 use super::host::{Host, Hosts};
 use super::method::Fit;
 use super::request::{Facts, Found, Params};
 use super::route::Route;
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::Charge;
+use crate::limit::{Charge, Quota};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
@@ -105,12 +105,16 @@ impl Table {
         &self.policies
     }
 
-    /// Gives every window the number of its plan, for a fleet that shares them.
-    pub fn share(&mut self, mut number: impl FnMut(&Policy, &Window) -> u32) {
+    /// Gives every window, and what remembers retries, the number of its plan, for a fleet that shares them.
+    pub fn share(&mut self, mut number: impl FnMut(&Policy, &Quota) -> u32) {
         for policy in &mut self.policies {
             let mut windows = std::mem::take(&mut policy.windows);
-            windows.iter_mut().for_each(|window| window.plan = number(policy, window));
+            windows.iter_mut().for_each(|window| window.plan = number(policy, &window.quota));
             policy.windows = windows;
+            if let Some(mut memory) = policy.idempotency.take() {
+                memory.plan = number(policy, &memory.quota);
+                policy.idempotency = Some(memory);
+            }
         }
     }
 

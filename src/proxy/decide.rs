@@ -12,7 +12,7 @@ use super::exchange::{Exchange, Verdict};
 use super::held::Held;
 use super::reply::{Limited, Refusal, Violation};
 use crate::limit::{Algorithm, Charge, Outcome};
-use crate::limiter::{Caller, Decision, Tier, Waiting};
+use crate::limiter::{Caller, Decision, Recall, Tier, Waiting};
 use crate::policy::{Facts, Found, Table, Window};
 use crate::{clock, metrics, policy};
 
@@ -31,6 +31,15 @@ pub enum Begun {
     Decided(Decided),
     /// The centre must say; wait with [`Wait::end`].
     Waits(Box<Wait>),
+    /// The centre must say first whether it is a retry; wait with [`Retry::end`].
+    Asks(Box<Retry>),
+}
+
+/// A request that may be a retry.
+pub struct Retry {
+    recall: Recall,
+    charges: SmallVec<[Charge; 4]>,
+    memories: Vec<Charge>,
 }
 
 /// A request that waits for the centre.
@@ -59,17 +68,61 @@ pub fn begin(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '
     // A caller that is not recognised is charged for every try, whatever key it names.
     if found.route.remembers && !facts.refused {
         memories = table.memories(found, facts);
-        pass_retries(exchange, &mut memories, &mut charges, now_ns);
+        // A policy that does not count this request has nothing to remember.
+        memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
+        let limiter = std::sync::Arc::clone(&exchange.conn.worker.shared.limiter);
+        limiter.settle_tenant(&mut memories, facts.identity.tenant.as_deref());
+        let is_known = |memory: &Charge| limiter.is_remembered(memory, now_ns);
+        pass_retries(exchange, &mut memories, &mut charges, is_known);
+        if let Some(recall) = limiter.recall(&memories) {
+            return Begun::Asks(Box::new(Retry { recall, charges, memories }));
+        }
     }
+    match charge(exchange, found, facts, charges, memories) {
+        Ok(decided) => Begun::Decided(decided),
+        Err(wait) => Begun::Waits(wait),
+    }
+}
+
+/// Decides what a request is charged, retries left out; `Err` where the centre must say.
+fn charge(
+    exchange: &mut Exchange,
+    found: &Found<'_, '_>,
+    facts: &Facts<'_, '_>,
+    mut charges: SmallVec<[Charge; 4]>,
+    memories: Vec<Charge>,
+) -> Result<Decided, Box<Wait>> {
     if charges.is_empty() {
-        return Begun::Decided(Decided::Admitted(Fields::default()));
+        return Ok(Decided::Admitted(Fields::default()));
     }
+    let view = std::rc::Rc::clone(&exchange.view);
+    let now_ns = clock::ns_of(exchange.started);
     let mut decision = Decision::default();
     exchange.conn.worker.shared.limiter.settle_tenant(&mut charges, facts.identity.tenant.as_deref());
     let caller = caller_of(facts, view.snapshot.client_ip.ipv6_prefix);
     match exchange.conn.worker.shared.limiter.decide(&charges, caller, now_ns, &mut decision) {
-        None => Begun::Decided(end(exchange, found, &charges, &memories, &decision)),
-        Some(waiting) => Begun::Waits(Box::new(Wait { waiting, charges, memories, decision })),
+        None => Ok(end(exchange, found, &charges, &memories, &decision)),
+        Some(waiting) => Err(Box::new(Wait { waiting, charges, memories, decision })),
+    }
+}
+
+impl Retry {
+    /// Waits until the centre has said whether it remembers the request, no longer than the deadline, and goes on.
+    pub async fn end(
+        self: Box<Self>,
+        exchange: &mut Exchange,
+        found: &Found<'_, '_>,
+        facts: &Facts<'_, '_>,
+    ) -> Decided {
+        let Retry { recall, mut charges, mut memories } = *self;
+        let deadline = exchange.conn.worker.shared.limiter.deadline();
+        let _ = tokio::time::timeout(deadline, recall.settled()).await;
+        let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
+        pass_retries(exchange, &mut memories, &mut charges, |memory| known.contains(memory));
+        match charge(exchange, found, facts, charges, memories) {
+            Ok(decided) => decided,
+            Err(wait) => wait.end(exchange, found).await,
+        }
     }
 }
 
@@ -114,7 +167,7 @@ fn end(
         }
         for memory in memories {
             let now_ns = clock::ns_of(exchange.started);
-            exchange.conn.worker.shared.limiter.table().remember(memory, now_ns);
+            exchange.conn.worker.shared.limiter.remember(memory, now_ns);
         }
         return Decided::Admitted(fields);
     }
@@ -140,11 +193,10 @@ fn pass_retries(
     exchange: &mut Exchange,
     memories: &mut Vec<Charge>,
     charges: &mut SmallVec<[Charge; 4]>,
-    now_ns: u64,
+    is_known: impl Fn(&Charge) -> bool,
 ) {
-    let shared = std::sync::Arc::clone(&exchange.conn.worker.shared);
     memories.retain(|memory| {
-        let is_new = !shared.limiter.table().is_remembered(memory, now_ns);
+        let is_new = !is_known(memory);
         if !is_new {
             charges.retain(|charge| {
                 charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
@@ -155,8 +207,6 @@ fn pass_retries(
         }
         is_new
     });
-    // A policy that does not count this request has nothing to remember.
-    memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
 }
 
 /// Counts what each policy said, once a policy however many windows it has, and keeps the word that decides for the

@@ -192,6 +192,7 @@ async fn pass(
         decide::Begun::Decided(decided) => decided,
         // Boxed: it is rare, and would make every request's future larger.
         decide::Begun::Waits(wait) => Box::pin(wait.end(&mut exchange, found)).await,
+        decide::Begun::Asks(retry) => Box::pin(retry.end(&mut exchange, found, &facts)).await,
     };
     let fields = match decided {
         decide::Decided::Admitted(fields) => fields,

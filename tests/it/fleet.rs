@@ -175,6 +175,26 @@ fn a_key_can_be_looked_at() {
 }
 
 #[test]
+fn a_retry_at_another_gateway_is_not_charged_again() {
+    let redis = Redis::start(&[]);
+    let nodes = [0, 1].map(|_| node(&redis, "limit = \"3/d\"\nidempotency-key = \"header:idempotency-key\""));
+    let ask = |node: &Gateway, key: &str| {
+        node.client().request("GET", "/", &[&format!("Idempotency-Key: {key}")], "").status
+    };
+    assert_eq!(ask(&nodes[0], "one"), 200);
+    eventually("it is remembered", || (!redis.cli(&["KEYS", "*"]).trim().is_empty()).then_some(()));
+    for node in nodes.iter().cycle().take(6) {
+        assert_eq!(ask(node, "one"), 200);
+    }
+    assert_eq!((ask(&nodes[1], "two"), ask(&nodes[0], "three"), ask(&nodes[1], "four")), (200, 200, 429));
+    assert_eq!(
+        (ask(&nodes[0], "four"), ask(&nodes[0], "two")),
+        (429, 200),
+        "what was refused is not remembered"
+    );
+}
+
+#[test]
 fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
     for (when_down, admitted) in [("local", 40), ("allow", 40), ("deny", 0)] {
         let mut redis = Redis::start(&[]);

@@ -1,0 +1,82 @@
+//! Requests that were charged before, told by a key of theirs: in this node's table, or at the centre for a fleet.
+//!
+//! A memory is a charge of one unit on a quota of one: spent, the request was there. It is asked for before the request
+//! is decided and spent once it is admitted, never before.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Limiter;
+use super::fleet::part;
+use super::waiting::{Settled, Verdict, Wait};
+use crate::limit::Charge;
+use crate::limit::central::{Op, Reply};
+
+/// A question about memories that the centre has not answered yet.
+#[must_use = "a question wants its answer"]
+pub struct Recall {
+    wait: Arc<Wait>,
+}
+
+impl Limiter {
+    /// Whether this node remembers.
+    pub fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
+        memory.plan == 0 && self.table.is_remembered(memory, now_ns)
+    }
+
+    /// Asks the centre for those that the fleet remembers; `None` where there are none, or no centre to ask.
+    pub fn recall(&self, memories: &[Charge]) -> Option<Recall> {
+        let fleet = self.fleet.as_ref()?;
+        let plans = fleet.plans.load();
+        let shared: SmallVec<[_; 2]> = memories
+            .iter()
+            .enumerate()
+            .filter_map(|(index, memory)| Some((index, memory, plans.get(memory.plan)?)))
+            .filter(|(_, memory, _)| fleet.link.is_quick(memory.key))
+            .collect();
+        if shared.is_empty() {
+            return None;
+        }
+        let wait = Arc::new(Wait::new(memories.len(), shared.len()));
+        for (index, memory, plan) in shared {
+            let wait = Arc::clone(&wait);
+            let done = move |answer| {
+                wait.settle(index, || match answer {
+                    Ok(Reply::Peeked(outcome)) if outcome.is_admitted() => Verdict::Fits(outcome),
+                    Ok(Reply::Peeked(outcome)) => Verdict::Refused(outcome),
+                    _ => Verdict::Unanswered,
+                });
+            };
+            fleet.link.send(Op::Peek(part(memory, plan)), Box::new(move |answer, _| done(answer)));
+        }
+        Some(Recall { wait })
+    }
+
+    /// Remembers an admitted request, where it is remembered.
+    pub fn remember(&self, memory: &Charge, now_ns: u64) {
+        let plans = self.fleet.as_ref().map(|fleet| (fleet, fleet.plans.load()));
+        let shared = plans.as_ref().and_then(|(fleet, plans)| Some((*fleet, plans.get(memory.plan)?)));
+        match shared {
+            Some((fleet, plan)) => {
+                let parts = [part(memory, plan)].into_iter().collect();
+                fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
+            }
+            None => self.table.remember(memory, now_ns),
+        }
+    }
+}
+
+impl Recall {
+    /// Done when the centre has answered everything.
+    pub fn settled(&self) -> impl Future<Output = ()> {
+        Settled(&self.wait)
+    }
+
+    /// The indices of what the centre has said so far that it remembers.
+    pub fn remembered(self) -> SmallVec<[usize; 2]> {
+        let verdicts = self.wait.close();
+        let is_spent = |verdict: &Option<Verdict>| matches!(verdict, Some(Verdict::Refused(_)));
+        verdicts.iter().enumerate().filter(|(_, verdict)| is_spent(verdict)).map(|(index, _)| index).collect()
+    }
+}
