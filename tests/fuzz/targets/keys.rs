@@ -150,7 +150,11 @@ fn meant(dimension: &Dimension, caller: &Caller) -> (Vec<u8>, bool) {
         Dimension::Ip => octets(caller),
         Dimension::Route => ROUTE.as_bytes().to_vec(),
         Dimension::Method => if caller.post { "POST" } else { "GET" }.as_bytes().to_vec(),
-        Dimension::Header(_) => caller.header.join(&b", "[..]),
+        Dimension::Header(_) => {
+            // Lines that differ are no value, and the request is refused.
+            assert!(caller.header.windows(2).all(|pair| pair[0] == pair[1]));
+            caller.header.first().cloned().unwrap_or_default()
+        }
         Dimension::Query(name) => {
             let query = caller.query.as_deref().unwrap_or_default();
             let pair = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
