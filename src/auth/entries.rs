@@ -64,14 +64,22 @@ pub(super) struct Parsed<T> {
 impl<T: DeserializeOwned> Parsed<T> {
     /// Reads and parses a file.
     pub(super) fn read(path: &Path) -> Result<Parsed<T>, Error> {
-        let text = text(path)?;
+        Parsed::parse(path, text(path)?)
+    }
+
+    fn parse(path: &Path, text: String) -> Result<Parsed<T>, Error> {
         match toml::from_str(&text) {
             Ok(content) => Ok(Parsed { path: path.to_owned(), text, content }),
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
-                // Where a type is wrong the message quotes the value.
+                // Where a type is wrong the message quotes the value: texts between quotes, numbers not.
+                let quotes = |message: &str| {
+                    message.contains('"')
+                        || message.starts_with("invalid type: ")
+                        || message.starts_with("invalid value: ")
+                };
                 let reason = match error.message() {
-                    message if message.contains('"') => "this value is of the wrong kind".to_owned(),
+                    message if quotes(message) => "this value is of the wrong kind".to_owned(),
                     message => message.replace('\n', " "),
                 };
                 Err(wrong(path, &text, at, reason))
@@ -182,6 +190,23 @@ pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_value_is_quoted() {
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "it is parsed for its errors")]
+        struct File {
+            key: Vec<Entry>,
+        }
+        for value in ["73577357", "-73577357", "73577357.5", "\"73577357\"", "[73577357]"] {
+            for field in ["sha256", "consumer", "expires", "claims"] {
+                let text = format!("[[key]]\n{field} = {value}\n");
+                let Err(error) = Parsed::<File>::parse(Path::new("keys.toml"), text) else { continue };
+                let said = "keys.toml:2: this value is of the wrong kind";
+                assert_eq!(error.to_string(), said, "{field} = {value}");
+            }
+        }
+    }
 
     #[test]
     fn dates_become_seconds() {

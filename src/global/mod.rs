@@ -19,7 +19,7 @@ mod script;
 mod sentinel;
 mod shard;
 mod slot;
-mod wire;
+pub mod wire;
 
 use std::sync::Arc;
 use std::sync::Mutex;

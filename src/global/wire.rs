@@ -9,7 +9,7 @@ use crate::limit::{Algorithm, Answer, Outcome, Plan};
 
 /// One operation's part of a reply.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answered {
+pub enum Answered {
     /// What it asked for.
     Reply(Reply),
     /// Redis' error, of this operation alone.
@@ -62,7 +62,7 @@ pub(super) fn keys(op: &Op) -> SmallVec<[(u128, &Plan); 2]> {
 }
 
 /// Reads the reply to `ops`: one answer for each.
-pub(super) fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
+pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
     let mut rest = Reader(reply);
     let at_us = rest.whole()?;
     let answers: Option<Vec<_>> = ops.iter().map(|op| rest.answered(op, at_us)).collect();

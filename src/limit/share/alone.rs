@@ -23,9 +23,9 @@ impl Share {
         let refilled = self.0.balance().saturating_add((rate * gone_s * UNIT as f64) as i64);
         // A dear request finds its units in the end even where the share's burst is smaller.
         let cap = ((ceiling.burst * UNIT as f64) as i64).max(fixed(cost));
-        let left = refilled.min(cap) - fixed(cost);
+        let left = refilled.min(cap).saturating_sub(fixed(cost));
         if left < 0 {
-            let missing = -left as f64 / UNIT as f64;
+            let missing = -(left as f64) / UNIT as f64;
             return Told::Denied { retry_after_ns: ((missing / rate.max(RATE_MIN) * 1e9) as u64).max(1) };
         }
         // Second-scale limits refill while the store is away: what the fleet's rate covers is no debt.

@@ -84,9 +84,9 @@ impl Share {
     pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
         let (price, end_ns) = (fixed(cost), self.0.end_ns());
         if now_ns <= end_ns + plan.sharing.age_ns() && self.0.epoch() != 0 {
-            let left = self.held(now_ns) - price;
+            let left = self.held(now_ns).saturating_sub(price);
             if left >= 0 {
-                self.0.set_balance(self.0.balance() - price);
+                self.0.set_balance(self.0.balance().saturating_sub(price));
                 return Told::Admitted { renew: self.is_running_dry(plan, left, now_ns) };
             }
         }
@@ -107,13 +107,13 @@ impl Share {
         // Paced: more would not be held if the answer were here already. Where plenty is left at the centre, the
         // answer brings units, and is worth waiting for.
         if is_in_flight && rate > 0.0 && now_ns < end_ns + GRACE_NS && !self.is_plenty(&plan.quota) {
-            let missing = (fixed(cost) - self.held(now_ns)) as f64 / UNIT as f64;
+            let missing = fixed(cost).saturating_sub(self.held(now_ns)) as f64 / UNIT as f64;
             return Told::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
         }
         let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
         if is_awaited && cost == 1 && !self.0.has(Flag::Overdrawn) && self.may_overdraw(plan) {
             self.0.raise(Flag::Overdrawn);
-            self.0.set_balance(self.0.balance() - UNIT);
+            self.0.set_balance(self.0.balance().saturating_sub(UNIT));
             return Told::Admitted { renew: !is_in_flight };
         }
         Told::Ask
@@ -208,11 +208,12 @@ impl Share {
         }
     }
 
-    /// Held now, `2^-20` units; negative: owed.
+    /// Held now, `2^-20` units; negative: owed. What is owed without end stays owed: nothing wraps.
     #[inline]
     fn held(&self, now_ns: u64) -> i64 {
         let to_come_ns = self.0.end_ns().saturating_sub(now_ns);
-        self.0.balance() - (to_come_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64
+        let to_come = (to_come_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64;
+        self.0.balance().saturating_sub(to_come)
     }
 
     /// Whether what is `left` lasts no longer than a renewal takes, and the key is worth a lease.

@@ -55,6 +55,23 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
 }
 
 #[test]
+fn a_debt_without_end_stays_a_debt() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, tokens: 5.0, rate: 400.0, lasts_ns: 500 * MS, ..Grant::default() };
+    let mut share = granted(&plan, grant);
+    for _ in 0..10 {
+        share.owe(u64::MAX);
+    }
+    assert!(!is_admitted(share.take(&plan, 1, NOW + MS)));
+    let renewal = share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    assert!(renewal.delta > 8e12, "{renewal:?}");
+    share.owe(u64::MAX);
+    share.lost(&renewal);
+    share.lost(&renewal);
+    assert!(!is_admitted(share.take(&plan, 1, NOW + 3 * MS)));
+}
+
+#[test]
 fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
     let plan = plan();
     let grant = Grant { epoch: 9, tokens: 0.5, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() };

@@ -55,7 +55,7 @@ impl Share {
             let owed = self.0.level();
             self.0.lower(Flag::Alone);
             self.0.set_lease(0.0, 0);
-            self.0.set_balance(-((owed * UNIT as f64) as i64));
+            self.0.set_balance((-owed * UNIT as f64) as i64);
         }
         // What the old lease had accrued when it was asked; what was spent since is in the balance.
         let held = self.held(sent_ns);
@@ -76,7 +76,8 @@ impl Share {
     /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
     pub fn lost(&mut self, renewal: &Renewal) {
         if renewal.delta > 0.0 {
-            self.0.set_balance(self.0.balance() - (renewal.delta * UNIT as f64) as i64);
+            let owed = (renewal.delta * UNIT as f64) as i64;
+            self.0.set_balance(self.0.balance().saturating_sub(owed));
         }
         // What was spent may have been heard, and is not told twice.
         self.0.set_last_grant(0.0);
@@ -172,8 +173,8 @@ impl Share {
         let need = (0.25 * demand * seconds(plan.sharing.epoch_ns)).max(1.0);
         let keep_max = if is_aged || self.0.epoch() == 0 { 0 } else { (need * UNIT as f64) as i64 };
         let kept = held.clamp(0, keep_max);
-        self.0.set_balance(self.0.balance() - (held - kept));
-        ((kept - held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
+        self.0.set_balance(self.0.balance().saturating_sub(held.saturating_sub(kept)));
+        (kept.saturating_sub(held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
     }
 }
 

@@ -6,7 +6,7 @@ use http::header::HOST;
 use http::{HeaderValue, Uri, Version, request};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::proxy::config::Sizes;
+use sluicegate::proxy::config::{Sizes, Underscores};
 use sluicegate::proxy::{headers, judge};
 
 #[derive(Arbitrary, Debug)]
@@ -19,7 +19,9 @@ struct Input<'i> {
 
 fuzz_target!(|input: Input<'_>| {
     let Some(head) = head(&input) else { return };
-    if judge::head(&head, &Sizes::default()).is_err() {
+    if judge::head(&head, headers::Present::of(&head.headers), &Sizes::default(), Underscores::Refuse)
+        .is_err()
+    {
         return;
     }
     let authority = headers::authority(&head.uri, &head.headers);

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::identity::Identity;
-use sluicegate::policy::definition::{self, Action, Dimension, HeaderChanges, Missing};
+use sluicegate::identity::{Claim, Identity};
+use sluicegate::policy::definition::{self, Access, Action, Dimension, HeaderChanges, Missing, PathEscapes};
 use sluicegate::policy::key::Keys;
 use sluicegate::policy::{Facts, Options, Table};
 
@@ -17,7 +17,7 @@ struct Input {
     left: Caller,
     right: Caller,
     /// Bits say which dimensions count.
-    by: u8,
+    by: u16,
     windows: [bool; 2],
     missing_skips: bool,
 }
@@ -27,6 +27,7 @@ struct Caller {
     policy: String,
     consumer: Option<String>,
     tenant: Option<String>,
+    claim: Option<String>,
     header: Vec<Vec<u8>>,
     query: Option<String>,
     /// As the path's one form has it.
@@ -61,7 +62,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-fn dimensions() -> [Dimension; 8] {
+fn dimensions() -> [Dimension; 9] {
     [
         Dimension::Consumer,
         Dimension::Tenant,
@@ -71,6 +72,7 @@ fn dimensions() -> [Dimension; 8] {
         Dimension::Header(HeaderName::from_static("x-key")),
         Dimension::Query("q".to_owned()),
         Dimension::Param("id".to_owned()),
+        Dimension::Claim("c".to_owned()),
     ]
 }
 
@@ -84,6 +86,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
         consumer: caller.consumer.as_deref().map(Into::into),
         tenant: caller.tenant.as_deref().map(Into::into),
         tier: None,
+        claims: caller.claim.iter().map(|claim| ("c".into(), Claim::One(claim.as_str().into()))).collect(),
     };
     let path = format!("/{}", caller.segment);
     let facts = Facts {
@@ -95,6 +98,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
         client_ip: address(caller),
         trusted_peer: false,
         identity: &identity,
+        refused: false,
     };
     let table = table();
     let found = table.find(&facts).ok()?;
@@ -115,8 +119,10 @@ fn table() -> Table {
         response_headers: HeaderChanges::default(),
         body_bytes_max: None,
         upgrade: false,
+        path_escapes: PathEscapes::default(),
+        access: Access::default(),
     };
-    let options = Options { salt: [0; 16], ipv6_prefix: IPV6_PREFIX, upstreams: &[] };
+    let options = Options { salt: [0; 16], ipv6_prefix: IPV6_PREFIX, upstreams: &[], auth: &[] };
     Table::compile(&[route], &[], &options).expect("one route is right")
 }
 
@@ -140,10 +146,15 @@ fn meant(dimension: &Dimension, caller: &Caller) -> (Vec<u8>, bool) {
     let value = match dimension {
         Dimension::Consumer => text(&caller.consumer),
         Dimension::Tenant => text(&caller.tenant),
+        Dimension::Claim(_) => text(&caller.claim),
         Dimension::Ip => octets(caller),
         Dimension::Route => ROUTE.as_bytes().to_vec(),
         Dimension::Method => if caller.post { "POST" } else { "GET" }.as_bytes().to_vec(),
-        Dimension::Header(_) => caller.header.join(&b", "[..]),
+        Dimension::Header(_) => {
+            // Lines that differ are no value, and the request is refused.
+            assert!(caller.header.windows(2).all(|pair| pair[0] == pair[1]));
+            caller.header.first().cloned().unwrap_or_default()
+        }
         Dimension::Query(name) => {
             let query = caller.query.as_deref().unwrap_or_default();
             let pair = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));

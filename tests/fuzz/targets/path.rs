@@ -3,15 +3,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate::policy::path;
+use sluicegate::policy::path::{self, Canonical};
 
 fuzz_target!(|sent: &str| {
     // The proxy refuses a target that is no path before it asks for its form.
     if !sent.starts_with('/') {
         return;
     }
-    let Ok(form) = path::canonical(sent) else { return };
-    assert_eq!(path::canonical(&form).as_deref(), Ok(&*form), "a form has itself as its form");
+    let Ok(Canonical { path: form, doubt }) = path::canonical(sent) else { return };
+    let again = path::canonical(&form);
+    assert_eq!(again, Ok(Canonical { path: (&*form).into(), doubt }), "a form has itself as its form");
+    if doubt.is_some() {
+        // What servers read in more than one way: refused, unless a route keeps it.
+        return;
+    }
     assert!(form.starts_with('/') && !form.contains("//"), "{form}");
     assert!(form.split('/').all(|segment| segment != "." && segment != ".."), "{form}");
     let once = decoded(form.as_bytes());

@@ -8,8 +8,9 @@ use http::{HeaderMap, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::identity::Identity;
-use sluicegate::policy::definition::{Action, HeaderChanges, Route};
-use sluicegate::policy::{Facts, NotFound, Options, Table, path};
+use sluicegate::policy::definition::{Access, Action, HeaderChanges, PathEscapes, Route};
+use sluicegate::policy::path::{self, Canonical};
+use sluicegate::policy::{Facts, NotFound, Options, Table};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -63,12 +64,13 @@ fuzz_target!(|input: Input| {
     }
     let routes: Vec<Route> =
         input.routes.iter().enumerate().map(|(index, wanted)| route(index, wanted)).collect();
-    let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[] };
+    let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
     // Those that tie, or that no request can match, do not compile; that is for others to test.
     let Ok(table) = Table::compile(&routes, &[], &options) else { return };
     for asked in &input.asked {
         let sent = sent(asked);
-        let Ok(path) = path::canonical(&sent) else { continue };
+        // What servers read in more than one way is for the route to keep or not, once it is found.
+        let Ok(Canonical { path, doubt: None }) = path::canonical(&sent) else { continue };
         let method =
             [Method::GET, Method::HEAD, Method::POST, Method::PUT][usize::from(asked.method % 4)].clone();
         let host = request_host(asked.host);
@@ -82,6 +84,7 @@ fuzz_target!(|input: Input| {
             client_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             trusted_peer: false,
             identity: &identity,
+            refused: false,
         };
         let found = table.find(&facts);
         let wins = best(&routes, &method, host, &path);
@@ -118,6 +121,8 @@ fn route(index: usize, wanted: &Wanted) -> Route {
         response_headers: HeaderChanges::default(),
         body_bytes_max: None,
         upgrade: false,
+        path_escapes: PathEscapes::default(),
+        access: Access::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sluicegate::limit::Algorithm;
 use sluicegate::policy::shorthand;
 
 fuzz_target!(|text: &str| {
@@ -15,11 +16,16 @@ fuzz_target!(|text: &str| {
         }
     };
     let window = &limit.window;
-    assert_eq!(window.period_ns().get() % 1_000_000_000, 0, "periods are whole seconds");
-    let mut again = format!("{} per {} s", window.limit(), window.period_ns().get() / 1_000_000_000);
+    let mut again = if window.algorithm() == Algorithm::Concurrency {
+        assert!(!limit.has_burst);
+        format!("{} in  flight", window.limit())
+    } else {
+        assert_eq!(window.period_ns().get() % 1_000_000_000, 0, "periods are whole seconds");
+        format!("{} per {} s", window.limit(), window.period_ns().get() / 1_000_000_000)
+    };
     if limit.has_burst {
         again += &format!(" burst {}", window.burst());
-    } else {
+    } else if window.algorithm() != Algorithm::Concurrency {
         assert_eq!(window.burst(), window.limit());
     }
     for (index, dimension) in limit.by.iter().enumerate() {

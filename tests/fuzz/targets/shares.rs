@@ -1,0 +1,167 @@
+//! A node's share of a key: no words and no times are too strange for it, and it never holds more than it was given.
+
+#![no_main]
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use sluicegate::limit::central::{Grant, Renewal};
+use sluicegate::limit::{Algorithm, Plan, Quota, Share, Sharing, Told, WhenDown};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    /// `None`: a key never seen.
+    words: Option<[u64; 6]>,
+    now_ns: u64,
+    limit: NonZeroU64,
+    period_ns: NonZeroU64,
+    burst: NonZeroU64,
+    is_window: bool,
+    overshoot: u8,
+    steps: Vec<(Time, Step)>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Time {
+    Same,
+    Later { us: u32 },
+    At { ns: u64 },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Take { cost: u8 },
+    TakeDear { cost: u64 },
+    TakeAgain { cost: u64 },
+    TakeAlone { cost: u64, nodes: u32 },
+    GiveBack { cost: u64 },
+    Owe { cost: u64 },
+    Deny { cost: u64, wait_ns: u64 },
+    Hear { remaining: u64 },
+    Renew { pending: u64 },
+    Granted { epoch: u32, tokens: f64, rate: f64, lasts_ns: u64, deny_ns: u64, level: f64 },
+    Lost,
+    Release,
+}
+
+fuzz_target!(|input: Input| {
+    let algorithm = if input.is_window { Algorithm::SlidingWindow } else { Algorithm::TokenBucket };
+    let quota = Quota::new(algorithm, input.limit, input.period_ns, input.burst);
+    let sharing = Sharing::new(&quota, f64::from(input.overshoot) / 255.0, WhenDown::Local);
+    let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+    let mut share = input.words.map_or_else(Share::default, Share::from_words);
+    let (mut now_ns, mut renewal) = (input.now_ns, None);
+    let mut is_given = input.words.is_some();
+    for (time, step) in &input.steps {
+        now_ns = match time {
+            Time::Same => now_ns,
+            Time::Later { us } => now_ns.saturating_add(u64::from(*us) * 1_000),
+            Time::At { ns } => *ns,
+        };
+        let before = share;
+        let told = match *step {
+            Step::Take { cost } => share.take(&plan, cost.into(), now_ns),
+            Step::TakeDear { cost } => share.take(&plan, cost, now_ns),
+            Step::TakeAgain { cost } => share.take_again(&plan, cost, now_ns),
+            Step::TakeAlone { cost, nodes } => {
+                is_given = true;
+                let told = share.take_alone(&plan, cost, now_ns, nodes);
+                assert!(!matches!(told, Told::Ask | Told::Denied { retry_after_ns: 0 }));
+                continue;
+            }
+            Step::Renew { pending } => {
+                let sent = share.renewal(&plan, 7, pending, now_ns);
+                // What is owed is told, and is so much less owed here; a bucket of its own ends.
+                let owed = sent.delta.max(0.0) * UNIT as f64;
+                let most = held(before) as f64 + owed;
+                // As far as doubles tell.
+                let slack = 2.0 + (held(before) as f64).abs() * 1e-9;
+                assert!(
+                    held(share) <= held(before).max(0) || held(share) as f64 <= most + slack,
+                    "{before:?} {share:?} {sent:?}"
+                );
+                renewal = Some(sent);
+                continue;
+            }
+            Step::Granted { epoch, tokens, rate, lasts_ns, deny_ns, level } => {
+                is_given = true;
+                share.granted(&Grant { epoch, tokens, rate, lasts_ns, deny_ns, level }, now_ns);
+                continue;
+            }
+            _ => {
+                others(step, &mut share, &plan, renewal.as_ref(), now_ns);
+                continue;
+            }
+        };
+        let cost = cost_of(step);
+        match told {
+            Told::Admitted { .. } => {
+                assert!(is_given, "nobody gave it anything");
+                assert_eq!(held(share), held(before).saturating_sub(fixed(cost)));
+            }
+            Told::Denied { retry_after_ns } => {
+                assert!(retry_after_ns > 0 && held(share) == held(before));
+            }
+            Told::Ask => assert_eq!(held(share), held(before)),
+        }
+        assert!(share.estimate(&plan, now_ns).0 as f64 <= plan.quota.capacity() as f64);
+        let _ = (share.is_idle(&plan, now_ns), share.says_nothing(&plan, now_ns));
+    }
+});
+
+/// The steps that tell nothing.
+fn others(step: &Step, share: &mut Share, plan: &Arc<Plan>, renewal: Option<&Renewal>, now_ns: u64) {
+    let before = held(*share);
+    match *step {
+        Step::GiveBack { cost } => {
+            share.give_back(cost);
+            assert_eq!(held(*share), before.saturating_add(fixed(cost)));
+        }
+        Step::Owe { cost } => {
+            share.owe(cost);
+            assert_eq!(held(*share), before.saturating_sub(fixed(cost)));
+        }
+        Step::Deny { cost, wait_ns } => {
+            share.refuse(cost, wait_ns, now_ns);
+            assert!(share.refused_for(cost, now_ns).is_none_or(|left_ns| left_ns > 0));
+            assert_eq!(held(*share), before);
+        }
+        Step::Hear { remaining } => {
+            share.hear(remaining, now_ns);
+            assert_eq!(held(*share), before);
+        }
+        Step::Lost => {
+            if let Some(renewal) = renewal {
+                share.lost(renewal);
+                assert!(held(*share) <= before);
+            }
+        }
+        _ => {
+            if share.release(plan, 7, now_ns).is_some() {
+                assert_eq!(held(*share), 0);
+            }
+        }
+    }
+}
+
+fn cost_of(step: &Step) -> u64 {
+    match *step {
+        Step::Take { cost } => cost.into(),
+        Step::TakeDear { cost } | Step::TakeAgain { cost } => cost,
+        _ => 0,
+    }
+}
+
+/// The balance: the first word.
+fn held(share: Share) -> i64 {
+    share.into_words()[0] as i64
+}
+
+/// Units as the balance has them.
+fn fixed(units: u64) -> i64 {
+    units.min(1 << 40) as i64 * UNIT
+}
+
+const UNIT: i64 = 1 << 20;
