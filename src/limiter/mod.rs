@@ -11,6 +11,7 @@
 //! It knows nothing of policies' names, of headers, or of statuses.
 
 mod attempt;
+mod conduct;
 mod fleet;
 mod link;
 mod permits;

@@ -130,8 +130,12 @@ fn may_try(exchange: &Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) ->
     if exchange.view.snapshot.table.charges(found, &facts, &mut charges).is_err() {
         return false;
     }
-    let now_ns = clock::ns_of(exchange.started);
-    charges.is_empty() || exchange.conn.worker.shared.limiter.peek(&charges, now_ns).is_admitted()
+    let (limiter, now_ns) = (&exchange.conn.worker.shared.limiter, clock::ns_of(exchange.started));
+    let table = &exchange.view.snapshot.table;
+    if found.route.penalises && limiter.is_kept_out(&table.conducts(&charges), now_ns) {
+        return false;
+    }
+    charges.is_empty() || limiter.peek(&charges, now_ns).is_admitted()
 }
 
 /// Nobody was recognised.
