@@ -157,7 +157,7 @@ fn caller(ways: &[Arc<Way>], access: &Access, asked: &Asked<'_>) -> Caller {
         if refused && matches!(way.config.kind, auth::Kind::Anonymous(_)) {
             continue;
         }
-        match way.check(&asked, &Cache::new(way.id)) {
+        match way.verify(&asked, &Cache::new(way.id)) {
             Checked::Known(identity) => return Caller::Known(identity, way.config.name.clone()),
             Checked::Absent => {}
             Checked::Refused => refused = true,

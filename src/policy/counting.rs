@@ -146,6 +146,12 @@ impl Policy {
         })
     }
 
+    /// Whether it says the same of a request whoever turns out to send it: of those that need no identity, one by tier
+    /// or that knows retries does not.
+    pub fn is_blind(&self) -> bool {
+        self.tiers.is_none() && self.idempotency.is_none()
+    }
+
     /// Whose conduct is watched where this is the first of the policy's charges of a request; `None`: nobody's.
     pub(super) fn conduct(&self, charge: &Charge) -> Option<Conduct> {
         let rule = self.penalty?;
