@@ -12,6 +12,7 @@ pub mod limit_text;
 mod listener;
 mod mask;
 mod method;
+mod penalty;
 mod policy;
 mod reader;
 mod redis;

@@ -3,13 +3,13 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::limit::{Algorithm, Penalty, Quota, WhenDown, sliding_log};
+use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
 use crate::policy::definition::{Cost, Dimension, Idempotency, Matches, Missing, Policy, Tiers};
 use crate::policy::shorthand::{self, Shorthand};
 
 use super::reader::{self, Named, Table, Text, Value};
 use super::report::{Fields, quoted};
-use super::{method, units};
+use super::{method, penalty};
 
 /// Reads every policy that has a name.
 pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<Policy>, Vec<Fields>) {
@@ -97,7 +97,7 @@ fn read(named: Named<'_>, tiers: &[TierWindows]) -> Policy {
         policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
     }
     if let Some(table) = table.table("penalty") {
-        policy.penalty = penalty(table, &policy.windows);
+        policy.penalty = penalty::read(table, &policy.windows);
     }
     table.finish(&["replaces", "rollout"]);
     policy
@@ -332,42 +332,6 @@ fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
     Some(Idempotency { header: header?, window })
 }
 
-/// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
-fn penalty(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
-    let after = table.value("after").map(|value| value.integer(1..=u64::from(Penalty::AFTER_MAX)));
-    if after.is_none() {
-        table.wrong("a penalty needs `after`: how many refusals are let pass", "write `after = 20`");
-    }
-    let within = table.value("within").map(|value| bounded(&value, WITHIN_MAX));
-    let factor = table.value("factor").map(|value| value.integer(1..=u64::from(Penalty::FACTOR_MAX)));
-    let max = table.value("max").map(|value| bounded(&value, PENALTY_MAX));
-    if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
-        table.wrong(
-            "what is in flight tells nobody how long to wait, so nobody can ignore it",
-            "leave `penalty` out, or write a limit over time",
-        );
-    }
-    table.finish(&[]);
-    let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let within = within.unwrap_or(Some(Duration::from_secs(60)))?;
-    let max = max.unwrap_or(Some(Duration::from_secs(3_600)))?;
-    let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
-    // Penalties are whole seconds, as clients are told.
-    let max_seconds = whole(max.as_secs() + u64::from(max.subsec_nanos() > 0));
-    Some(Penalty::new(whole(after??), within_ns, whole(factor.unwrap_or(Some(2))?), max_seconds))
-}
-
-/// A time of a second at least, and of so much at most.
-fn bounded(value: &Value<'_>, max: Duration) -> Option<Duration> {
-    let time = value.duration(Duration::from_secs(1))?;
-    if time > max {
-        let hint = format!("write `\"{}\"` or less", units::show_duration(max));
-        value.wrong(format!("{} is too long", quoted(&value.key)), hint);
-        return None;
-    }
-    Some(time)
-}
-
 fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
     let name = text.text.strip_prefix("header:");
     let name = name.and_then(|name| http::HeaderName::from_bytes(name.as_bytes()).ok());
@@ -430,10 +394,6 @@ pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
 
 /// Longer than any client tries again.
 const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);
-
-/// The longest stretch in which refusals are counted, and the longest penalty.
-const WITHIN_MAX: Duration = Duration::from_nanos(Penalty::WITHIN_NS_MAX);
-const PENALTY_MAX: Duration = Duration::from_secs(Penalty::SECONDS_MAX as u64);
 
 /// A request that costs more is a slip.
 const COST_MAX: u64 = 1_000_000_000;
