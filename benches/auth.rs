@@ -100,7 +100,11 @@ fn method(kind: Kind) -> Method {
 fn known(method: &Method, headers: &HeaderMap, cache: &Cache) -> bool {
     let now = Duration::from_secs(get_current_timestamp());
     let asked = Asked { headers, query: None, certificate: None, now };
-    matches!(method.check(&asked, cache), Checked::Known(_))
+    let checked = match method.check(&asked, cache) {
+        Checked::Wait(_) => method.verify(&asked, cache),
+        checked => checked,
+    };
+    matches!(checked, Checked::Known(_))
 }
 
 fn write(name: &str, text: &str) -> std::path::PathBuf {

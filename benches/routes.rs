@@ -149,6 +149,7 @@ fn charging(criterion: &mut Criterion) {
             idempotency: None,
             overshoot_ppm: 0,
             when_down: WhenDown::Local,
+            penalty: None,
         }
     };
     let policies = [

@@ -170,6 +170,14 @@ pub fn server_config(
     Ok(config)
 }
 
+/// Reads what clients' certificates are checked by, as a listener's start would.
+///
+/// # Errors
+/// Where a file cannot be used.
+pub fn check_clients(client_auth: &ClientAuth) -> Result<(), Error> {
+    client_verifier(Some(client_auth)).map(drop)
+}
+
 /// Checks clients' certificates in the handshake, where there is to be any.
 fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let Some(ClientAuth { ca, demand, crl }) = client_auth else {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::auth::cache::Cache;
 use crate::auth::{self, Checked, Method as Way, place};
 use crate::identity::{Identity, NOBODY};
-use crate::limit::{Answer, Charge};
+use crate::limit::{Algorithm, Answer, Charge};
 use crate::limiter::Limiter;
 use crate::policy::access::Access;
 use crate::policy::definition::{Dimension, PathEscapes};
@@ -62,6 +62,8 @@ struct Limit {
     /// How long it would wait for its turn, nanoseconds.
     delay_ns: u64,
     shadow: bool,
+    /// Whether the caller is kept out, because it did not wait when it was told to.
+    penalty: bool,
 }
 
 /// Explains a request by these tables and ways to authenticate; without a limiter, what is left is not known.
@@ -122,6 +124,9 @@ pub fn explain(
                 limiter.settle_tenant(&mut charges, identity.tenant.as_deref());
             }
             explained.limits = limits(table, limiter, &charges, now_ns);
+            if let Some(limiter) = limiter {
+                penalise(&mut explained.limits, table, limiter, &charges, now_ns);
+            }
             for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
                 limit.key = key(&table.policies()[usize::from(charge.policy)], &found, &facts);
             }
@@ -155,7 +160,7 @@ fn caller(ways: &[Arc<Way>], access: &Access, asked: &Asked<'_>) -> Caller {
         if refused && matches!(way.config.kind, auth::Kind::Anonymous(_)) {
             continue;
         }
-        match way.check(&asked, &Cache::new(way.id)) {
+        match way.verify(&asked, &Cache::new(way.id)) {
             Checked::Known(identity) => return Caller::Known(identity, way.config.name.clone()),
             Checked::Absent => {}
             Checked::Refused => refused = true,
@@ -252,9 +257,29 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
                 answer: outcome(index).map(|outcome| outcome.answer()),
                 delay_ns: outcome(index).map_or(0, |outcome| outcome.delay_ns()),
                 shadow: charge.shadow,
+                penalty: false,
             }
         })
         .collect()
+}
+
+/// Says of limits that keep the caller out for how long they do.
+fn penalise(limits: &mut [Limit], table: &Table, limiter: &Limiter, charges: &[Charge], now_ns: u64) {
+    for conduct in table.conducts(charges) {
+        let wait_ns = limiter.table().penalty_ns(conduct.key, now_ns);
+        let own = limits.iter_mut().zip(charges).filter(|(_, charge)| {
+            charge.policy == conduct.policy && charge.quota.algorithm() != Algorithm::Concurrency
+        });
+        for (limit, _) in own.filter(|_| wait_ns > 0) {
+            let retry_after_ns = match limit.answer {
+                Some(Answer::Later { retry_after_ns }) => retry_after_ns.max(wait_ns),
+                _ => wait_ns,
+            };
+            limit.answer = Some(Answer::Later { retry_after_ns });
+            limit.remaining = Some(0);
+            limit.penalty = true;
+        }
+    }
 }
 
 /// What a policy counts a request as: each dimension and its value.
@@ -312,6 +337,10 @@ impl Limit {
                 self.remaining.unwrap_or(0)
             ),
             Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
+            Some(Answer::Later { retry_after_ns }) if self.penalty => {
+                let seconds = retry_after_ns as f64 / 1e9;
+                format!("kept out for not having waited, admitted again in {seconds:.1} s")
+            }
             Some(Answer::Later { retry_after_ns }) => {
                 format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)
             }
@@ -371,6 +400,7 @@ impl Explained {
                 "remaining": limit.remaining,
                 "admitted": limit.answer.map(|answer| answer == Answer::Admitted),
                 "shadow": limit.shadow,
+                "penalty": limit.penalty,
                 "said": limit.said(),
             })).collect::<serde_json::Value>(),
             "refused": self.refused,

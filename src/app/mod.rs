@@ -81,6 +81,7 @@ impl Gateway {
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
+            auth_verifications: metrics.auth_verifications.clone(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });

@@ -142,3 +142,6 @@ fn hex(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
     }
     Some(digest)
 }
+
+#[cfg(test)]
+mod timing;

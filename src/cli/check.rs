@@ -1,20 +1,21 @@
 //! `sluicegate check`: says whether a configuration is valid, or everything that is wrong with it.
 //!
-//! It reads certificates and keys as a start would, but opens no port and writes no file.
+//! It reads certificates, keys and users as a start would, but opens no port, writes no file and asks no issuer.
 
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::auth::{Kind, Method, jwt};
 use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
 use crate::limit::WhenDown;
-use crate::tls::Certificate;
+use crate::tls::{self, Certificate, ClientAuth};
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
 ///
 /// Errors and warnings go to `errors`. `out` gets one line saying what there is, or with `effective` the whole
 /// configuration with every default, itself a valid gateway.toml.
 pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<u8> {
-    let loaded = match config::load(path).and_then(read_certificates) {
+    let loaded = match config::load(path).and_then(read_files) {
         Ok(loaded) => loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };
@@ -75,17 +76,48 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
 /// The size of fleet that worst cases are told for.
 const FLEET: u32 = 100;
 
-/// Reads every pair of certificate and key, but those that the first start makes.
-fn read_certificates(mut loaded: Loaded) -> Result<Loaded, Errors> {
-    for (listener, config) in loaded.config.listeners.iter().enumerate() {
-        for (index, pair) in config.certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made()) {
+/// Reads every file that a start would, but certificates that the first start makes.
+fn read_files(mut loaded: Loaded) -> Result<Loaded, Errors> {
+    let mut wrong = Vec::new();
+    for (index, listener) in loaded.config.listeners.iter().enumerate() {
+        let definition = Definition::Listener(index);
+        for (index, pair) in listener.certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made()) {
             if let Err(error) = Certificate::read(pair) {
-                let (definition, field) = (Definition::Listener(listener), format!("certs[{index}]"));
-                loaded.report.reject(definition, &field, &error.to_string(), "");
+                wrong.push((definition, format!("certs[{index}]"), error.to_string()));
             }
         }
+        if let Some((field, error)) = listener.client_auth.as_ref().and_then(wrong_with_clients) {
+            wrong.push((definition, field.to_owned(), error.to_string()));
+        }
+    }
+    for (index, way) in loaded.config.auth.iter().enumerate() {
+        if let Err(error) = Method::new(way.clone(), &[]) {
+            wrong.push((Definition::Auth(index), file_key(&way.kind).to_owned(), error.to_string()));
+        }
+    }
+    for (definition, field, message) in wrong {
+        loaded.report.reject(definition, &field, &message, "");
     }
     if loaded.report.has_errors() { Err(loaded.report.into_errors()) } else { Ok(loaded) }
+}
+
+/// What is wrong with the files that clients' certificates are checked by, and which key names it.
+fn wrong_with_clients(clients: &ClientAuth) -> Option<(&'static str, tls::Error)> {
+    let authorities = ClientAuth { crl: None, ..clients.clone() };
+    match (tls::check_clients(&authorities), tls::check_clients(clients)) {
+        (Err(error), _) => Some(("client-ca", error)),
+        (Ok(()), Err(error)) => Some(("client-crl", error)),
+        (Ok(()), Ok(())) => None,
+    }
+}
+
+/// The key that says where a way to authenticate finds what it knows.
+fn file_key(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Basic(_) => "users",
+        Kind::Jwt(tokens) if matches!(tokens.source, jwt::Source::Secret(_)) => "secret",
+        Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) | Kind::Anonymous(_) => "keys",
+    }
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

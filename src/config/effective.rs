@@ -305,6 +305,15 @@ impl Page {
             let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
             self.key("idempotency-key", table(keys));
         }
+        if let Some(penalty) = &policy.penalty {
+            let keys = [
+                ("after", penalty.after().to_string()),
+                ("within", time(Duration::from_nanos(penalty.within_ns()))),
+                ("factor", penalty.factor().to_string()),
+                ("max", time(Duration::from_secs(penalty.max_seconds().into()))),
+            ];
+            self.key("penalty", table(keys));
+        }
         match policy.overshoot_ppm {
             0 => self.key("overshoot", 0),
             share => self.key("overshoot", text(&show_share(share))),

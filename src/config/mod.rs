@@ -12,6 +12,7 @@ pub mod limit_text;
 mod listener;
 mod mask;
 mod method;
+mod penalty;
 mod policy;
 mod reader;
 mod redis;
@@ -170,7 +171,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
         overload: running::read_overload(&documents),
-        auth: auth::read_all(&documents),
+        auth: Vec::new(),
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
@@ -184,6 +185,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         access_log,
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
+    (config.auth, places.auth) = auth::read_all(&documents);
     (config.admin, places.admin) = running::read_admin(&documents);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);

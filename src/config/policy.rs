@@ -7,9 +7,9 @@ use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
 use crate::policy::definition::{Cost, Dimension, Idempotency, Matches, Missing, Policy, Tiers};
 use crate::policy::shorthand::{self, Shorthand};
 
-use super::method;
 use super::reader::{self, Named, Table, Text, Value};
 use super::report::{Fields, quoted};
+use super::{method, penalty};
 
 /// Reads every policy that has a name.
 pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<Policy>, Vec<Fields>) {
@@ -96,7 +96,10 @@ fn read(named: Named<'_>, tiers: &[TierWindows]) -> Policy {
     if let Some(value) = table.value("when-store-down") {
         policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
     }
-    table.finish(&["penalty", "replaces", "rollout"]);
+    if let Some(table) = table.table("penalty") {
+        policy.penalty = penalty::read(table, &policy.windows);
+    }
+    table.finish(&["replaces", "rollout"]);
     policy
 }
 
@@ -364,6 +367,7 @@ fn default(name: String) -> Policy {
         idempotency: None,
         overshoot_ppm: OVERSHOOT_PPM,
         when_down: WhenDown::default(),
+        penalty: None,
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Place {
 pub enum Definition {
     /// `listeners[_]`.
     Listener(usize),
+    /// `auth[_]`.
+    Auth(usize),
     /// `upstreams[_]`.
     Upstream(usize),
     /// `policies[_]`.
@@ -81,6 +83,7 @@ enum Severity {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     pub(super) listeners: Vec<Fields>,
+    pub(super) auth: Vec<Fields>,
     pub(super) upstreams: Vec<Fields>,
     pub(super) policies: Vec<Fields>,
     pub(super) routes: Vec<Fields>,
@@ -236,6 +239,7 @@ impl Places {
     fn of(&self, definition: Definition) -> Option<&Fields> {
         match definition {
             Definition::Listener(index) => self.listeners.get(index),
+            Definition::Auth(index) => self.auth.get(index),
             Definition::Upstream(index) => self.upstreams.get(index),
             Definition::Policy(index) => self.policies.get(index),
             Definition::Route(index) => self.routes.get(index),

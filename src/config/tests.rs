@@ -140,6 +140,7 @@ by = ["tenant"]
 limit = "tier"
 default-tier = "pro"
 algorithm = "sliding-window"
+penalty = { after = 20, within = "90s", factor = 3, max = "6h" }
 
 [policy.shaped]
 by = ["ip"]
@@ -744,6 +745,24 @@ fn policies_are_checked() {
             "`x cost` is not the name of a header",
             "4:19",
             "write one as in `x-cost`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\npenalty = { within = \"1s\" }",
+            "a penalty needs `after`: how many refusals are let pass",
+            "4:1",
+            "write `after = 20`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\npenalty = { after = 2, within = \"2h\" }",
+            "`within` is too long",
+            "4:33",
+            "or less",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1 in flight\"\npenalty = { after = 2 }",
+            "what is in flight tells nobody how long to wait, so nobody can ignore it",
+            "4:1",
+            "a limit over time",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nidempotency-key = \"idempotency-key\"",

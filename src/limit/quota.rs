@@ -47,6 +47,9 @@ pub struct Quota {
 }
 
 impl Quota {
+    /// The fingerprint of what is no quota.
+    pub const NO_FINGERPRINT: u32 = 0;
+
     /// A quota. `burst` is the capacity of a token bucket and the length of a leaky bucket's queue; the other
     /// algorithms ignore it, and concurrency ignores the period.
     pub fn new(algorithm: Algorithm, limit: NonZeroU64, period_ns: NonZeroU64, burst: NonZeroU64) -> Quota {
@@ -139,7 +142,7 @@ fn fingerprint(algorithm: Algorithm, numbers: [NonZeroU64; 3]) -> u32 {
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ (word >> 31)
     });
-    (mixed >> 32) as u32
+    ((mixed >> 32) as u32).max(Quota::NO_FINGERPRINT + 1)
 }
 
 #[cfg(test)]

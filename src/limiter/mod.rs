@@ -11,6 +11,7 @@
 //! It knows nothing of policies' names, of headers, or of statuses.
 
 mod attempt;
+mod conduct;
 mod fleet;
 mod link;
 mod permits;
@@ -257,7 +258,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Algorithm, Answer};
+    use crate::limit::{Algorithm, Answer, Conduct, Penalty};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;
@@ -372,6 +373,29 @@ mod tests {
         let peeked = limiter.peek(&charges, NOW);
         assert_eq!(peeked, decide(&limiter, &charges, NOW));
         assert_eq!(peeked.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
+    }
+
+    #[test]
+    fn a_penalised_request_is_charged_nowhere() {
+        let limiter = limiter();
+        let (watched, other) = (charge(1, 1), Charge { policy: 1, ..charge(2, 9) });
+        let rule = Penalty::new(2, 60 * SECOND, 2, 3_600);
+        let conduct = Conduct { key: 77, rule, policy: 0, shadow: false, wait_ns: 0 };
+        let ask = |now_ns: u64| {
+            let mut conducts = [conduct];
+            let mut decision = Decision::default();
+            if !limiter.keep_out(&[watched, other], &mut conducts, now_ns, &mut decision) {
+                decision = decide(&limiter, &[watched, other], now_ns);
+                limiter.watch(&[watched, other], &mut conducts, now_ns, &mut decision);
+            }
+            (decision.is_admitted(), decision.retry_after_ns().unwrap_or(0) / SECOND)
+        };
+        assert_eq!([ask(NOW), ask(NOW), ask(NOW), ask(NOW)], [(true, 0), (false, 1), (false, 1), (false, 2)]);
+        // The limit itself is whole again after a second; the caller is kept out, and longer for asking on.
+        let later = NOW + SECOND * 3 / 2;
+        assert_eq!([ask(later), ask(later), ask(later)], [(false, 0), (false, 0), (false, 4)]);
+        assert_eq!(left(&limiter, &[other]), [8]);
+        assert_eq!(ask(later + 5 * SECOND), (true, 0));
     }
 
     #[test]

@@ -6,11 +6,12 @@
 //! gives up keys that are whole again, by which nothing is lost. Where there is none, a new key is decided on the
 //! overflow bucket of its quota, which all such keys share; it never gets a fresh one of its own. A state knows the
 //! quota it was written under and is rescaled when it meets another. A sliding log needs more than a slot and has a
-//! place of its own (`logs.rs`).
+//! place of its own (`logs.rs`). Callers that are penalised are in slots of their own (`penalties.rs`).
 //!
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
 mod logs;
+mod penalties;
 mod quotas;
 mod shares;
 mod slots;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use shares::{Shares, Words};
 
+use crate::limit::penalty::Record;
 use crate::limit::{Algorithm, Charge, Log, Outcome, Quota, State};
 use logs::Logs;
 use quotas::Quotas;
@@ -33,6 +35,7 @@ pub struct Table {
     used: AtomicU64,
     evictions: AtomicU64,
     overflows: AtomicU64,
+    penalised: penalties::Places,
 }
 
 /// What `Table::take` did.
@@ -81,6 +84,7 @@ impl Table {
             used: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
+            penalised: penalties::Places::default(),
         }
     }
 
@@ -183,7 +187,7 @@ impl Table {
         let fingerprint = charge.quota.fingerprint();
         let state = if let Some(slot) = self.slots.find(charge.key) {
             self.state_in(&slot, charge, fingerprint, now_ns)
-        } else if self.slots.has_room(charge.key, self.is_whole(charge, now_ns)) {
+        } else if self.slots.has_room(charge.key, self.is_whole(Some(charge.quota), now_ns)) {
             State::default()
         } else {
             self.quotas.overflow().get(&fingerprint).copied().unwrap_or_default()
@@ -237,7 +241,7 @@ impl Table {
     /// The key's slot, claimed if it has none and one can be had.
     #[cold]
     fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
-        let is_whole = self.is_whole(charge, now_ns);
+        let is_whole = self.is_whole(Some(charge.quota), now_ns);
         let past = self.past_in_log(charge, now_ns);
         let (mut slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
             Entry::Found(slot) => return Some(slot),
@@ -252,11 +256,16 @@ impl Table {
         Some(slot)
     }
 
-    /// Whether a slot's key can be given up: its state is whole, or its quota has been forgotten.
-    fn is_whole(&self, charge: &Charge, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
-        let (quota, declared) = (charge.quota, self.quotas.declared());
+    /// Whether a slot's key can be given up: its state is whole, its quota has been forgotten, or its caller forgiven.
+    /// `quota` is one that is known without looking.
+    fn is_whole(&self, quota: Option<Quota>, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
+        let declared = self.quotas.declared();
         move |of: u32, state: [u64; 2]| {
-            let quota = if of == quota.fingerprint() { Some(&quota) } else { declared.get(&of) };
+            if of == Quota::NO_FINGERPRINT {
+                return Record::from_words(state).is_over(now_ns);
+            }
+            let known = quota.as_ref().filter(|quota| of == quota.fingerprint());
+            let quota = known.or_else(|| declared.get(&of));
             quota.is_none_or(|quota| State(state).is_full(quota, now_ns))
         }
     }

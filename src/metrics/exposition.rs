@@ -72,6 +72,12 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     let configuration = *lock(&metrics.configuration);
     families.gauges("build_info", "Version that runs", None, [([("version", VERSION)], 1_u64)])?;
     families.counters(
+        "auth_verifications",
+        "Tokens and passwords looked at because nothing was known of them",
+        None,
+        [([], metrics.auth_verifications.value())],
+    )?;
+    families.counters(
         "worker_panics",
         "Panics in a worker, each of which took one request or one connection",
         None,

@@ -46,6 +46,8 @@ pub struct Metrics {
     pub panics: Counter,
     /// Times the kernel would not hand a connection over (`accept` failed): out of descriptors or memory.
     pub accept_errors: Counter,
+    /// Credentials that were looked at because nothing was known of them: signatures checked, passwords worked out.
+    pub auth_verifications: Counter,
     /// The access log's own figures.
     pub access_log: AccessLog,
 }
@@ -179,6 +181,7 @@ impl Metrics {
             reloads_failed: Counter::default(),
             panics: Counter::default(),
             accept_errors: Counter::default(),
+            auth_verifications: Counter::default(),
             access_log: AccessLog::default(),
         };
         (Arc::new(metrics), (0..workers).map(Worker::new).collect())

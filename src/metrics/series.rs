@@ -114,11 +114,21 @@ pub enum Decision {
     ShadowDenied,
     /// A dimension of the key was absent, and the policy refuses that.
     MissingRejected,
+    /// The caller did not wait when it was told to, and is kept out for longer.
+    Penalised,
+    /// It would be, but the policy is in shadow.
+    ShadowPenalised,
 }
 
 impl Decision {
-    pub(super) const ALL: [Decision; 4] =
-        [Decision::Admitted, Decision::Denied, Decision::ShadowDenied, Decision::MissingRejected];
+    pub(super) const ALL: [Decision; 6] = [
+        Decision::Admitted,
+        Decision::Denied,
+        Decision::ShadowDenied,
+        Decision::MissingRejected,
+        Decision::Penalised,
+        Decision::ShadowPenalised,
+    ];
 
     pub(super) fn label(self) -> &'static str {
         match self {
@@ -126,6 +136,8 @@ impl Decision {
             Decision::Denied => "denied",
             Decision::ShadowDenied => "shadow-denied",
             Decision::MissingRejected => "missing-rejected",
+            Decision::Penalised => "penalised",
+            Decision::ShadowPenalised => "shadow-penalised",
         }
     }
 }

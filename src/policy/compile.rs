@@ -77,6 +77,7 @@ impl Table {
             let own = || route.policies.iter().map(|&policy| &policies[usize::from(policy)]);
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());
+            route.penalises = own().any(|policy| policy.penalty.is_some());
             // What a policy by tier charges depends on the caller: nothing to make beforehand.
             let is_by_tier = own().any(|policy| policy.tiers.is_some());
             let count = own().map(|policy| policy.windows.len()).sum();
@@ -175,6 +176,7 @@ fn compile_policy(
         missing: policy.missing,
         shadow: policy.shadow,
         count_denied: policy.count_denied,
+        penalty: policy.penalty,
         matches: Matches { methods: Methods::new(&policy.matches.methods), path },
         cost: compile_cost(policy, index, errors),
         keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
@@ -357,6 +359,7 @@ fn compile_route(
         body_bytes_max: route.body_bytes_max,
         upgrade: route.upgrade,
         holds: false,
+        penalises: false,
         path_escapes: route.path_escapes,
         remembers: false,
         access,

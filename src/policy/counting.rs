@@ -10,7 +10,7 @@ use super::key::{self, Absent, Keys, Value};
 use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::{Facts, Found};
-use crate::limit::{Algorithm, Charge, Quota};
+use crate::limit::{Algorithm, Charge, Conduct, Penalty, Quota};
 
 /// One policy.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
+    /// How callers that ignore what they are told are kept out.
+    pub penalty: Option<Penalty>,
     pub(super) matches: Matches,
     pub(super) cost: Cost,
     pub(super) keys: Keys,
@@ -149,6 +151,19 @@ impl Policy {
             count_denied: false,
             plan: memory.plan,
         })
+    }
+
+    /// Whether it says the same of a request whoever turns out to send it: of those that need no identity, one by tier
+    /// or that knows retries does not.
+    pub fn is_blind(&self) -> bool {
+        self.tiers.is_none() && self.idempotency.is_none()
+    }
+
+    /// Whose conduct is watched where this is the first of the policy's charges of a request; `None`: nobody's.
+    pub(super) fn conduct(&self, charge: &Charge) -> Option<Conduct> {
+        let rule = self.penalty?;
+        let key = charge.key ^ CONDUCT;
+        Some(Conduct { key, rule, policy: self.index, shadow: self.shadow, wait_ns: 0 })
     }
 
     /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
@@ -282,3 +297,6 @@ fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h Heade
     let value = values.next()?;
     values.next().is_none().then_some(value)
 }
+
+/// Sets the key of a caller's conduct apart from that of its first window: any number with bits of every place.
+const CONDUCT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 pub use super::access::{Addresses, Require};
-use crate::limit::{Quota, Sharing, WhenDown};
+use crate::limit::{Penalty, Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,6 +154,8 @@ pub struct Policy {
     pub overshoot_ppm: u32,
     /// What happens while the store that a fleet shares is away.
     pub when_down: WhenDown,
+    /// How callers that ignore what they are told are kept out.
+    pub penalty: Option<Penalty>,
 }
 
 /// How a policy's windows are parted among tiers.

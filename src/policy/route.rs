@@ -38,6 +38,8 @@ pub struct Route {
     pub path_escapes: PathEscapes,
     /// Whether a policy of it remembers requests by a key of theirs.
     pub remembers: bool,
+    /// Whether a policy of it penalises callers.
+    pub penalises: bool,
     /// Who may use it.
     pub access: Access,
     /// Of its policies, those that need no identity: what a caller is charged that authentication refuses.

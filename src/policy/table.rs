@@ -18,7 +18,7 @@ use super::method::Fit;
 use super::request::{Facts, Found, Params};
 use super::route::Route;
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Charge, Quota};
+use crate::limit::{Charge, Conduct, Quota};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
@@ -173,6 +173,15 @@ impl Table {
     pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Charge> {
         let own = found.route.policies.iter().map(|&policy| &self.policies[usize::from(policy)]);
         own.filter_map(|policy| policy.memory(found, facts)).collect()
+    }
+
+    /// Whose conduct the policies of these charges watch; the charges as [`Table::charges`] appended them.
+    pub fn conducts(&self, charges: &[Charge]) -> SmallVec<[Conduct; 1]> {
+        // A policy's charges stand together, its first window's first.
+        let firsts = charges.iter().enumerate().filter(|(index, charge)| {
+            index.checked_sub(1).is_none_or(|before| charges[before].policy != charge.policy)
+        });
+        firsts.filter_map(|(_, charge)| self.policies[usize::from(charge.policy)].conduct(charge)).collect()
     }
 
     /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request

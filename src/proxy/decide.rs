@@ -11,7 +11,7 @@ use super::config::LimitHeaders;
 use super::exchange::{Exchange, Verdict};
 use super::held::Held;
 use super::reply::{Limited, Refusal, Violation};
-use crate::limit::{Algorithm, Charge, Outcome};
+use crate::limit::{Algorithm, Charge, Conduct, Outcome};
 use crate::limiter::{Caller, Decision, Recall, Tier, Waiting};
 use crate::policy::{Facts, Found, Table, Window};
 use crate::{clock, metrics, policy};
@@ -47,6 +47,7 @@ pub struct Wait {
     waiting: Waiting,
     charges: SmallVec<[Charge; 4]>,
     memories: Vec<Charge>,
+    conducts: SmallVec<[Conduct; 1]>,
     decision: Decision,
 }
 
@@ -98,11 +99,21 @@ fn charge(
     let view = std::rc::Rc::clone(&exchange.view);
     let now_ns = clock::ns_of(exchange.started);
     let mut decision = Decision::default();
-    exchange.conn.worker.shared.limiter.settle_tenant(&mut charges, facts.identity.tenant.as_deref());
+    // By the keys before they are settled: a record is this node's own.
+    let mut conducts = SmallVec::new();
+    if found.route.penalises {
+        conducts = view.snapshot.table.conducts(&charges);
+    }
+    let conn = std::rc::Rc::clone(&exchange.conn);
+    let limiter = &conn.worker.shared.limiter;
+    limiter.settle_tenant(&mut charges, facts.identity.tenant.as_deref());
+    if !conducts.is_empty() && limiter.keep_out(&charges, &mut conducts, now_ns, &mut decision) {
+        return Ok(end(exchange, found, &charges, &memories, &mut conducts, &mut decision));
+    }
     let caller = caller_of(facts, view.snapshot.client_ip.ipv6_prefix);
-    match exchange.conn.worker.shared.limiter.decide(&charges, caller, now_ns, &mut decision) {
-        None => Ok(end(exchange, found, &charges, &memories, &decision)),
-        Some(waiting) => Err(Box::new(Wait { waiting, charges, memories, decision })),
+    match limiter.decide(&charges, caller, now_ns, &mut decision) {
+        None => Ok(end(exchange, found, &charges, &memories, &mut conducts, &mut decision)),
+        Some(waiting) => Err(Box::new(Wait { waiting, charges, memories, conducts, decision })),
     }
 }
 
@@ -129,12 +140,12 @@ impl Retry {
 impl Wait {
     /// Waits for the centre, no longer than the deadline, and decides.
     pub async fn end(self: Box<Self>, exchange: &mut Exchange, found: &Found<'_, '_>) -> Decided {
-        let Wait { waiting, charges, memories, mut decision } = *self;
+        let Wait { waiting, charges, memories, mut conducts, mut decision } = *self;
         let limiter = std::sync::Arc::clone(&exchange.conn.worker.shared.limiter);
         // Late or not, what has been said until now is what counts.
         let _ = tokio::time::timeout(limiter.deadline(), waiting.settled()).await;
         limiter.resume(waiting, clock::now_ns(), &mut decision);
-        end(exchange, found, &charges, &memories, &decision)
+        end(exchange, found, &charges, &memories, &mut conducts, &mut decision)
     }
 }
 
@@ -153,12 +164,18 @@ fn end(
     found: &Found<'_, '_>,
     charges: &[Charge],
     memories: &[Charge],
-    decision: &Decision,
+    conducts: &mut [Conduct],
+    decision: &mut Decision,
 ) -> Decided {
     let view = std::rc::Rc::clone(&exchange.view);
     let table = &view.snapshot.table;
+    // What is refused for want of the store says nothing of the caller.
+    if !conducts.is_empty() && !decision.is_store_down {
+        let now_ns = clock::ns_of(exchange.started);
+        exchange.conn.worker.shared.limiter.watch(charges, conducts, now_ns, decision);
+    }
     exchange.steps.decide = exchange.elapsed_ns();
-    record(exchange, charges, decision);
+    record(exchange, charges, conducts, decision);
     let unix_seconds = exchange.conn.worker.unix(exchange.started).as_secs();
     let fields = Fields::new(view.snapshot.limit_headers, unix_seconds, table, found, charges, decision);
     if decision.is_admitted() {
@@ -171,7 +188,8 @@ fn end(
         }
         return Decided::Admitted(fields);
     }
-    let limited = Box::new(limited(table, charges, decision, exchange.conn.worker.random()));
+    let random = exchange.conn.worker.random();
+    let limited = Box::new(limited(table, charges, conducts, decision, random));
     let refusal =
         if decision.is_store_down { Refusal::StoreDown(limited) } else { Refusal::Limited(limited) };
     Decided::Refused(refusal, fields)
@@ -210,8 +228,8 @@ fn pass_retries(
 }
 
 /// Counts what each policy said, once a policy however many windows it has, and keeps the word that decides for the
-/// log: a refusal before a shadow's, a shadow's before an admission.
-fn record(exchange: &mut Exchange, charges: &[Charge], decision: &Decision) {
+/// log: a penalty before a refusal, a refusal before a shadow's, a shadow's before an admission.
+fn record(exchange: &mut Exchange, charges: &[Charge], conducts: &[Conduct], decision: &Decision) {
     let mut windows = charges.iter().zip(&decision.outcomes).peekable();
     while let Some((charge, outcome)) = windows.next() {
         let mut over = !outcome.is_admitted();
@@ -219,12 +237,19 @@ fn record(exchange: &mut Exchange, charges: &[Charge], decision: &Decision) {
             over |= !outcome.is_admitted();
         }
         let word = match (over, charge.shadow) {
+            _ if is_penalised(conducts, charge.policy) && charge.shadow => metrics::Decision::ShadowPenalised,
+            _ if is_penalised(conducts, charge.policy) => metrics::Decision::Penalised,
             (true, true) => metrics::Decision::ShadowDenied,
             (true, false) => metrics::Decision::Denied,
             (false, _) => metrics::Decision::Admitted,
         };
         count(exchange, charge.policy, word, decision.tier);
     }
+}
+
+/// Whether a policy keeps the caller out, or would if it were not in shadow.
+fn is_penalised(conducts: &[Conduct], policy: u16) -> bool {
+    conducts.iter().any(|conduct| conduct.policy == policy && conduct.wait_ns > 0)
 }
 
 fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, by: Tier) {
@@ -234,8 +259,9 @@ fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, by: Tier
     figures.decided_by(&exchange.conn.worker.metrics, tier);
     let weight = |word: metrics::Decision| match word {
         metrics::Decision::Admitted => 0,
-        metrics::Decision::ShadowDenied => 1,
+        metrics::Decision::ShadowDenied | metrics::Decision::ShadowPenalised => 1,
         metrics::Decision::Denied | metrics::Decision::MissingRejected => 2,
+        metrics::Decision::Penalised => 3,
     };
     if exchange.verdict.is_none_or(|verdict| weight(word) > weight(verdict.decision)) {
         exchange.verdict = Some(Verdict { decision: word, tier, policy });
@@ -243,7 +269,13 @@ fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, by: Tier
 }
 
 /// What a refusal tells: every violated window, and when all of them will admit the request.
-fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) -> Limited {
+fn limited(
+    table: &Table,
+    charges: &[Charge],
+    conducts: &[Conduct],
+    decision: &Decision,
+    random: u64,
+) -> Limited {
     let violated = decision
         .violated(charges)
         .map(|(charge, outcome)| {
@@ -256,6 +288,7 @@ fn limited(table: &Table, charges: &[Charge], decision: &Decision, random: u64) 
                     .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
                 decided: tier(decision.tier).label(),
+                is_penalty: is_penalised(conducts, charge.policy),
             }
         })
         .collect();

@@ -375,6 +375,8 @@ impl Exchange {
             self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
                 metrics::Decision::Admitted => record::Decision::Admitted,
                 metrics::Decision::ShadowDenied => record::Decision::ShadowDenied(policy(verdict)),
+                metrics::Decision::Penalised => record::Decision::Penalised(policy(verdict)),
+                metrics::Decision::ShadowPenalised => record::Decision::ShadowPenalised(policy(verdict)),
                 metrics::Decision::Denied | metrics::Decision::MissingRejected => {
                     record::Decision::Denied(policy(verdict))
                 }

@@ -15,7 +15,7 @@ use super::reply::Refusal;
 use super::snapshot::View;
 use crate::auth::cache::Cache;
 use crate::auth::place::{self, Carried, Place};
-use crate::auth::{Asked, Checked, Kind, Method};
+use crate::auth::{Asked, Checked, Kind, Method, Wait};
 use crate::clock;
 use crate::identity::Identity;
 use crate::limit::Charge;
@@ -46,7 +46,13 @@ pub async fn identify(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Fa
         certificate: conn.certificate.as_deref(),
         now: conn.worker.unix(exchange.started),
     };
-    let identity = match recognised(ways.clone(), &asked, || may_try(exchange, found, facts)).await {
+    let verifications = &conn.worker.shared.auth_verifications;
+    let may_try = || {
+        let may = may_try(exchange, found, facts);
+        verifications.add(u64::from(may));
+        may
+    };
+    let identity = match recognised(ways.clone(), &asked, may_try).await {
         Ok(recognised) => recognised,
         Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
         Err(Unrecognised::Refused) => {
@@ -105,13 +111,16 @@ async fn recognised<'m>(
             continue;
         }
         let mut checked = method.check(asked, cache);
+        if matches!(checked, Checked::Wait(_)) && !may_try() {
+            // Not refused: nobody has looked at it, and the limits that decide next may know more than was foreseen.
+            checked = Checked::Busy;
+        }
+        if let Checked::Wait(Wait::Token) = checked {
+            checked = method.verify(asked, cache);
+        }
         if let Checked::Wait(wait) = checked {
-            checked = match may_try() {
-                // Boxed: rare, and larger than all the rest.
-                true => Box::pin(method.settle(wait, asked, cache)).await,
-                // Not refused: nobody has looked at it, and the limits that decide next may know more than was foreseen.
-                false => Checked::Busy,
-            };
+            // Boxed: rare, and larger than all the rest.
+            checked = Box::pin(method.settle(wait, asked, cache)).await;
         }
         match checked {
             Checked::Known(identity) => return Ok(identity),
@@ -123,16 +132,22 @@ async fn recognised<'m>(
     Err(if busy { Unrecognised::Busy } else { Unrecognised::Refused })
 }
 
-/// Whether the limits that count strangers have room for one more. Where not, the answer is 429 whoever it is, and no
-/// password is worked out: who guesses too often keeps nobody else waiting. Nothing is spent by the question.
+/// Whether the limits that count anybody alike have room for one more. Where not, the answer is 429 whoever it is, and
+/// no password is worked out and no signature checked: who guesses too often keeps nobody else waiting. Nothing is
+/// spent by the question. A limit that might let the caller pass once it is known is not asked.
 fn may_try(exchange: &Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     let facts = Facts { refused: true, ..*facts };
     if exchange.view.snapshot.table.charges(found, &facts, &mut charges).is_err() {
         return false;
     }
-    let now_ns = clock::ns_of(exchange.started);
-    charges.is_empty() || exchange.conn.worker.shared.limiter.peek(&charges, now_ns).is_admitted()
+    let (limiter, now_ns) = (&exchange.conn.worker.shared.limiter, clock::ns_of(exchange.started));
+    let table = &exchange.view.snapshot.table;
+    if found.route.penalises && limiter.is_kept_out(&table.conducts(&charges), now_ns) {
+        return false;
+    }
+    charges.retain(|charge| table.policies()[usize::from(charge.policy)].is_blind());
+    charges.is_empty() || limiter.peek(&charges, now_ns).is_admitted()
 }
 
 /// Nobody was recognised.

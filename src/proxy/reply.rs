@@ -99,6 +99,8 @@ pub struct Violation {
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
     pub decided: &'static str,
+    /// Whether the caller is kept out for longer, because it did not wait when it was told to.
+    pub is_penalty: bool,
 }
 
 impl Refusal {
@@ -232,7 +234,8 @@ impl Limited {
         let windows: Vec<String> = self
             .violated
             .iter()
-            .map(|Violation { policy, limit, period_seconds, .. }| match period_seconds {
+            .map(|Violation { policy, limit, period_seconds, is_penalty, .. }| match period_seconds {
+                Some(_) if *is_penalty => format!("{policy} keeps out callers that do not wait"),
                 Some(seconds) => format!("{policy} allows {limit} in {seconds} s"),
                 None => format!("{policy} allows {limit} in flight"),
             })
@@ -382,14 +385,18 @@ fn problem(refusal: &Refusal, status: StatusCode, id: &HeaderValue) -> Bytes {
 
 impl Violation {
     fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({
+        let mut violation = serde_json::json!({
             "policy": self.policy,
             "window": self.window,
             "limit": self.limit,
             "period-seconds": self.period_seconds,
             "decided": self.decided,
             "retry-after-seconds": self.retry_after_seconds,
-        })
+        });
+        if self.is_penalty {
+            violation["penalty"] = true.into();
+        }
+        violation
     }
 }
 

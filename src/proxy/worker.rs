@@ -60,6 +60,8 @@ pub struct Shared {
     pub panics: metrics::Counter,
     /// Connections the kernel would not hand over.
     pub accept_errors: metrics::Counter,
+    /// Credentials that were looked at because nothing was known of them.
+    pub auth_verifications: metrics::Counter,
     /// Connections of each worker, for the balance between them.
     pub loads: Vec<AtomicUsize>,
     /// How each worker is reached.
@@ -367,6 +369,7 @@ pub(super) mod tests {
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),
+            auth_verifications: figures.auth_verifications.clone(),
             loads: vec![AtomicUsize::new(0)],
             orders: Vec::new(),
         };

@@ -85,6 +85,8 @@ fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
         Decision::Admitted => ("admitted", ""),
         Decision::Denied(policy) => ("denied", policy),
         Decision::ShadowDenied(policy) => ("shadow-denied", policy),
+        Decision::Penalised(policy) => ("penalised", policy),
+        Decision::ShadowPenalised(policy) => ("shadow-penalised", policy),
     };
     push_text(out, text_key!("decision"), decision.as_bytes(), NAME_BYTES_MAX);
     push_text(out, text_key!("decided"), entry.decided.as_bytes(), NAME_BYTES_MAX);

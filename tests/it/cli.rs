@@ -51,6 +51,37 @@ fn check_names_every_error_with_its_place() {
 }
 
 #[test]
+fn check_reads_keys_and_users_and_names_the_line_that_is_wrong() {
+    let directory = Directory::new();
+    certify(&directory, "good", &["a.example"]);
+    directory.write("keys.toml", "[[key]]\nsha256 = \"hunter2\"\nconsumer = \"ann\"\n");
+    directory.write("users.toml", "[[user]]\nname = \"ann\"\nhash = \"hunter2\"\n");
+    directory.write("jwks.json", "{ \"keys\": [] }");
+    directory.write("no.pem", "nothing");
+    let config = "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"good.pem\", key = \"good.key\" }]\n\
+        client-ca = \"no.pem\"\n\
+        [listener.b]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"good.pem\", key = \"good.key\" }]\n\
+        client-ca = \"good.pem\"\nclient-crl = \"gone.pem\"\n\
+        [auth.a]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n\
+        [auth.b]\nkind = \"basic\"\nusers = { file = \"users.toml\" }\n\
+        [auth.c]\nkind = \"jwt\"\nkeys = { file = \"jwks.json\" }\nalgorithms = [\"ES256\"]\nissuer = \"me\"\n\
+        audience = \"api\"\nconsumer = \"claim:sub\"\n\
+        [[route]]\npath = \"/\"\nauth = [\"a\", \"b\", \"c\"]\nrespond = { status = 200 }\n";
+    let file = directory.write("gateway.toml", config);
+    let output = binary().args(["check", "--config"]).arg(file).output().expect("the binary can be started");
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    let places =
+        [("4:13", "no.pem"), ("9:14", "gone.pem"), ("12:8", "keys.toml:2: `sha256` is 64 hex digits")];
+    let more = [("15:9", "users.toml:3: `hash` is an argon2id hash"), ("18:8", "jwks.json: no key in it")];
+    for (place, complaint) in places.into_iter().chain(more) {
+        assert!(said.contains(&format!("gateway.toml:{place}")), "{place} is not in\n{said}");
+        assert!(said.contains(complaint), "{complaint} is not in\n{said}");
+    }
+    assert!(said.contains("5 errors") && !said.contains("hunter2"), "{said}");
+}
+
+#[test]
 fn check_reads_certificates_and_names_the_pair_that_is_wrong() {
     let directory = Directory::new();
     certify(&directory, "good", &["a.example"]);

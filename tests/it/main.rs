@@ -34,6 +34,7 @@ mod lease_script;
 mod limits;
 mod lua_exact;
 mod overload;
+mod penalty;
 mod reload;
 mod routes;
 mod slow_h2;

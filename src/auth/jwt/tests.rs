@@ -99,7 +99,7 @@ fn check(verifier: &Verifier, token: &str, cache: &Cache, now: i64) -> Option<Ar
     let value = HeaderValue::from_str(&format!("Bearer {token}")).expect("a field's value");
     headers.insert(http::header::AUTHORIZATION, value);
     let now = Duration::from_secs(now.unsigned_abs());
-    match verifier.check(&Asked { headers: &headers, query: None, certificate: None, now }, cache) {
+    match verifier.verify(&Asked { headers: &headers, query: None, certificate: None, now }, cache) {
         Checked::Known(identity) => Some(identity),
         Checked::Refused => None,
         other => panic!("{other:?}"),

@@ -11,10 +11,16 @@ use crate::auth::{basic, keys};
 
 use super::effective::{array, table, text, time};
 use super::reader::{self, Named, Table, Text, Value};
+use super::report;
 
 /// Reads every way to authenticate.
-pub(super) fn read_all(documents: &[Table<'_>]) -> Vec<Config> {
-    reader::named(documents, "auth").into_iter().filter_map(read).collect()
+pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>) {
+    let named = reader::named(documents, "auth").into_iter();
+    let ways = named.filter_map(|named| {
+        let places = named.table.places();
+        Some((read(named)?, places))
+    });
+    ways.unzip()
 }
 
 fn read(named: Named<'_>) -> Option<Config> {

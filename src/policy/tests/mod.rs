@@ -52,6 +52,7 @@ fn policy(name: &str, windows: &[&str]) -> Policy {
         idempotency: None,
         overshoot_ppm: 50_000,
         when_down: WhenDown::Local,
+        penalty: None,
     }
 }
 

@@ -299,3 +299,46 @@ fn a_file_of_keys_is_read_again_and_a_secret_is_never_shown() {
     assert!(shown.contains("[auth.jwt]") && !shown.contains(secret), "{shown}");
     assert!(!guarded.gateway.stderr().iter().any(|line| line.contains(secret)));
 }
+
+#[test]
+fn no_signature_is_checked_for_an_address_over_its_limit() {
+    let (key, forger) = (Key::new("one"), Key::new("one"));
+    let directory = Directory::new();
+    directory.write("jwks.json", set(&[&key]));
+    let ways = format!(
+        "workers = 1\n[client-ip]\ntrust = [\"127.0.0.1/32\"]\n{}",
+        ways("keys = { file = \"jwks.json\" }")
+    );
+    let guarded = Guarded::start(directory, &ways, "\"jwt\"", "limit = \"5/h by ip\"");
+    let verified = || guarded.gateway.metric("sluicegate_auth_verifications_total", &[]);
+    let from =
+        |client: &str, token: &str| guarded.ask(&[&format!("x-forwarded-for: {client}"), token]).status;
+    let good = key.field();
+    assert_eq!((from("192.0.2.1", &good), verified()), (200, 1.0));
+    assert_eq!((from("192.0.2.1", &good), verified()), (200, 1.0), "from memory");
+    for number in 2..=4 {
+        assert_eq!((from("192.0.2.1", &forger.field()), verified()), (401, f64::from(number)));
+    }
+    for _ in 0..20 {
+        assert_eq!((from("192.0.2.1", &forger.field()), verified()), (429, 4.0));
+    }
+    // What is known is asked of nobody else; what is not may come from elsewhere.
+    assert_eq!((from("192.0.2.1", &good), verified()), (429, 4.0));
+    assert_eq!((from("192.0.2.2", &forger.field()), verified()), (401, 5.0));
+}
+
+#[test]
+fn a_tier_is_found_out_before_its_limit_is_asked() {
+    let key = Key::new("one");
+    let directory = Directory::new();
+    directory.write("jwks.json", set(&[&key]));
+    let ways = format!(
+        "[tier.free]\nlimit = \"1/h\"\n[tier.pro]\nlimit = \"100/h\"\n[policy.plan]\nby = [\"ip\"]\nlimit = \"tier\"\n{}",
+        ways("keys = { file = \"jwks.json\" }")
+    );
+    let guarded = Guarded::start(directory, &ways, "\"jwt\"", "limit = \"plan\"");
+    for _ in 0..5 {
+        // Each token is a new one: signatures by elliptic curves differ every time.
+        assert_eq!(guarded.caller(&[&key.field()]), "ann acme pro");
+    }
+}

@@ -1,0 +1,49 @@
+//! `penalty` of a policy.
+
+use std::time::Duration;
+
+use crate::limit::{Algorithm, Penalty, Quota};
+
+use super::reader::{Table, Value};
+use super::report::quoted;
+use super::units;
+
+/// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
+pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
+    let after = table.value("after").map(|value| value.integer(1..=u64::from(Penalty::AFTER_MAX)));
+    if after.is_none() {
+        table.wrong("a penalty needs `after`: how many refusals are let pass", "write `after = 20`");
+    }
+    let within = table.value("within").map(|value| bounded(&value, WITHIN_MAX));
+    let factor = table.value("factor").map(|value| value.integer(1..=u64::from(Penalty::FACTOR_MAX)));
+    let max = table.value("max").map(|value| bounded(&value, PENALTY_MAX));
+    if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
+        table.wrong(
+            "what is in flight tells nobody how long to wait, so nobody can ignore it",
+            "leave `penalty` out, or write a limit over time",
+        );
+    }
+    table.finish(&[]);
+    let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let within = within.unwrap_or(Some(Duration::from_secs(60)))?;
+    let max = max.unwrap_or(Some(Duration::from_secs(3_600)))?;
+    let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+    // Penalties are whole seconds, as clients are told.
+    let max_seconds = whole(max.as_secs() + u64::from(max.subsec_nanos() > 0));
+    Some(Penalty::new(whole(after??), within_ns, whole(factor.unwrap_or(Some(2))?), max_seconds))
+}
+
+/// A time of a second at least, and of so much at most.
+fn bounded(value: &Value<'_>, max: Duration) -> Option<Duration> {
+    let time = value.duration(Duration::from_secs(1))?;
+    if time > max {
+        let hint = format!("write `\"{}\"` or less", units::show_duration(max));
+        value.wrong(format!("{} is too long", quoted(&value.key)), hint);
+        return None;
+    }
+    Some(time)
+}
+
+/// The longest stretch in which refusals are counted, and the longest penalty.
+const WITHIN_MAX: Duration = Duration::from_nanos(Penalty::WITHIN_NS_MAX);
+const PENALTY_MAX: Duration = Duration::from_secs(Penalty::SECONDS_MAX as u64);

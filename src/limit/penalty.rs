@@ -1,0 +1,275 @@
+//! Penalties: callers that go on asking while they are told to wait are kept out for longer, and forgiven when they
+//! have been quiet.
+//!
+//! Denials are counted in a stretch of `within` that begins with one. More than `after` of them are a strike: the
+//! caller is kept out for `factor` times as long as it was told to wait, at each further strike for `factor` times as
+//! long as before. Quiet for as long as the last penalty, and at least for `within`, it has nothing on record.
+//!
+//! It knows no limits: who is denied, and how long they were told to wait, it is told.
+
+/// When callers are penalised, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Penalty {
+    after: u32,
+    within_ns: u64,
+    factor: u32,
+    max_seconds: u32,
+}
+
+impl Penalty {
+    /// Denials that may be allowed in a stretch.
+    pub const AFTER_MAX: u32 = 10_000;
+    /// The longest stretch in which denials are counted: an hour.
+    pub const WITHIN_NS_MAX: u64 = 3_600 * SECOND_NS;
+    /// The longest penalty, seconds: a day.
+    pub const SECONDS_MAX: u32 = 86_400;
+    /// What a penalty may grow by.
+    pub const FACTOR_MAX: u32 = 100;
+
+    /// A rule: more than `after` denials within `within_ns` are a strike, and no penalty is longer than
+    /// `max_seconds`. What is beyond the constants above is as much as they say.
+    pub fn new(after: u32, within_ns: u64, factor: u32, max_seconds: u32) -> Penalty {
+        Penalty {
+            after: after.min(Penalty::AFTER_MAX),
+            within_ns: within_ns.clamp(1, Penalty::WITHIN_NS_MAX),
+            factor: factor.clamp(1, Penalty::FACTOR_MAX),
+            max_seconds: max_seconds.clamp(1, Penalty::SECONDS_MAX),
+        }
+    }
+
+    /// Denials within a stretch that are no strike yet.
+    pub fn after(&self) -> u32 {
+        self.after
+    }
+
+    /// How long a stretch is, nanoseconds.
+    pub fn within_ns(&self) -> u64 {
+        self.within_ns
+    }
+
+    /// What a penalty grows by.
+    pub fn factor(&self) -> u32 {
+        self.factor
+    }
+
+    /// The longest penalty, seconds.
+    pub fn max_seconds(&self) -> u32 {
+        self.max_seconds
+    }
+
+    fn within_ticks(&self) -> u64 {
+        self.within_ns.div_ceil(TICK_NS)
+    }
+}
+
+/// What a limit watches of a request's caller, in the policy that charges it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conduct {
+    /// The caller's key of the policy.
+    pub key: u128,
+    /// How it is punished.
+    pub rule: Penalty,
+    /// Index of the policy in its table.
+    pub policy: u16,
+    /// Counted and reported, never refused.
+    pub shadow: bool,
+    /// How long the caller is kept out, nanoseconds, where that has been looked at; 0: it is not.
+    pub wait_ns: u64,
+}
+
+/// What is on record of one key, in ticks of about a millisecond. It can be read without the rule it was written
+/// under, so that a changed rule finds it as it is. All zero is a key without a denial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The last denial.
+    last: u64,
+    /// How long before it the stretch began.
+    age: u64,
+    /// How long after it the penalty ends; 0: there is none.
+    left: u64,
+    /// How long the last penalty was, seconds.
+    length_seconds: u64,
+    /// Denials in the stretch.
+    count: u64,
+    /// Two to this is at least how long a stretch is.
+    within_log2: u64,
+}
+
+impl Record {
+    /// A record from the words that [`Record::into_words`] made.
+    pub fn from_words([first, second]: [u64; 2]) -> Record {
+        Record {
+            last: first >> 22,
+            age: first & low(22),
+            left: second >> 37,
+            length_seconds: second >> 20 & low(17),
+            count: second >> 6 & low(14),
+            within_log2: second & low(6),
+        }
+    }
+
+    /// As two words: last 42 bits, age 22; left 27, length 17, count 14, scale 6. The bounds of a [`Penalty`] fit.
+    pub fn into_words(self) -> [u64; 2] {
+        [
+            self.last << 22 | self.age.min(low(22)),
+            self.left.min(low(27)) << 37
+                | self.length_seconds.min(low(17)) << 20
+                | self.count.min(low(14)) << 6
+                | self.within_log2.min(low(6)),
+        ]
+    }
+
+    /// Nanoseconds until the penalty is over; 0: there is none.
+    pub fn wait_ns(&self, now_ns: u64) -> u64 {
+        if self.left == 0 { 0 } else { ((self.last + self.left) * TICK_NS).saturating_sub(now_ns) }
+    }
+
+    /// Whether it could be forgotten without anybody noticing. Without its rule that is known a little late: at most
+    /// after twice the stretch.
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        self.is_quiet(1 << self.within_log2.min(40), now_ns)
+    }
+
+    /// Counts a denial of a caller that was told to wait `told_ns`.
+    pub fn denied(self, rule: &Penalty, told_ns: u64, now_ns: u64) -> Record {
+        let within = rule.within_ticks();
+        // The clock of another thread may lie a little behind.
+        let now = (now_ns / TICK_NS).max(self.last);
+        let before = if self.is_quiet(within, now_ns) { Record::default() } else { self };
+        let mut began = before.last.saturating_sub(before.age);
+        let mut count = before.count;
+        if count == 0 || now - began > within {
+            (began, count) = (now, 0);
+        }
+        count += 1;
+        let mut length_seconds = before.length_seconds;
+        let mut until = before.last + before.left;
+        if count > u64::from(rule.after) {
+            // At least a second, as clients are told.
+            let told = if length_seconds == 0 { told_ns.div_ceil(SECOND_NS).max(1) } else { length_seconds };
+            length_seconds = told.saturating_mul(u64::from(rule.factor)).min(u64::from(rule.max_seconds));
+            // Rounded up: the end that is told is never early. One more tick, for `now` was rounded down.
+            until = now + (length_seconds * SECOND_NS).div_ceil(TICK_NS) + 1;
+            (began, count) = (now, 0);
+        }
+        let left = until.saturating_sub(now);
+        let within_log2 = u64::from(within.next_power_of_two().trailing_zeros());
+        Record { last: now, age: now - began, left, length_seconds, count, within_log2 }
+    }
+
+    /// Whether the caller has been quiet for its last penalty and for `within` ticks.
+    fn is_quiet(&self, within: u64, now_ns: u64) -> bool {
+        let penalty = (self.length_seconds * SECOND_NS).div_ceil(TICK_NS) + 1;
+        let quiet = if self.length_seconds == 0 { within } else { penalty.max(within) };
+        self.last == 0 || (now_ns / TICK_NS).saturating_sub(self.last) > quiet
+    }
+}
+
+fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// About a millisecond.
+const TICK_NS: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: u64 = 3_600 * SECOND_NS;
+
+    fn rule() -> Penalty {
+        Penalty::new(3, 10 * SECOND_NS, 2, 60)
+    }
+
+    /// Denied so many times at once.
+    fn denied(mut record: Record, times: u32, now_ns: u64) -> Record {
+        for _ in 0..times {
+            record = Record::from_words(record.denied(&rule(), 4 * SECOND_NS, now_ns).into_words());
+        }
+        record
+    }
+
+    fn seconds(record: Record, now_ns: u64) -> u64 {
+        record.wait_ns(now_ns) / SECOND_NS
+    }
+
+    #[test]
+    fn each_strike_doubles_the_wait_up_to_the_most() {
+        let mut record = denied(Record::default(), 3, NOW);
+        assert_eq!(record.wait_ns(NOW), 0);
+        for expected in [8, 16, 32, 60, 60] {
+            record = denied(record, if expected == 8 { 1 } else { 4 }, NOW);
+            assert_eq!(seconds(record, NOW), expected);
+        }
+    }
+
+    #[test]
+    fn few_denials_in_a_stretch_are_no_strike() {
+        let mut record = Record::default();
+        for step in 0..100 {
+            record = denied(record, 1, NOW + step * 4 * SECOND_NS);
+            assert_eq!(record.wait_ns(NOW + step * 4 * SECOND_NS), 0);
+        }
+    }
+
+    #[test]
+    fn quiet_for_its_penalty_a_caller_is_forgiven() {
+        let penalised = denied(denied(Record::default(), 4, NOW), 4, NOW);
+        assert_eq!(seconds(penalised, NOW), 16);
+        let again = denied(penalised, 4, NOW + 17 * SECOND_NS);
+        assert_eq!(seconds(again, NOW + 17 * SECOND_NS), 8);
+        let early = denied(penalised, 4, NOW + 15 * SECOND_NS);
+        assert_eq!(seconds(early, NOW + 15 * SECOND_NS), 32);
+    }
+
+    proptest! {
+        /// Whatever the history: what is said fits the words, no penalty is longer than the most, none ends earlier
+        /// than it was said, and while one lasts the record is not given up.
+        #[test]
+        fn penalties_end_when_they_say(
+            after in 0u32..20, within_ns in 1u64..2 * Penalty::WITHIN_NS_MAX, factor in 0u32..200,
+            max_seconds in 0u32..100_000,
+            steps in prop::collection::vec((0u64..100 * SECOND_NS, 0u64..1000 * SECOND_NS), 1..80),
+        ) {
+            let rule = Penalty::new(after, within_ns, factor, max_seconds);
+            let (mut record, mut now, mut promised) = (Record::default(), NOW, 0);
+            for (pause, told) in steps {
+                now += pause;
+                let next = record.denied(&rule, told, now);
+                prop_assert_eq!(Record::from_words(next.into_words()), next);
+                let until = now + next.wait_ns(now);
+                // To a tick: of two that are denied in one, the second rounds as the first did.
+                prop_assert!(until >= promised || promised <= now);
+                let most = u64::from(rule.max_seconds()) * SECOND_NS + 3 * TICK_NS;
+                prop_assert!(next.wait_ns(now) <= most);
+                prop_assert!(!next.is_over(now) && !next.is_over(until.saturating_sub(1)));
+                prop_assert!(next.is_over(now + most.max(2 * rule.within_ns()) + 3 * TICK_NS));
+                (record, promised) = (next, until);
+            }
+        }
+
+        /// Beside a count kept by hand: no strike without more than `after` denials since the stretch began.
+        #[test]
+        fn patient_callers_are_never_penalised(
+            after in 1u32..20, pauses in prop::collection::vec(0u64..3 * SECOND_NS, 1..100),
+        ) {
+            let rule = Penalty::new(after, SECOND_NS, 2, 60);
+            let (mut record, mut now, mut times) = (Record::default(), NOW, Vec::new());
+            for pause in pauses {
+                now += pause;
+                times.push(now);
+                record = record.denied(&rule, SECOND_NS, now);
+                let stretch = SECOND_NS + 2 * TICK_NS;
+                let lately = times.iter().filter(|time| now - **time <= stretch).count();
+                if record.count == 0 {
+                    prop_assert!(lately > after as usize, "a strike after {} denials", lately);
+                    times.clear();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What is on record of callers that were denied, in slots of the same table.
+//!
+//! A record's slot says so by a fingerprint that no quota has. It is given up when its caller is forgiven, never
+//! before: a penalised caller does not get away by filling the table. Where there is no room for a new record, none is
+//! kept, and its caller is limited and not penalised.
+//!
+//! Most callers are penalised by nobody, and finding that out takes no slot: a row of times says until when any key
+//! that falls on one of its places is penalised.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Table;
+use super::slots::{Entry, Locked};
+use crate::limit::penalty::Record;
+use crate::limit::{Penalty, Quota};
+
+/// Until when any key of a place is penalised, nanoseconds. It only ever says too much.
+#[derive(Debug)]
+pub(super) struct Places(Box<[AtomicU64]>);
+
+impl Default for Places {
+    fn default() -> Places {
+        Places((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Places {
+    #[inline]
+    fn of(&self, key: u128) -> &AtomicU64 {
+        &self.0[key as usize % PLACES]
+    }
+}
+
+impl Table {
+    /// Nanoseconds until this key's penalty is over; 0: it has none.
+    #[inline]
+    pub fn penalty_ns(&self, key: u128, now_ns: u64) -> u64 {
+        if self.penalised.of(key).load(Ordering::Relaxed) <= now_ns {
+            return 0;
+        }
+        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT);
+        slot.map_or(0, |slot| Record::from_words(slot.state()).wait_ns(now_ns))
+    }
+
+    /// Counts a denial of a caller that was told to wait `told_ns`, and says for how long it is kept out: nanoseconds,
+    /// 0 where it is not.
+    pub fn note_denial(&self, key: u128, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
+        let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
+            return 0;
+        };
+        let record = Record::from_words(slot.state()).denied(rule, told_ns, now_ns);
+        slot.set_state(record.into_words(), Quota::NO_FINGERPRINT);
+        let wait_ns = record.wait_ns(now_ns);
+        if wait_ns > 0 {
+            self.penalised.of(key).fetch_max(now_ns.saturating_add(wait_ns), Ordering::Relaxed);
+        }
+        wait_ns
+    }
+
+    #[cold]
+    fn claim_record(&self, key: u128, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
+        let is_whole = self.is_whole(None, now_ns);
+        let (slot, counter) = match self.slots.find_or_claim(key, Quota::NO_FINGERPRINT, is_whole) {
+            Entry::Found(slot) => return Some(slot),
+            Entry::Unused(slot) => (slot, &self.used),
+            Entry::Replaced(slot) => (slot, &self.evictions),
+            Entry::Full => return None,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        Some(slot)
+    }
+}
+
+/// 32 KiB of them: with a hundred callers penalised at a time, one caller in forty costs a look in vain.
+const PLACES: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Algorithm, Charge};
+    use std::num::NonZeroU64;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 3_600 * SECOND;
+
+    fn key(number: u64) -> u128 {
+        let word = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        u128::from(word) << 64 | u128::from(word.rotate_left(23).wrapping_mul(0x94d0_49bb_1331_11eb))
+    }
+
+    fn charge(number: u64) -> Charge {
+        let whole = |number| NonZeroU64::new(number).expect("tests give no zero");
+        let quota = Quota::new(Algorithm::TokenBucket, whole(1), whole(3_600 * SECOND), whole(1));
+        Charge {
+            key: key(number),
+            quota,
+            cost: 1,
+            policy: 0,
+            window: 0,
+            shadow: false,
+            count_denied: false,
+            plan: 0,
+        }
+    }
+
+    fn penalise(table: &Table, key: u128) -> u64 {
+        let rule = Penalty::new(2, SECOND, 2, 60);
+        (0..3).map(|_| table.note_denial(key, &rule, 10 * SECOND, NOW)).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_penalty_is_its_keys_own_and_ends() {
+        let table = Table::with_memory(1 << 16);
+        let wait_ns = penalise(&table, key(1));
+        assert_eq!(wait_ns / SECOND, 20);
+        assert_eq!(table.penalty_ns(key(1), NOW), wait_ns);
+        assert_eq!((table.penalty_ns(key(2), NOW), table.penalty_ns(key(1), NOW + wait_ns)), (0, 0));
+    }
+
+    #[test]
+    fn strangers_that_fill_the_table_free_nobody() {
+        let table = Table::with_memory(1 << 14);
+        table.declare([charge(0).quota]);
+        for number in 0..20 {
+            assert!(penalise(&table, key(number)) > 0);
+        }
+        for number in 1_000..20_000 {
+            table.take(&charge(number), NOW);
+        }
+        assert!(table.stats().overflow_decisions > 0, "the table is full");
+        assert!((0..20).all(|number| table.penalty_ns(key(number), NOW) > 0));
+        assert_eq!(penalise(&table, key(30)), 0, "no room, no record");
+        // Forgiven, their slots are anybody's.
+        let (later, before) = (NOW + 200 * SECOND, table.stats().evictions);
+        for number in 20_000..40_000 {
+            table.take(&charge(number), later);
+        }
+        assert_eq!(table.stats().evictions - before, 20);
+    }
+}
