@@ -76,7 +76,7 @@ fn caller(token: &[u8]) -> Option<std::sync::Arc<Identity>> {
     let now = Duration::from_secs(NOW.unsigned_abs());
     let asked = Asked { headers: &headers, query: None, certificate: None, now };
     let cache = Cache::new(0);
-    match METHOD.check(&asked, &cache) {
+    match METHOD.verify(&asked, &cache) {
         Checked::Known(identity) => {
             let again = METHOD.check(&asked, &cache);
             assert!(matches!(again, Checked::Known(again) if again == identity), "believed once");
