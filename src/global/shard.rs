@@ -109,10 +109,11 @@ impl Shard {
         self.up.lets_through()
     }
 
-    /// Whether to wait for it: it answers in time, or this call is to find out.
+    /// Whether to wait for it: it answers in time, or this call is to find out. Whether it answers at all is found out
+    /// without anybody waiting.
     #[inline]
     pub(super) fn is_quick(&self) -> bool {
-        self.quick.lets_through()
+        self.is_closed() && self.quick.lets_through()
     }
 
     /// Whether its breaker is closed: asks for nothing and counts nothing.

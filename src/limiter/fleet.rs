@@ -13,7 +13,7 @@ use super::sweep::Watched;
 use super::{Caller, Decision, Limiter, Tier};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
+use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
 use crate::local::Shares;
 
@@ -87,6 +87,15 @@ impl Fleet {
     pub fn view(&self, key: u128, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
         Some(Share::from_words(words).view(now_ns))
+    }
+
+    /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
+    pub(super) fn share_alone(&self, charge: &Charge) -> Option<Quota> {
+        let plans = self.plans.load();
+        let sharing = &plans.get(charge.plan)?.sharing;
+        let is_alone =
+            sharing.is_exact() && sharing.when_down == WhenDown::Local && !self.link.is_up(charge.key);
+        plans.share(charge.plan).copied().filter(|_| is_alone)
     }
 
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
