@@ -6,7 +6,7 @@ use super::{Algorithm, Quota};
 
 /// One window of one policy, as it is shared. Made when a configuration is loaded; kept, under its number, for as
 /// long as a key may still be written under it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// The policy's name: a part of the names under which the store keeps keys.
     pub policy: Arc<str>,
@@ -17,7 +17,7 @@ pub struct Plan {
 }
 
 /// How exactly a fleet keeps a window together, and what happens without the store.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sharing {
     /// Life of a lease, nanoseconds; 0: no leases, every admission is the centre's.
     pub epoch_ns: u64,
@@ -28,7 +28,7 @@ pub struct Sharing {
 }
 
 /// What a policy does while the store is away (`when-store-down`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenDown {
     /// This node's share of the limit is enforced.
     #[default]

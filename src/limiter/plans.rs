@@ -3,7 +3,8 @@
 //! A number is never given to another plan, so that what a slot was written under can always be read. A plan that
 //! stays the same over a reload keeps its number.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -13,7 +14,8 @@ use crate::limit::{Plan, Quota};
 #[derive(Debug, Default)]
 pub struct Plans {
     known: ArcSwap<Known>,
-    adding: Mutex<()>,
+    /// Held by whoever changes what is known.
+    numbers: Mutex<HashMap<Arc<Plan>, u32>>,
 }
 
 /// The plans at one time.
@@ -30,19 +32,26 @@ struct Entry {
     share: Quota,
 }
 
+/// Plans that are being added; [`Adding::publish`] shows them to everybody at once.
+#[derive(Debug)]
+pub struct Adding<'p> {
+    plans: &'p Plans,
+    numbers: MutexGuard<'p, HashMap<Arc<Plan>, u32>>,
+    known: Known,
+}
+
 impl Plans {
-    /// The number of a plan, from 1; the same for an equal one.
+    /// Begins to add plans: a configuration's together, however many they are.
+    pub fn add(&self) -> Adding<'_> {
+        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        Adding { plans: self, numbers, known: Known::clone(&self.known.load()) }
+    }
+
+    /// The number of one plan, from 1; the same for an equal one.
     pub fn number(&self, plan: Plan) -> u32 {
-        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.known.load();
-        if let Some(index) = known.plans.iter().position(|entry| *entry.plan == plan) {
-            return index as u32 + 1;
-        }
-        let mut known = Known::clone(&known);
-        let share = plan.quota.share_of(known.nodes.max(1));
-        known.plans.push(Entry { plan: Arc::new(plan), share });
-        let number = known.plans.len() as u32;
-        self.known.store(Arc::new(known));
+        let mut adding = self.add();
+        let number = adding.number(plan);
+        adding.publish();
         number
     }
 
@@ -54,7 +63,7 @@ impl Plans {
 
     /// Works out every plan's share anew where the fleet has become another size; those that changed.
     pub fn resize(&self, nodes: u32) -> Vec<Quota> {
-        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known.load();
         if known.nodes == nodes {
             return Vec::new();
@@ -66,6 +75,26 @@ impl Plans {
         let shares = known.shares().collect();
         self.known.store(Arc::new(known));
         shares
+    }
+}
+
+impl Adding<'_> {
+    /// The number of a plan, from 1; the same for an equal one.
+    pub fn number(&mut self, plan: Plan) -> u32 {
+        if let Some(number) = self.numbers.get(&plan) {
+            return *number;
+        }
+        let share = plan.quota.share_of(self.known.nodes.max(1));
+        let plan = Arc::new(plan);
+        self.known.plans.push(Entry { plan: Arc::clone(&plan), share });
+        let number = self.known.plans.len() as u32;
+        self.numbers.insert(plan, number);
+        number
+    }
+
+    /// From now on the plans are read by their numbers.
+    pub fn publish(self) {
+        self.plans.known.store(Arc::new(self.known));
     }
 }
 
