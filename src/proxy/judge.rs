@@ -113,9 +113,6 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
         {
             Err(Refusal::Malformed("Host and request target name different authorities"))
         }
-        (Some(authority), _) if !is_authority(authority.as_str()) => {
-            Err(Refusal::Malformed("the request target names no host"))
-        }
         (None, Some(host)) if !host.to_str().is_ok_and(is_authority) => {
             Err(Refusal::Malformed("Host is not a host"))
         }
