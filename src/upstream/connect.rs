@@ -39,15 +39,15 @@ pub enum ConnectError {
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
-/// A stream whose kind no longer matters.
-pub type BoxedStream = TokioIo<Box<dyn Stream>>;
+/// The stream of an HTTP/1.1 connection, which counts what the server sends.
+pub(super) type CountedStream = TokioIo<Counted<Box<dyn Stream>>>;
 
 /// The two ends of an HTTP/1.1 connection: what requests are handed to, and what has to be driven. Beside them, how many
 /// bytes the server has sent.
-pub type Http1<B> = (http1::SendRequest<B>, http1::Connection<BoxedStream, B>, Rc<Cell<u64>>);
+pub(super) type Http1<B> = (http1::SendRequest<B>, http1::Connection<CountedStream, B>, Rc<Cell<u64>>);
 
 /// Opens an HTTP/1.1 connection to server `index`.
-pub async fn http1<B>(upstream: &Upstream, index: usize) -> Result<Http1<B>, ConnectError>
+pub(super) async fn http1<B>(upstream: &Upstream, index: usize) -> Result<Http1<B>, ConnectError>
 where
     B: Body + 'static,
     B::Data: Send,
@@ -55,27 +55,27 @@ where
 {
     within(upstream, async {
         let received = Rc::new(Cell::new(0));
-        let stream = stream(upstream, index, &received).await?;
+        let stream = Counted { stream: stream(upstream, index).await?, received: Rc::clone(&received) };
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
-        let (sender, connection) = builder.handshake(stream).await?;
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         Ok((sender, connection, received))
     })
     .await
 }
 
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
-pub async fn http2<B>(upstream: &Upstream, index: usize) -> Result<http2::SendRequest<B>, ConnectError>
+pub(super) async fn http2<B>(upstream: &Upstream, index: usize) -> Result<http2::SendRequest<B>, ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index, &Rc::default()).await?;
+        let stream = stream(upstream, index).await?;
         let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
         let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
-        let stream = TokioIo::new(Metered::new(stream.into_inner(), Rc::clone(&meter), clock::instant));
+        let stream = TokioIo::new(Metered::new(stream, Rc::clone(&meter), clock::instant));
         let mut builder = http2::Builder::new(LocalExecutor);
         builder
             .initial_stream_window_size(WINDOW_BYTES)
@@ -104,12 +104,7 @@ async fn within<T>(
 }
 
 /// The first address that answers.
-async fn stream(
-    upstream: &Upstream,
-    index: usize,
-    received: &Rc<Cell<u64>>,
-) -> Result<BoxedStream, ConnectError> {
-    let received = Rc::clone(received);
+async fn stream(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
     let addresses = upstream.servers[index].addresses.load_full();
     let mut last = ConnectError::Unresolved;
     for address in addresses.iter() {
@@ -118,11 +113,8 @@ async fn stream(
                 tcp.set_nodelay(true)?;
                 let server = &upstream.config.servers[index];
                 return match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => {
-                        let stream = secure(Arc::clone(tls), server, tcp).await?;
-                        Ok(TokioIo::new(Box::new(Counted { stream, received })))
-                    }
-                    _ => Ok(TokioIo::new(Box::new(Counted { stream: tcp, received }))),
+                    (Some(tls), true) => Ok(Box::new(secure(Arc::clone(tls), server, tcp).await?)),
+                    _ => Ok(Box::new(tcp)),
                 };
             }
             Err(error) => last = error.into(),

@@ -12,7 +12,7 @@ use std::time::Instant;
 use http_body::Body;
 use hyper::client::conn::http1;
 
-use super::connect::{self, BoxedStream};
+use super::connect::{self, CountedStream};
 use super::deadline::Deadline;
 use super::pool::Open;
 
@@ -21,7 +21,7 @@ use super::pool::Open;
 pub struct Http1<B: Body + 'static> {
     pub(super) sender: http1::SendRequest<B>,
     /// hyper's side of it; `None` once it has ended in an error or a close.
-    driver: Option<http1::Connection<BoxedStream, B>>,
+    driver: Option<http1::Connection<CountedStream, B>>,
     /// What the server has sent, bytes.
     received: Rc<Cell<u64>>,
     /// Of that, what it had sent when the last request went.
@@ -57,7 +57,7 @@ where
 {
     /// A connection that has just been opened.
     pub(super) fn new(
-        (sender, driver, received): (http1::SendRequest<B>, http1::Connection<BoxedStream, B>, Rc<Cell<u64>>),
+        (sender, driver, received): connect::Http1<B>,
         deadline: Deadline,
         retires: Instant,
         now: Instant,
@@ -138,7 +138,7 @@ where
     /// The stream under it, where the server has switched its protocol.
     pub(super) fn into_upgraded(self) -> Option<Upgraded> {
         let parts = self.driver.filter(|_| self.ended)?.into_parts();
-        Some(Upgraded { stream: parts.io.into_inner(), read: parts.read_buf })
+        Some(Upgraded { stream: parts.io.into_inner().stream, read: parts.read_buf })
     }
 }
 
