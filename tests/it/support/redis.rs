@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use sluicegate::global::config::{Login, Server, Topology};
@@ -137,11 +137,21 @@ pub fn cli(port: u16, arguments: &[&str]) -> String {
     super::text(&output.stdout) + &super::text(&output.stderr)
 }
 
-/// A port nobody listens on.
+/// A port nobody listens on, handed out once. It is below those that the kernel gives to outgoing connections, so none
+/// of these takes it before a server does.
 pub fn free_port() -> u16 {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    port.expect("loopback has a free port").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = std::process::id() as u16 % PORTS;
+    let candidates = std::iter::repeat_with(|| {
+        FIRST_PORT + begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS
+    });
+    let mut free =
+        candidates.take(PORTS.into()).filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.next().expect("loopback has a free port")
 }
+
+const FIRST_PORT: u16 = 20_000;
+const PORTS: u16 = 10_000;
 
 /// How the global tier names an address.
 pub fn server(addr: SocketAddr) -> Server {
