@@ -109,7 +109,7 @@ fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_nee
         "--tls-auth-clients",
         "no",
     ]);
-    let rights = ["~sg:*", "resetchannels", "+@read", "+@write", "+@scripting", "+@connection", "+time"];
+    let rights = ["~sg:*", "+@read", "+@write", "+@scripting", "+@connection", "+time"];
     redis.cli(&[&["ACL", "SETUSER", "gw", "on", ">word"], rights.as_slice()].concat());
     let login = Login { username: Some("gw".to_owned()), password: Some(Secret("word".to_owned())), db: 0 };
     let server = Server { host: "127.0.0.1".to_owned(), port, tls: true, login };

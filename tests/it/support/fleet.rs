@@ -82,7 +82,6 @@ impl Cluster {
     pub fn start() -> Cluster {
         let nodes: Vec<Redis> = (0..6)
             .map(|_| {
-                let bus = free_port().to_string();
                 Redis::start(&[
                     "--cluster-enabled",
                     "yes",
@@ -90,8 +89,6 @@ impl Cluster {
                     "500",
                     "--cluster-require-full-coverage",
                     "no",
-                    "--cluster-port",
-                    &bus,
                     "--repl-diskless-sync-delay",
                     "0",
                 ])
