@@ -218,8 +218,9 @@ fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
         let spent = spend(&node, 60);
         // The deadline is a second: some that waited would be seen.
         assert!(begin.elapsed() < Duration::from_secs(8), "nothing waits for what is away");
-        // What was spent before counts on: a node of one keeps to the whole limit.
-        assert!(spent <= admitted && spent + 1 >= admitted, "{when_down}: {spent} of {admitted}");
+        // What was spent before counts on: a node of one keeps to the whole limit. Where the store's answer to the first
+        // came too late, what it says and what was decided without it are both held against the node.
+        assert!(spent <= admitted && spent + 2 >= admitted, "{when_down}: {spent} of {admitted}");
         let said = node.get("/");
         assert_eq!(said.status, if when_down == "deny" { 503 } else { 429 });
         assert!(node.metric("sluicegate_decisions_by_total", &["tier=\"fallback\""]) >= 60.0);
