@@ -470,12 +470,24 @@ const CASES: &[Case] = &[
     }, ConnectionError(&[COMPRESSION])),
 ];
 
-/// A gateway with a listener `plain` and one `tls` in front of an upstream that says `ok`.
+/// Over what a case is run.
+#[derive(Clone, Copy, Debug)]
+enum Listener {
+    /// In the clear, beside HTTP/1.1.
+    Plain,
+    /// In the clear, HTTP/2 alone.
+    Http2,
+    /// Over TLS.
+    Tls,
+}
+
+/// A gateway with a listener of each kind, before an upstream that says `ok`.
 fn gateway(upstream: &Upstream) -> Gateway {
     let directory = Directory::new();
     tls::certify(&directory, "a", &["localhost"]);
     let config = format!(
-        "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.http2]\nbind = \"127.0.0.1:0\"\nhttp = [\"h2\"]\n\
+         [listener.tls]\nbind = \"127.0.0.1:0\"\n\
          certs = [{{ cert = \"{0}.pem\", key = \"{0}.key\" }}]\n\
          [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{1}\"",
         directory.join("a").display(),
@@ -484,11 +496,16 @@ fn gateway(upstream: &Upstream) -> Gateway {
     Gateway::start_in(directory, &config)
 }
 
-fn connect(gateway: &Gateway, is_tls: bool) -> Box<dyn Wire> {
-    if is_tls {
-        return Box::new(tls::connect(gateway.listener("tls"), "localhost", &["h2"]).expect("TLS is served"));
-    }
-    let stream = TcpStream::connect_timeout(&gateway.plain(), PATIENCE).expect("somebody listens there");
+fn connect(gateway: &Gateway, listener: Listener) -> Box<dyn Wire> {
+    let addr = match listener {
+        Listener::Tls => {
+            let stream = tls::connect(gateway.listener("tls"), "localhost", &["h2"]);
+            return Box::new(stream.expect("TLS is served"));
+        }
+        Listener::Plain => gateway.plain(),
+        Listener::Http2 => gateway.listener("http2"),
+    };
+    let stream = TcpStream::connect_timeout(&addr, PATIENCE).expect("somebody listens there");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
     Box::new(stream)
 }
@@ -535,12 +552,12 @@ fn judge(link: &mut Link, outcome: Outcome) -> Result<(), String> {
     }
 }
 
-fn every_case(is_tls: bool) {
+fn every_case(listener: Listener) {
     let upstream = Upstream::ok();
     let gateway = gateway(&upstream);
     let mut wrong = Vec::new();
     for Case(clause, what, act, outcome) in CASES {
-        let mut link = Connection::over(connect(&gateway, is_tls));
+        let mut link = Connection::over(connect(&gateway, listener));
         act(&mut link);
         if let Err(came) = judge(&mut link, *outcome) {
             wrong.push(format!("{clause}: {what}: {came} instead of {outcome:?}"));
@@ -551,36 +568,59 @@ fn every_case(is_tls: bool) {
 
 #[test]
 fn every_rule_holds_in_the_clear() {
-    every_case(false);
+    every_case(Listener::Plain);
+}
+
+#[test]
+fn every_rule_holds_where_nothing_else_is_spoken() {
+    every_case(Listener::Http2);
 }
 
 #[test]
 fn every_rule_holds_over_tls() {
-    every_case(true);
+    every_case(Listener::Tls);
 }
 
 #[test]
 fn a_wrong_preface_ends_the_connection() {
     let upstream = Upstream::ok();
     let gateway = gateway(&upstream);
-    for is_tls in [false, true] {
-        for preface in [&b"INVALID CONNECTION PREFACE\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"] {
-            let mut stream = connect(&gateway, is_tls);
-            stream.write_all(preface).expect("the gateway listens");
+    let others = ["INVALID CONNECTION PREFACE\r\n\r\n", "SOURCE /radio ICE/1.0\r\n\r\n"];
+    let broken = "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n";
+    let http1 = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (listener, prefaces) in [
+        (Listener::Plain, &others[..]),
+        (Listener::Http2, &[others[0], others[1], broken, http1]),
+        (Listener::Tls, &[others[0], others[1], broken, http1]),
+    ] {
+        for preface in prefaces {
+            let mut stream = connect(&gateway, listener);
+            stream.write_all(preface.as_bytes()).expect("the gateway listens");
             let mut said = Vec::new();
-            // A reset is an end as well.
-            let _ = stream.read_to_end(&mut said);
-            assert!(!said.starts_with(b"HTTP/1.1 2"), "{}", crate::support::text(&said));
+            let ended = stream.read_to_end(&mut said);
+            // Neither an answer of another protocol, nor a reset that takes with it what was said before.
+            assert!(ended.is_ok(), "{listener:?}: {preface:?}: {ended:?}");
+            assert!(said.is_empty() || said.starts_with(b"\0\0"), "{}", crate::support::text(&said));
         }
     }
+    // What may be HTTP/1.1 is told what is wrong with it.
+    for (bytes, status) in [(broken, "505"), ("GET /\r\n\r\n", "400"), ("GET / http/1.1\r\n\r\n", "400")] {
+        let mut stream = connect(&gateway, Listener::Plain);
+        stream.write_all(bytes.as_bytes()).expect("the gateway listens");
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).expect("an answer, then the end");
+        let said = crate::support::text(&said);
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{said}");
+    }
+    assert_eq!(gateway.metric("sluicegate_worker_panics_total", &[]), 0.0);
 }
 
 #[test]
 fn settings_are_the_first_frame_and_ours_are_answered() {
     let upstream = Upstream::ok();
     let gateway = gateway(&upstream);
-    for is_tls in [false, true] {
-        let mut link = Connection::over(connect(&gateway, is_tls));
+    for listener in [Listener::Plain, Listener::Http2, Listener::Tls] {
+        let mut link = Connection::over(connect(&gateway, listener));
         let first = link.any_frame().expect("a frame");
         assert_eq!((first.kind, first.flags & ACK), (SETTINGS, 0));
         let answered =
