@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::faults::PROTOCOL_ERROR;
 use super::meter::{Excess, Meter};
 
 /// A stream of HTTP/2 frames that a [`Meter`] counts. It belongs to one thread.
@@ -42,6 +43,19 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
         }
         io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames")
     }
+
+    /// The bytes to write in place of `bytes`, where these end in a GOAWAY that could say more than it does.
+    ///
+    /// Where a write is cut within it, the rest is what it was: frame and length are the same.
+    fn reworded(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let (rest, goaway) = bytes.split_last_chunk::<GOAWAY_BYTES>()?;
+        let (code, before) = goaway.split_last()?;
+        let is_vague =
+            *code == PROTOCOL_ERROR && before.starts_with(&GOAWAY[..9]) && before.ends_with(&[0; 3]);
+        let meter = self.meter.borrow();
+        (is_vague && meter.fault() != PROTOCOL_ERROR && meter.ends_between_frames(rest))
+            .then(|| [rest, before, &[meter.fault()]].concat())
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
@@ -57,6 +71,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        let reworded = this.reworded(buf);
+        let buf = reworded.as_deref().unwrap_or(buf);
         let count = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
         this.meter.borrow_mut().wrote(&buf[..count]);
         Poll::Ready(Ok(count))
@@ -75,6 +91,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [only] = bufs {
+            return self.poll_write(cx, only);
+        }
         let this = self.get_mut();
         let count = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
         let mut meter = this.meter.borrow_mut();
@@ -98,6 +117,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 /// GOAWAY but for the last byte of its code (RFC 9113 section 6.8). Which streams were looked at is not known here:
 /// all may have been.
 const GOAWAY: &[u8; 16] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0";
+const GOAWAY_BYTES: usize = GOAWAY.len() + 1;
 /// RFC 9113 section 7.
-const PROTOCOL_ERROR: u8 = 1;
 const ENHANCE_YOUR_CALM: u8 = 11;

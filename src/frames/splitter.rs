@@ -145,6 +145,8 @@ pub const PRIORITY: u8 = 2;
 pub const RST_STREAM: u8 = 3;
 /// Parameters of the connection.
 pub const SETTINGS: u8 = 4;
+/// A request that the server makes up: never ours, nor taken.
+pub const PUSH_PROMISE: u8 = 5;
 /// A question whether the other end lives, or the answer.
 pub const PING: u8 = 6;
 /// The end of the connection, announced.
@@ -153,6 +155,8 @@ pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 /// More of the fields of the last frame.
 pub const CONTINUATION: u8 = 9;
+/// The flag of SETTINGS and PING that answer.
+pub const ACK: u8 = 1;
 /// The flag of a frame that ends its stream.
 pub const END_STREAM: u8 = 1;
 /// The flag of a frame after which no more fields follow.

@@ -97,14 +97,16 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
     });
     // The first head counts from accept: a client that connects and stays silent holds nothing for long.
     let first = clock::instant() + conn.config.timeouts.header;
-    match protocol {
-        Protocol::Http2 => Box::pin(http2(&conn, stream, Bytes::new())).await,
-        Protocol::Http1 => http1(&conn, stream, Bytes::new(), first).await,
-        Protocol::Either => match Box::pin(sniff(&conn, stream, first)).await {
-            Some((stream, ahead, true)) => Box::pin(http2(&conn, stream, ahead)).await,
-            Some((stream, ahead, false)) => http1(&conn, stream, ahead, first).await,
-            None => {}
-        },
+    if protocol == Protocol::Http1 {
+        return http1(&conn, stream, Bytes::new(), first).await;
+    }
+    match Box::pin(sniff(&conn, stream, first)).await {
+        Some((stream, ahead, true)) => Box::pin(http2(&conn, stream, ahead)).await,
+        Some((stream, ahead, false)) if protocol == Protocol::Either => {
+            http1(&conn, stream, ahead, first).await
+        }
+        Some((stream, _, false)) => Box::pin(conn.refuse_preface(stream)).await,
+        None => {}
     }
 }
 
@@ -330,7 +332,8 @@ async fn conclude(
             let refusal = Refusal::Framing(fault);
             let request_id =
                 conn.refuse_unread(Version::HTTP_11, refusal.reason(), refusal.status().as_u16());
-            farewell::say(&mut stream, &reply::unread(&refusal, &request_id)).await;
+            let answer = reply::unread(&refusal, &request_id);
+            farewell::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
             farewell::linger(&stream).await;
         }
         End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),

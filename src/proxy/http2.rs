@@ -10,8 +10,9 @@ use http::Version;
 use super::config::Timeouts;
 use super::connection::{Conn, Expiry};
 use super::exchange::Reason;
-use super::io::Gauge;
-use super::reply;
+use super::framing::Fault;
+use super::io::{Gauge, Stream};
+use super::{farewell, reply};
 use crate::clock;
 use crate::frames::{Excess, Meter, Refused};
 
@@ -54,6 +55,21 @@ impl FrameWatch {
 }
 
 impl Conn {
+    /// Closes on a client that does not begin with the preface where only HTTP/2 is spoken; a GOAWAY would not reach it
+    /// (RFC 9113 section 3.4).
+    pub(super) async fn refuse_preface(&self, mut stream: Stream) {
+        self.refuse_unread(Version::HTTP_2, Reason::Malformed, reply::BAD_REQUEST_STATUS);
+        farewell::say(&mut stream, &[]).await;
+        farewell::linger(&stream).await;
+    }
+
+    /// Whether a first line that names no HTTP may as well be HTTP/2's preface gone wrong: whoever sends that would
+    /// read an answer of HTTP/1.1 as frames.
+    pub(super) fn may_be_preface(&self, fault: Fault) -> bool {
+        let is_sniffed = self.tls.is_empty() && self.config.http2;
+        fault == Fault::OtherProtocol && is_sniffed && self.gauge.last_status() == 0
+    }
+
     /// hyper gave the connection up: a peer that broke the protocol or a budget is refused, one that left is not.
     pub(super) fn broken_http2(&self, error: &hyper::Error, meter: &Meter) {
         let reason = match (meter.excess(), meter.goaway_sent()) {

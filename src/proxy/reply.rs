@@ -115,6 +115,7 @@ impl Refusal {
             Refusal::Framing(
                 Fault::BareLineFeed
                 | Fault::RequestLine
+                | Fault::OtherProtocol
                 | Fault::Fragment
                 | Fault::Folded
                 | Fault::Length

@@ -11,6 +11,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::faults::Faults;
 use super::splitter::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM, SETTINGS,
     Splitter, WINDOW_UPDATE,
@@ -97,6 +98,7 @@ pub struct Meter {
     streams: u32,
     reads: Splitter,
     writes: Splitter,
+    faults: Faults,
     counts: [Count; COUNTED],
     /// Frames more that the peer has earned, since the connection began.
     earned: u64,
@@ -115,8 +117,8 @@ pub struct Meter {
     is_head: bool,
     /// Its fields go on in the next.
     is_continued: bool,
-    /// Trailers of which a part has come.
-    trailers: Option<(Head, Vec<u8>)>,
+    /// Trailers or SETTINGS of which a part has come.
+    gathered: Option<(Head, Vec<u8>)>,
     data_sent: u64,
     goaway_sent: Option<u32>,
     excess: Option<Excess>,
@@ -152,6 +154,7 @@ impl Meter {
             streams,
             reads,
             writes,
+            faults: Faults::new(),
             counts: [count; COUNTED],
             earned: 0,
             last: 0,
@@ -163,7 +166,7 @@ impl Meter {
             heads: 0,
             is_head: true,
             is_continued: false,
-            trailers: None,
+            gathered: None,
             data_sent: 0,
             goaway_sent: None,
             excess: None,
@@ -185,24 +188,28 @@ impl Meter {
 
     fn count_all(&mut self, bytes: &mut &[u8], now: &impl Fn() -> Instant) -> Result<(), Excess> {
         loop {
-            if self.trailers.is_some() {
-                self.read_trailers(bytes)?;
+            if self.gathered.is_some() {
+                self.gather(bytes)?;
             }
             let Some(head) = self.reads.next(bytes) else { return Ok(()) };
+            self.faults.see(&head);
             self.received(head, now)?;
         }
     }
 
-    /// Gathers the payload of trailers, and looks at them once they are whole.
-    fn read_trailers(&mut self, bytes: &mut &[u8]) -> Result<(), Excess> {
+    /// Gathers a payload, and looks at it once it is whole.
+    fn gather(&mut self, bytes: &mut &[u8]) -> Result<(), Excess> {
         let payload = self.reads.payload(bytes);
-        let Some((head, gathered)) = &mut self.trailers else { return Ok(()) };
+        let Some((head, gathered)) = &mut self.gathered else { return Ok(()) };
         gathered.extend_from_slice(payload);
         if gathered.len() < head.length as usize {
             return Ok(());
         }
-        let is_malformed = trailers::have_pseudo(*head, gathered);
-        self.trailers = None;
+        let is_malformed = head.kind == HEADERS && trailers::have_pseudo(*head, gathered);
+        if head.kind == SETTINGS {
+            self.faults.see_settings(gathered);
+        }
+        self.gathered = None;
         if is_malformed { Err(Excess::PseudoTrailers) } else { Ok(()) }
     }
 
@@ -223,7 +230,12 @@ impl Meter {
                 self.count(Excess::Reset, now)
             }
             (PRIORITY, _) => self.count(Excess::Priority, now),
-            (SETTINGS, _) => self.count(Excess::Settings, now),
+            (SETTINGS, _) => {
+                if head.length <= FRAME_BYTES_MAX {
+                    self.gathered = Some((head, Vec::new()));
+                }
+                self.count(Excess::Settings, now)
+            }
             (PING, _) => self.count(Excess::Ping, now),
             (WINDOW_UPDATE, _) => self.count(Excess::WindowUpdate, now),
             _ => self.count(Excess::Other, now),
@@ -260,7 +272,7 @@ impl Meter {
         if stream <= self.last || stream.is_multiple_of(2) {
             // Trailers, or what the protocol refuses by itself, as it does larger frames.
             if head.length <= FRAME_BYTES_MAX {
-                self.trailers = Some((head, Vec::new()));
+                self.gathered = Some((head, Vec::new()));
             }
             return Ok(());
         }
@@ -303,6 +315,7 @@ impl Meter {
                 }
                 HEADERS => {
                     self.earned += EARNED_BY_FRAME;
+                    self.faults.open(head.stream);
                     self.answered_on(head);
                 }
                 RST_STREAM => self.reset_by_us(head),
@@ -377,6 +390,11 @@ impl Meter {
         self.goaway_sent
     }
 
+    /// What is wrong, for a GOAWAY that says no more than that something is.
+    pub fn fault(&self) -> u8 {
+        self.faults.code()
+    }
+
     /// What there was too much of.
     pub fn excess(&self) -> Option<Excess> {
         self.excess
@@ -385,6 +403,13 @@ impl Meter {
     /// Heads of messages begun so far, and whether the last is still to be continued: nothing else may come before.
     pub fn head(&self) -> (u64, bool) {
         (self.heads, self.is_continued || (self.is_head && !self.reads.is_between_frames()))
+    }
+
+    /// Whether a frame begins behind `bytes`, if they go out next.
+    pub fn ends_between_frames(&self, mut bytes: &[u8]) -> bool {
+        let mut writes = self.writes.clone();
+        while writes.next(&mut bytes).is_some() {}
+        writes.is_between_frames()
     }
 
     /// Whether a frame may be put in between what goes out.

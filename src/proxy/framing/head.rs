@@ -44,6 +44,7 @@ impl Head {
             {
                 return Err(Fault::Version);
             }
+            _ if names_another(line) => return Err(Fault::OtherProtocol),
             _ => return Err(Fault::RequestLine),
         };
         if memchr::memchr(b'#', rest).is_some() {
@@ -98,6 +99,18 @@ impl Head {
     pub(super) fn asks_for_upgrade(&self) -> bool {
         self.upgrade
     }
+}
+
+/// Whether a request line has all its parts, and says that it is of another protocol.
+fn names_another(line: &[u8]) -> bool {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return false;
+    };
+    let is_http = version.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"HTTP/"));
+    !is_http && [method, target, version].iter().all(|word| !word.is_empty())
 }
 
 /// Refuses a line that goes on the one before, or is empty where it must not be.

@@ -20,6 +20,9 @@ pub enum Fault {
     /// The first line is not `method target version`.
     #[error("the request line is none")]
     RequestLine,
+    /// The first line is three words, and the last names no HTTP.
+    #[error("this is no HTTP")]
+    OtherProtocol,
     /// HTTP, but neither 1.0 nor 1.1.
     #[error("this version of HTTP is not served here")]
     Version,

@@ -90,6 +90,11 @@ fn heads_that_could_be_read_in_two_ways_are_faults() {
         ("GET /", Fault::RequestLine),
         ("GET / http/1.1", Fault::RequestLine),
         ("GET / HTTP/1.1 ", Fault::RequestLine),
+        ("GET / HTTP/1.10", Fault::RequestLine),
+        ("GET  PREFACES", Fault::RequestLine),
+        ("GET / TO PREFACE", Fault::RequestLine),
+        ("INVALID CONNECTION PREFACE", Fault::OtherProtocol),
+        ("SOURCE /radio ICE/1.0", Fault::OtherProtocol),
         ("GET /a#b HTTP/1.1", Fault::Fragment),
         ("GET / HTTP/1.1\n", Fault::BareLineFeed),
     ] {
