@@ -28,7 +28,7 @@ use super::headers::Peer;
 use super::http2::{FrameWatch, UNREAD_RESETS_MAX};
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
-use super::porch::PREFACE;
+use super::porch::http2::PREFACE;
 use super::reply::Refusal;
 use super::worker::Worker;
 use super::{config, exchange, farewell, headers, pipeline, porch, reply, tunnel};
@@ -228,7 +228,10 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
         if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
             return;
         }
-        match Box::pin(drive_http1(conn, stream, ahead)).await {
+        let Some(head) = Box::pin(porch::http1::gather(conn, &mut stream, ahead)).await else {
+            return conn.late_http1(stream).await;
+        };
+        match Box::pin(drive_http1(conn, stream, head)).await {
             Some((rested, rest)) => (stream, ahead) = (rested, rest),
             None => return,
         }
@@ -321,13 +324,7 @@ async fn conclude(
         }
         End::Expired(Expiry::Rest) if !draining => return Some((stream, ahead)),
         End::Expired(Expiry::Rest | Expiry::Idle) => {}
-        // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
-        End::Expired(Expiry::Head) => {
-            conn.deadline_passed(metrics::Deadline::Header);
-            let request_id =
-                conn.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-            farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
-        }
+        End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
             let request_id =
@@ -346,15 +343,15 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepted: Instant)
     let meter = Rc::new(RefCell::new(meter));
     let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
     let io = Metered::new(io, Rc::clone(&meter), clock::instant);
-    match Box::pin(porch::wait(conn, io, accepted)).await {
-        porch::Left::In(io) => Box::pin(drive_http2(conn, io, meter)).await,
-        porch::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
-        porch::Left::Late => conn.late_http2(),
+    match Box::pin(porch::http2::wait(conn, io, accepted)).await {
+        porch::http2::Left::In(io) => Box::pin(drive_http2(conn, io, meter)).await,
+        porch::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
+        porch::http2::Left::Late => conn.late_http2(),
     }
 }
 
 /// One hyper connection from the first request to GOAWAY.
-async fn drive_http2(conn: &Rc<Conn>, io: porch::Handed, meter: Rc<RefCell<Meter>>) {
+async fn drive_http2(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Meter>>) {
     let max = &conn.config.max;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
@@ -414,11 +411,11 @@ async fn drive_http2(conn: &Rc<Conn>, io: porch::Handed, meter: Rc<RefCell<Meter
 
 /// What hyper's first frame says of us, by what [`drive_http2`] tells it.
 pub(super) fn announced(max: &config::Sizes) -> Vec<u8> {
-    porch::settings(&[
-        (porch::MAX_CONCURRENT_STREAMS, max.streams),
-        (porch::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
-        (porch::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
-        (porch::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
+    porch::http2::settings(&[
+        (porch::http2::MAX_CONCURRENT_STREAMS, max.streams),
+        (porch::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
+        (porch::http2::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
+        (porch::http2::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
     ])
 }
 
@@ -541,6 +538,15 @@ impl Watch<'_> {
 }
 
 impl Conn {
+    /// A head over HTTP/1 takes too long. There is no request to answer through hyper: the answer goes straight to the
+    /// socket.
+    async fn late_http1(&self, mut stream: Stream) {
+        self.deadline_passed(metrics::Deadline::Header);
+        let request_id =
+            self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+        farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
+    }
+
     /// A head over HTTP/2 takes too long.
     fn late_http2(&self) {
         self.deadline_passed(metrics::Deadline::Header);

@@ -1,9 +1,7 @@
-//! The porch of HTTP/2: where a client stays until it has asked for something.
+//! The introduction of an HTTP/2 client, and a first head that has begun.
 //!
-//! hyper's side of a connection is tens of KiB, half a head a few bytes. As long as a client has only introduced itself
-//! and perhaps begun a head, what it said is kept here and hyper does not know of it. It is answered with our SETTINGS
-//! and the acknowledgement of its own; hyper's are then not sent a second time. Nothing is judged here: whatever is not
-//! plainly an introduction or a part of a first head is hyper's at once.
+//! A client that has introduced itself is answered with our SETTINGS and the acknowledgement of its own: it may wait for
+//! these before it asks. hyper's are then not sent a second time.
 
 use std::io;
 use std::pin::Pin;
@@ -14,15 +12,15 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout_at;
 
-use super::connection::{Conn, announced};
-use super::io::Gauged;
 use crate::clock;
 use crate::frames::{
     CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
 };
+use crate::proxy::connection::{Conn, announced};
+use crate::proxy::io::Gauged;
 
 /// How a client left the porch.
-pub(super) enum Left {
+pub enum Left {
     /// It has asked for something, or said what hyper has to answer.
     In(Handed),
     /// It has gone, or has sent what there is too much of.
@@ -32,7 +30,7 @@ pub(super) enum Left {
 }
 
 /// Waits until hyper is needed. The first head counts from `since`.
-pub(super) async fn wait(conn: &Conn, mut io: Metered<Gauged>, since: Instant) -> Left {
+pub async fn wait(conn: &Conn, mut io: Metered<Gauged>, since: Instant) -> Left {
     let timeouts = &conn.config.timeouts;
     let mut hello = Hello::default();
     let mut answered = 0;
@@ -175,7 +173,7 @@ fn is_setting(setting: &[u8; SETTING_BYTES]) -> bool {
 
 /// A connection as hyper sees it: what was said on the porch comes first, what was answered there is not sent again.
 #[derive(Debug)]
-pub(super) struct Handed {
+pub struct Handed {
     io: Metered<Gauged>,
     said: Bytes,
     /// Frames of SETTINGS that hyper will send and that have gone out already.
@@ -262,7 +260,7 @@ impl AsyncWrite for Handed {
 }
 
 /// The frame of SETTINGS that hyper begins with: what it announces and nothing else.
-pub(super) fn settings(announced: &[(u16, u32)]) -> Vec<u8> {
+pub fn settings(announced: &[(u16, u32)]) -> Vec<u8> {
     let length = announced.len() * SETTING_BYTES;
     let mut frame = vec![0, (length >> 8) as u8, length as u8, SETTINGS, 0, 0, 0, 0, 0];
     for (name, value) in announced {
@@ -278,13 +276,13 @@ const ACKNOWLEDGED: [u8; 9] = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
 const ANSWERED: u8 = 2;
 const ACK: u8 = 1;
 /// The client connection preface (RFC 9113 section 3.4).
-pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Parameters (RFC 9113 section 6.5.2).
 const ENABLE_PUSH: u16 = 2;
-pub(super) const MAX_CONCURRENT_STREAMS: u16 = 3;
-pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
-pub(super) const MAX_FRAME_SIZE: u16 = 5;
-pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
+pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+pub const INITIAL_WINDOW_SIZE: u16 = 4;
+pub const MAX_FRAME_SIZE: u16 = 5;
+pub const MAX_HEADER_LIST_SIZE: u16 = 6;
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 const SETTING_BYTES: usize = 6;
 /// What is kept of a client at first: an introduction and half a head.
