@@ -291,3 +291,91 @@ const FIRST_BYTES: usize = 128;
 const SAID_BYTES_MAX: usize = 16 * 1024;
 /// Frames that are followed here. The windows they open stay below 2^31.
 const FRAMES_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        bytes.extend([kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn hello(frames: &[Vec<u8>]) -> Vec<u8> {
+        [&PREFACE[..], &frames.concat()].concat()
+    }
+
+    fn standing(bytes: &[u8]) -> Standing {
+        Hello { said: bytes.into(), ..Hello::default() }.follow()
+    }
+
+    #[test]
+    fn an_introduction_and_half_a_head_stay_and_all_else_is_hyper_s() {
+        let (settings, ack) = (settings(&[(INITIAL_WINDOW_SIZE, 7)]), ACKNOWLEDGED.to_vec());
+        let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
+        let head = frame(HEADERS, END_STREAM, 1, b"x");
+        let more = |flags| frame(CONTINUATION, flags, 1, b"x");
+        let introduction = [settings.clone(), ack.clone(), window.clone()];
+        assert_eq!(standing(&hello(&introduction)), Standing::Introduced);
+        let begun = [&introduction[..], &[head.clone(), more(0)]].concat();
+        assert_eq!(standing(&hello(&begun)), Standing::Begun);
+        assert_eq!(standing(&hello(&begun[..4])[..60]), Standing::Begun, "half a frame");
+        for frames in [
+            vec![ack],
+            vec![window],
+            vec![head.clone()],
+            vec![settings.clone(), settings.clone()],
+            vec![settings.clone(), frame(HEADERS, END_HEADERS, 1, b"x")],
+            vec![settings.clone(), head.clone(), more(END_HEADERS)],
+            vec![settings.clone(), head.clone(), frame(CONTINUATION, 0, 3, b"x")],
+            vec![settings.clone(), head, frame(0, 0, 1, b"x")],
+            vec![settings.clone(), more(0)],
+            vec![settings.clone(), frame(6, 0, 0, &[0; 8])],
+            vec![settings.clone(), frame(WINDOW_UPDATE, 0, 0, &[0; 4])],
+            vec![settings.clone(), frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0])],
+            vec![settings.clone(), frame(HEADERS, 0, 1, &[0; 20_000])[..9].to_vec()],
+            vec![self::settings(&[(ENABLE_PUSH, 2)])],
+            vec![self::settings(&[(INITIAL_WINDOW_SIZE, 1 << 31)])],
+            vec![self::settings(&[(MAX_FRAME_SIZE, 1)])],
+        ] {
+            assert_eq!(standing(&hello(&frames)), Standing::Hyper, "{frames:x?}");
+        }
+        assert_eq!(standing(b"GET / HTTP/1.1\r\n"), Standing::Hyper);
+        let long =
+            vec![vec![settings.clone()], vec![frame(HEADERS, 0, 1, b""); 1], vec![more(0); FRAMES_MAX]];
+        assert_eq!(standing(&hello(&long.concat())), Standing::Hyper, "pieces without end");
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_stands_the_same_in_the_end(
+            frames in prop::collection::vec(
+                (prop::sample::select(vec![1u8, 4, 8, 9, 0]), any::<bool>(), 0u32..3, prop::collection::vec(0u8..4, 0..7)),
+                0..6,
+            ),
+            cuts in prop::collection::vec(1usize..30, 1..20),
+        ) {
+            let frames: Vec<_> = frames
+                .iter()
+                .map(|(kind, ends, stream, payload)| frame(*kind, if *ends { END_HEADERS } else { 0 }, *stream, payload))
+                .collect();
+            let bytes = hello(&frames);
+            let whole = standing(&bytes);
+            let mut cut = Hello::default();
+            let (mut rest, mut sizes) = (&bytes[..], cuts.iter().cycle());
+            let mut stands = Standing::Begun;
+            while !rest.is_empty() && stands != Standing::Hyper {
+                let (piece, left) = rest.split_at(sizes.next().map_or(1, |size| *size).min(rest.len()));
+                cut.said.extend_from_slice(piece);
+                stands = cut.follow();
+                rest = left;
+            }
+            prop_assert_eq!(stands, whole);
+        }
+    }
+}
