@@ -70,6 +70,16 @@ pub enum Error {
         /// Which file.
         path: PathBuf,
     },
+    /// The file of revocation lists holds none: it would revoke nothing, whatever it was meant to.
+    #[error(
+        "{}: no revocation list in it: write lists in PEM (`-----BEGIN X509 CRL-----`; \
+         `openssl crl -inform DER` makes it of DER), or leave `client-crl` out",
+        path.display()
+    )]
+    NoLists {
+        /// Which file.
+        path: PathBuf,
+    },
     /// Key and certificate do not belong together, or are of an unknown kind.
     #[error("{} and {}: {source}", cert.display(), key.display())]
     Mismatch {
@@ -192,8 +202,12 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     }
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
     if let Some(crl) = crl {
+        let lists = pem_of(crl)?;
+        if lists.is_empty() {
+            return Err(Error::NoLists { path: crl.clone() });
+        }
         // A leaf whose issuer has no list in the file is refused; authorities in between need none.
-        builder = builder.with_crls(pem_of(crl)?).only_check_end_entity_revocation();
+        builder = builder.with_crls(lists).only_check_end_entity_revocation();
     }
     if *demand == Demand::Ask {
         builder = builder.allow_unauthenticated();

@@ -85,8 +85,7 @@ impl Reader<'_> {
         if let Some(action) = self.action(&table) {
             route.action = action;
         }
-        let upgrade = table.value("upgrade").and_then(|value| value.boolean());
-        route.upgrade = upgrade.unwrap_or(matches!(route.action, Action::Forward { .. }));
+        route.upgrade = table.value("upgrade").and_then(|value| value.boolean()).unwrap_or(false);
         if let Some(value) = table.value("path-escapes") {
             let choices = [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
             route.path_escapes = value.choice(&choices, &[]).unwrap_or_default();

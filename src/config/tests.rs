@@ -172,7 +172,7 @@ rewrite = "/orders/{id}"
 headers = { set = { x-tenant = "{tenant}", authorization = "Basic ${SECRET}" }, add = { via = ["a", "b"] }, remove = ["x-debug"] }
 response-headers = { set = { x-cost = "$${tenant}" } }
 max-body = "1GiB"
-upgrade = false
+upgrade = true
 path-escapes = "keep"
 
 [[route]]
@@ -245,7 +245,7 @@ limit = "100/m burst 20 by ip"
     assert_eq!(route.limits, ["route:/api/{*rest}"]);
     let action = Action::Forward { upstream: "http://127.0.0.1:3000".to_owned(), rewrite: None };
     assert_eq!(route.action, action);
-    assert!(route.upgrade);
+    assert!(!route.upgrade);
 }
 
 #[test]

@@ -13,4 +13,4 @@ mod trailers;
 
 pub use meter::{Excess, Meter, Peer, Refused};
 pub use metered::Metered;
-pub use splitter::{Head, Splitter};
+pub use splitter::{CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, SETTINGS, Splitter, WINDOW_UPDATE};

@@ -28,9 +28,10 @@ use super::headers::Peer;
 use super::http2::{FrameWatch, UNREAD_RESETS_MAX};
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
+use super::porch::http2::PREFACE;
 use super::reply::Refusal;
 use super::worker::Worker;
-use super::{config, exchange, farewell, headers, pipeline, reply, tunnel};
+use super::{config, exchange, farewell, headers, pipeline, porch, reply, tunnel};
 use crate::auth::mtls::Certificate;
 use crate::frames::{Meter, Metered, Peer as Role};
 use crate::upstream::connect::LocalExecutor;
@@ -96,12 +97,13 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         config,
     });
     // The first head counts from accept: a client that connects and stays silent holds nothing for long.
-    let first = clock::instant() + conn.config.timeouts.header;
+    let accepted = clock::instant();
+    let first = accepted + conn.config.timeouts.header;
     if protocol == Protocol::Http1 {
         return http1(&conn, stream, Bytes::new(), first).await;
     }
     match Box::pin(sniff(&conn, stream, first)).await {
-        Some((stream, ahead, true)) => Box::pin(http2(&conn, stream, ahead)).await,
+        Some((stream, ahead, true)) => http2(&conn, stream, ahead, accepted).await,
         Some((stream, ahead, false)) if protocol == Protocol::Either => {
             http1(&conn, stream, ahead, first).await
         }
@@ -228,7 +230,10 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
         if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
             return;
         }
-        match Box::pin(drive_http1(conn, stream, ahead)).await {
+        let Some(head) = Box::pin(porch::http1::gather(conn, &mut stream, ahead)).await else {
+            return conn.late_http1(stream).await;
+        };
+        match Box::pin(drive_http1(conn, stream, head)).await {
             Some((rested, rest)) => (stream, ahead) = (rested, rest),
             None => return,
         }
@@ -321,13 +326,7 @@ async fn conclude(
         }
         End::Expired(Expiry::Rest) if !draining => return Some((stream, ahead)),
         End::Expired(Expiry::Rest | Expiry::Idle) => {}
-        // A half-sent head has no request to answer through hyper: the answer goes straight to the socket.
-        End::Expired(Expiry::Head) => {
-            conn.deadline_passed(metrics::Deadline::Header);
-            let request_id =
-                conn.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-            farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
-        }
+        End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
             let request_id =
@@ -341,8 +340,21 @@ async fn conclude(
     None
 }
 
-/// HTTP/2: one hyper connection from preface to GOAWAY.
-async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
+/// HTTP/2: on the porch until something is asked for.
+async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepted: Instant) {
+    let meter = Meter::new(Role::Client, conn.config.max.streams, clock::instant());
+    let meter = Rc::new(RefCell::new(meter));
+    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
+    match Box::pin(porch::http2::wait(conn, io, accepted)).await {
+        porch::http2::Left::In(io) => Box::pin(drive_http2(conn, io, meter)).await,
+        porch::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
+        porch::http2::Left::Late => conn.late_http2(),
+    }
+}
+
+/// One hyper connection from the first request to GOAWAY.
+async fn drive_http2(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Meter>>) {
     let max = &conn.config.max;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
@@ -350,13 +362,9 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
-        // Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
-        .max_header_list_size((max.header_bytes as u32).saturating_mul(2))
+        .max_header_list_size(header_list_bytes_max(max))
         .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
         .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
-    let meter = Rc::new(RefCell::new(Meter::new(Role::Client, max.streams, clock::instant())));
-    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
     let service = service_fn(|request| {
         meter.borrow_mut().accepted();
         // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
@@ -399,12 +407,24 @@ async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) {
             conn.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
-        End::Expired(Expiry::Head) => {
-            conn.deadline_passed(metrics::Deadline::Header);
-            conn.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-        }
+        End::Expired(Expiry::Head) => conn.late_http2(),
         End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
     }
+}
+
+/// What hyper's first frame says of us, by what [`drive_http2`] tells it.
+pub(super) fn announced(max: &config::Sizes) -> Vec<u8> {
+    porch::http2::settings(&[
+        (porch::http2::MAX_CONCURRENT_STREAMS, max.streams),
+        (porch::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
+        (porch::http2::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
+        (porch::http2::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
+    ])
+}
+
+/// Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
+fn header_list_bytes_max(max: &config::Sizes) -> u32 {
+    (max.header_bytes as u32).saturating_mul(2)
 }
 
 /// How hyper's part of a connection ended.
@@ -521,6 +541,21 @@ impl Watch<'_> {
 }
 
 impl Conn {
+    /// A head over HTTP/1 takes too long. There is no request to answer through hyper: the answer goes straight to the
+    /// socket.
+    async fn late_http1(&self, mut stream: Stream) {
+        self.deadline_passed(metrics::Deadline::Header);
+        let request_id =
+            self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+        farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
+    }
+
+    /// A head over HTTP/2 takes too long.
+    fn late_http2(&self) {
+        self.deadline_passed(metrics::Deadline::Header);
+        self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+    }
+
     fn deadline_passed(&self, deadline: metrics::Deadline) {
         self.listener.metrics.deadline_passed(&self.worker.metrics, deadline);
     }
@@ -547,8 +582,6 @@ impl Conn {
     }
 }
 
-/// The client connection preface (RFC 9113 section 3.4).
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A connection is parked after this long without a request.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 /// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
@@ -559,6 +592,8 @@ const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// hyper's own least size of a connection's buffer.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;
+/// hyper's own largest frame (RFC 9113 section 4.2).
+const FRAME_BYTES_MAX: u32 = 16 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// What a stream may hold of an answer the client does not take.

@@ -71,7 +71,7 @@ impl Conn {
     }
 
     /// hyper gave the connection up: a peer that broke the protocol or a budget is refused, one that left is not.
-    pub(super) fn broken_http2(&self, error: &hyper::Error, meter: &Meter) {
+    pub(super) fn broken_http2(&self, error: &dyn std::fmt::Display, meter: &Meter) {
         let reason = match (meter.excess(), meter.goaway_sent()) {
             (Some(Excess::RapidReset), _) => Reason::RapidReset,
             // hyper's own bound, for requests it has not handed over yet.

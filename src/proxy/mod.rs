@@ -17,6 +17,7 @@ pub mod judge;
 pub mod listener;
 pub mod overload;
 pub mod pipeline;
+mod porch;
 pub mod reply;
 pub mod snapshot;
 pub mod tunnel;

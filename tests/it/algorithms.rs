@@ -99,7 +99,7 @@ fn a_tunnel_holds_its_permit_to_its_end() {
             peer.rest();
         }
     });
-    let gateway = Gateway::start(&routed("", "\"1 in flight by ip\"", &upstream));
+    let gateway = Gateway::start(&(routed("", "\"1 in flight by ip\"", &upstream) + "upgrade = true"));
     let mut client = gateway.client();
     let upgrade = [
         "Connection: Upgrade",

@@ -66,19 +66,25 @@ fn check_reads_keys_and_users_and_names_the_line_that_is_wrong() {
         [auth.b]\nkind = \"basic\"\nusers = { file = \"users.toml\" }\n\
         [auth.c]\nkind = \"jwt\"\nkeys = { file = \"jwks.json\" }\nalgorithms = [\"ES256\"]\nissuer = \"me\"\n\
         audience = \"api\"\nconsumer = \"claim:sub\"\n\
-        [[route]]\npath = \"/\"\nauth = [\"a\", \"b\", \"c\"]\nrespond = { status = 200 }\n";
+        [[route]]\npath = \"/\"\nauth = [\"a\", \"b\", \"c\"]\nrespond = { status = 200 }\n\
+        [listener.c]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"good.pem\", key = \"good.key\" }]\n\
+        client-ca = \"good.pem\"\nclient-crl = \"no.pem\"\n";
     let file = directory.write("gateway.toml", config);
     let output = binary().args(["check", "--config"]).arg(file).output().expect("the binary can be started");
     let said = said(&output);
     assert_eq!(output.status.code(), Some(78), "{said}");
     let places =
         [("4:13", "no.pem"), ("9:14", "gone.pem"), ("12:8", "keys.toml:2: `sha256` is 64 hex digits")];
-    let more = [("15:9", "users.toml:3: `hash` is an argon2id hash"), ("18:8", "jwks.json: no key in it")];
+    let more = [
+        ("15:9", "users.toml:3: `hash` is an argon2id hash"),
+        ("18:8", "jwks.json: no key in it"),
+        ("31:14", "no.pem: no revocation list in it: write lists in PEM"),
+    ];
     for (place, complaint) in places.into_iter().chain(more) {
         assert!(said.contains(&format!("gateway.toml:{place}")), "{place} is not in\n{said}");
         assert!(said.contains(complaint), "{complaint} is not in\n{said}");
     }
-    assert!(said.contains("5 errors") && !said.contains("hunter2"), "{said}");
+    assert!(said.contains("6 errors") && !said.contains("hunter2"), "{said}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::support::{Client, Gateway, Upstream, eventually, text};
 fn before(upstream: &Upstream, good: &Upstream, more: &str) -> Gateway {
     Gateway::start(&format!(
         "workers = 1\n[upstream.u]\nservers = [\"http://{}\"]\n{more}\n\
-         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\n[[route]]\npath = \"/good\"\nto = \"http://{}\"",
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\nupgrade = true\n[[route]]\npath = \"/good\"\nto = \"http://{}\"",
         upstream.addr(),
         good.addr()
     ))

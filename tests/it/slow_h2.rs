@@ -4,8 +4,8 @@
 use std::net::{SocketAddr, TcpStream};
 
 use crate::support::h2::{
-    CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, HEADERS, PING, SETTINGS, WINDOW_UPDATE,
-    encoded, fields,
+    ACK, CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, Frame, HEADERS, PING, SETTINGS,
+    WINDOW_UPDATE, encoded, fields,
 };
 use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, heavy, stdout_of, tls};
 
@@ -151,6 +151,100 @@ fn a_reader_that_takes_what_it_can_is_not_given_up() {
     assert_eq!(gateway.logged("/slow").get("reason"), None);
 }
 
+/// A connection on which nothing has been said.
+fn wire(addr: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&addr, PATIENCE).expect("somebody listens there");
+    stream.set_nodelay(true).expect("a socket sends at once");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+    stream
+}
+
+/// Frames of SETTINGS until an answer to a request on stream 1 begins: what they announce, in order of the names, and
+/// how many acknowledge ours.
+fn settings_until_answered(
+    client: &mut Connection<TcpStream>,
+    said: &mut Vec<Frame>,
+) -> (Vec<[u8; 6]>, usize) {
+    while let Some(frame) = client.any_frame() {
+        let is_answer = frame.kind == HEADERS;
+        said.push(frame);
+        if is_answer {
+            break;
+        }
+    }
+    assert_eq!(said.last().map(|frame| (frame.kind, frame.stream)), Some((HEADERS, 1)), "{said:?}");
+    let (acknowledging, announcing): (Vec<_>, Vec<_>) =
+        said.iter().filter(|frame| frame.kind == SETTINGS).partition(|frame| frame.flags & ACK != 0);
+    assert_eq!(announcing.len(), 1, "{said:?}");
+    let mut announced = announcing[0].payload.as_chunks::<6>().0.to_vec();
+    announced.sort_unstable();
+    (announced, acknowledging.len())
+}
+
+#[test]
+fn who_introduces_itself_is_answered_once_and_asks_when_it_likes() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "");
+    let introduction = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), encoded(SETTINGS, 0, 0, &[])].concat();
+    let request = head(1, END_HEADERS | END_STREAM, "/", &[]);
+    let begin = || Connection::silent(wire(gateway.plain()));
+
+    let mut hasty = begin();
+    hasty.try_write(&[&introduction[..], &request].concat());
+    let expected = settings_until_answered(&mut hasty, &mut Vec::new());
+    assert_eq!(expected.1, 1);
+
+    let mut patient = begin();
+    patient.try_write(&introduction);
+    let mut said: Vec<Frame> = (0..2).filter_map(|_| patient.any_frame()).collect();
+    assert!(said.iter().all(|frame| frame.kind == SETTINGS), "{said:?}");
+    // What may come before a request: the answer to our settings, and a window.
+    patient.try_write(&encoded(SETTINGS, ACK, 0, &[]));
+    patient.try_write(&encoded(WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]));
+    patient.try_write(&request);
+    assert_eq!(settings_until_answered(&mut patient, &mut said), expected);
+
+    let mut drips = begin();
+    let (begun, rest) =
+        (head(1, END_STREAM, "/", &[]), encoded(CONTINUATION, END_HEADERS, 1, &fields(&[("a", "b")])));
+    for byte in [introduction, begun, rest].concat() {
+        drips.try_write(&[byte]);
+    }
+    assert_eq!(settings_until_answered(&mut drips, &mut Vec::new()), expected);
+}
+
+#[test]
+fn a_bad_introduction_is_refused_at_once() {
+    let upstream = Upstream::ok();
+    let gateway = before(upstream.addr(), "header = \"1h\", idle = \"1h\"");
+    let setting =
+        |name: u8, value: u32| encoded(SETTINGS, 0, 0, &[&[0, name][..], &value.to_be_bytes()].concat());
+    let good = setting(3, 7);
+    let with = |frame: Vec<u8>| [good.clone(), frame].concat();
+    for bytes in [
+        setting(2, 2),
+        setting(4, 1 << 31),
+        setting(5, 16_383),
+        encoded(SETTINGS, 0, 0, &[0; 5]),
+        encoded(SETTINGS, 0, 1, &[]),
+        with(encoded(SETTINGS, ACK, 0, &[0; 6])),
+        with(encoded(WINDOW_UPDATE, 0, 0, &[0; 4])),
+        with(encoded(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff])),
+        with(encoded(DATA, 0, 0, &[])),
+        with(encoded(CONTINUATION, 0, 1, &[])),
+        with(head(2, END_HEADERS, "/", &[])),
+        with([head(1, 0, "/", &[]), encoded(PING, 0, 0, &[0; 8])].concat()),
+        with(b"\0\x40\x01\x01\x05\0\0\0\x01".to_vec()),
+    ] {
+        let mut client = Connection::silent(wire(gateway.plain()));
+        client.try_write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        client.try_write(&bytes);
+        let end = client.end();
+        assert!(matches!(end, End::GoneAway(_)), "{end:?} after {bytes:x?}");
+    }
+    assert!(upstream.is_quiet());
+}
+
 /// How much more memory the gateway has had resident than before, KiB, for each of so many connections.
 fn pinned_kib(gateway: &Gateway, connections: u64, mut pin: impl FnMut() -> Connection<TcpStream>) -> u64 {
     pin();
@@ -244,5 +338,5 @@ fn slow_clients_cost_little_and_good_ones_are_served_meanwhile() {
     eventually("all of them are held", || (open() >= 600.0).then_some(()));
     assert_eq!(gateway.get("/good").status, 200);
     let grown = (gateway.memory_peak_kib() - memory) / 600;
-    assert!(grown < 30, "{grown} KiB a connection are 300 MB for ten thousand");
+    assert!(grown < 15, "{grown} KiB a connection are 150 MB for ten thousand");
 }

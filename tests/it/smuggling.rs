@@ -145,7 +145,7 @@ fn attacked(upstream: SocketAddr, seed: u64) -> (Gateway, Targets, Targets) {
         "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\n\
          timeouts = {{ header = \"1s\", idle = \"1s\", body-stall = \"1s\" }}\n\
          [upstream.u]\nservers = [\"http://{upstream}\"]\ntimeouts = {{ response = \"10s\" }}\n\
-         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\""
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\nupgrade = true"
     ));
     let mut random = Random(seed);
     let attacks: Vec<Vec<u8>> = (0..ATTACKS).map(|number| attack(number, &mut random)).collect();

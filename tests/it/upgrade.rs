@@ -13,7 +13,10 @@ const UPGRADE: &[&str] = &[
 #[test]
 fn a_websocket_client_talks_to_a_websocket_server() {
     let server = Python::serve("websocket_server.py");
-    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", server.addr()));
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = true",
+        server.addr()
+    ));
     let url = format!("ws://{}/ws", gateway.plain());
     assert_eq!(python::client("websocket_client.py", &[&url]), "echoed\n");
     assert_eq!(gateway.logged("/ws")["status"], 101);
@@ -27,7 +30,7 @@ fn a_websocket_client_talks_over_tls() {
     let file = directory.join("a").display().to_string();
     let text = format!(
         "[listener.tls]\nbind = \"127.0.0.1:0\"\ncerts = [{{ cert = \"{file}.pem\", key = \"{file}.key\" }}]\n\
-         [[route]]\npath = \"/ws\"\nto = \"http://{}\"",
+         [[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = true",
         server.addr()
     );
     let gateway = Gateway::start_in(directory, &text);
@@ -48,7 +51,10 @@ fn bytes_pass_both_ways_after_101_and_the_end_too() {
         let question = peer.bytes(4);
         peer.send(question);
     });
-    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", upstream.addr()));
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = true",
+        upstream.addr()
+    ));
     let mut client = gateway.client();
     let answer = client.request("GET", "/ws", UPGRADE, "");
     assert_eq!((answer.status, answer.header("upgrade")), (101, Some("websocket")));
@@ -61,7 +67,10 @@ fn bytes_pass_both_ways_after_101_and_the_end_too() {
 #[test]
 fn an_upstream_that_does_not_switch_answers_as_usual() {
     let upstream = Upstream::answering("HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno");
-    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", upstream.addr()));
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = true",
+        upstream.addr()
+    ));
     let mut client = gateway.client();
     assert_eq!(client.request("GET", "/ws", UPGRADE, "").status, 426);
     assert_eq!(client.get("/ws").status, 426);
@@ -70,10 +79,7 @@ fn an_upstream_that_does_not_switch_answers_as_usual() {
 #[test]
 fn a_route_without_upgrade_forwards_none() {
     let upstream = Upstream::ok();
-    let gateway = Gateway::start(&format!(
-        "[[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = false",
-        upstream.addr()
-    ));
+    let gateway = Gateway::start(&format!("[[route]]\npath = \"/ws\"\nto = \"http://{}\"", upstream.addr()));
     assert_eq!(gateway.client().request("GET", "/ws", UPGRADE, "").status, 200);
     let request = upstream.request();
     assert_eq!((request.header("upgrade"), request.header("connection")), (None, None));
@@ -82,7 +88,10 @@ fn a_route_without_upgrade_forwards_none() {
 #[test]
 fn http_2_in_the_clear_is_not_switched_to() {
     let upstream = Upstream::ok();
-    let gateway = Gateway::start(&format!("[[route]]\npath = \"/\"\nto = \"http://{}\"", upstream.addr()));
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nto = \"http://{}\"\nupgrade = true",
+        upstream.addr()
+    ));
     let fields =
         ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"];
     assert_eq!(gateway.client().request("GET", "/", &fields, "").status, 200);

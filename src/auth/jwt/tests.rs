@@ -132,6 +132,31 @@ fn public_vectors_hold_and_one_bit_less_does_not() {
     }
 }
 
+/// What is a JWS, or looks like one, and no token: each with why, and the key it would be checked by.
+#[test]
+fn public_vectors_of_what_is_no_token_are_refused() {
+    let vectors: Vec<Value> =
+        serde_json::from_str(include_str!("../../../tests/vectors/jws-refused.json")).expect("JSON");
+    let all = [Algorithm::HS256, Algorithm::RS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
+    for vector in vectors {
+        let (source, why) = (&vector["source"], &vector["why"]);
+        let jwk = vector["jwk"].to_string();
+        match KeySet::of_text(&jwk, &all) {
+            Ok(keys) => {
+                let text = vector["token"].as_str().expect("a token");
+                let signature = Token::parse(text.as_bytes()).map(|token| keys.verify(&token));
+                assert_ne!(signature, Some(Signature::Valid), "{source}: {why}");
+            }
+            Err(reason) => {
+                assert_eq!(*why, "ES512 is not verified", "{source}: {reason}");
+                assert!(jwk.contains("P-521"), "{source}");
+            }
+        }
+        // Nor by keys that have nothing to do with it.
+        assert!(!is_taken(&es256(), vector["token"].as_str().expect("a token")), "{source}: {why}");
+    }
+}
+
 #[test]
 fn a_good_token_says_who_calls() {
     let identity = check(&es256(), &signed(&claims()), &Cache::new(0), NOW).expect("a good token");

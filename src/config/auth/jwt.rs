@@ -9,13 +9,13 @@ use crate::auth::jwt::remote;
 use crate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
 use crate::auth::place::Place;
 use crate::config::effective::{array, table as show_table, text, time};
-use crate::config::reader::{Table, Text};
+use crate::config::reader::{Table, Text, listed};
 
 /// Reads what is particular to tokens.
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let source = source(table);
     let algorithms = match table.value("algorithms") {
-        Some(value) => value.texts().iter().filter_map(|text| text.choice(&ALGORITHMS, &[])).collect(),
+        Some(value) => value.texts().iter().filter_map(algorithm).collect(),
         None => {
             table.wrong(
                 "tokens need `algorithms`: how they may be signed",
@@ -117,6 +117,17 @@ fn fetch(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
     }
     fetch.finish(&[]);
     config
+}
+
+/// One name of RFC 7518 section 3.1. A near one is not suggested: `HS512` is no other spelling of `ES512`.
+fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
+    let found = ALGORITHMS.iter().find(|(name, _)| *name == text.text);
+    if found.is_none() {
+        let names = ALGORITHMS.map(|(name, _)| name);
+        let message = format!("signatures by {} are not verified here", text.shown());
+        text.wrong(message, format!("write {}", listed(&names)));
+    }
+    found.map(|(_, algorithm)| *algorithm)
 }
 
 /// What is particular to tokens, as the language writes it.

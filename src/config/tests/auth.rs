@@ -132,9 +132,15 @@ fn ways_are_checked() {
         ),
         (
             "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\njwks = \"https://a/\"\nalgorithms = [\"none\"]",
-            "`none` is not a value of `algorithms`",
+            "signatures by `none` are not verified here",
             "5:15",
-            "",
+            "`ES256`, `ES384` or `EdDSA`",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\njwks = \"https://a/\"\nalgorithms = [\"ES256\", \"ES512\"]",
+            "signatures by `ES512` are not verified here",
+            "5:24",
+            "`ES256`, `ES384` or `EdDSA`",
         ),
         (
             "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]",

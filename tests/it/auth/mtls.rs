@@ -113,8 +113,12 @@ fn a_revoked_certificate_and_a_changed_authority_end_sessions() {
     gateway.write("crl.pem", authority.revoking(&[1, 2]));
     eventually("the new list", || status(addr, &good).is_none().then_some(()));
 
-    gateway.write("crl.pem", "-----BEGIN X509 CRL-----\nhalf");
-    gateway.reload_refused(&all);
+    // What holds no list would revoke nothing: it is refused, and the list before goes on.
+    for unusable in ["-----BEGIN X509 CRL-----\nhalf", "", "\x30\x03DER", &authority.pem] {
+        gateway.write("crl.pem", unusable);
+        gateway.reload_refused(&all);
+        assert_eq!(status(addr, &good), None, "{unusable:?}");
+    }
     gateway.write("crl.pem", authority.revoking(&[]));
     gateway.reload(&all);
     assert_eq!(status(addr, &good), Some(200));

@@ -30,8 +30,8 @@ impl Edge {
         let config = format!(
             "[listener.plain]\nbind = \"127.0.0.1:0\"\n\
              [listener.tls]\nbind = \"127.0.0.1:0\"\ncerts = [{{ cert = \"{file}.pem\", key = \"{file}.key\" }}]\n\
-             [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{0}\"\n\
-             [[route]]\npath = \"/plain/{{*rest}}\"\nto = \"http://{0}\"\nupgrade = false",
+             [[route]]\npath = \"/{{*rest}}\"\nto = \"http://{0}\"\nupgrade = true\n\
+             [[route]]\npath = \"/plain/{{*rest}}\"\nto = \"http://{0}\"",
             upstream.addr()
         );
         Edge { gateway: Gateway::start_in(directory, &config), upstream }
