@@ -6,9 +6,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::waiting::{Verdict, Wait, Waiting};
-use super::{Caller, Decision, Limiter, Tier};
+use super::{Caller, Decision, Limiter};
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::local::Place;
+use crate::metrics::Tier;
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

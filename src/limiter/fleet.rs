@@ -10,12 +10,13 @@ use super::permits::Permits;
 use super::plans::Plans;
 use super::renewals::Renewals;
 use super::sweep::Watched;
-use super::{Caller, Decision, Limiter, Tier};
+use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
 use crate::local::Shares;
+use crate::metrics::Tier;
 
 /// The shared half of a limiter.
 pub struct Fleet {
