@@ -1,9 +1,10 @@
 //! One request's walk over its charges: what this node can say by itself, what the centre must, and how it all ends
 //! in one decision.
 
+use std::slice;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::waiting::{Verdict, Wait, Waiting};
 use super::{Caller, Decision, Limiter};
@@ -45,6 +46,30 @@ pub enum Undo {
 }
 
 impl Limiter {
+    /// Decides the one charge of a fleet's request: the usual one, with nothing to be weighed against. `None`: it is
+    /// decided.
+    #[inline(never)]
+    pub(super) fn decide_shared(
+        self: &Arc<Self>,
+        charge: &Charge,
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> Option<Waiting> {
+        let (stand, outcome) = self.stand(charge, caller, now_ns, decision);
+        decision.outcomes.push(outcome);
+        match stand {
+            Stand::Taken(undo) => decision.note(0, undo),
+            Stand::Refused => decision.is_refused = !charge.shadow,
+            Stand::Asked => return Some(self.ask(slice::from_ref(charge), smallvec![stand], caller, now_ns)),
+            Stand::Unspent => {}
+        }
+        if !charge.shadow {
+            decision.binding = Some(0);
+        }
+        None
+    }
+
     /// Decides any number of charges. `None`: they are decided.
     #[inline(never)]
     pub(super) fn decide_all(
@@ -81,7 +106,7 @@ impl Limiter {
         // From here on it is undone here, not when the wait is dropped.
         let mut stands = std::mem::take(&mut waiting.stands);
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
-        let plans = fleet.plans.load();
+        let plans = &fleet.plans;
         for (index, verdict) in verdicts.into_iter().enumerate() {
             if stands[index] != Stand::Asked {
                 continue;
@@ -167,6 +192,7 @@ impl Limiter {
     }
 
     /// Sends every question of a request.
+    #[cold]
     fn ask(
         self: &Arc<Self>,
         charges: &[Charge],

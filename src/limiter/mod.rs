@@ -177,6 +177,7 @@ impl Limiter {
                 self.decide_one(charge, now_ns, decision);
                 None
             }
+            ([charge], Some(_)) => self.decide_shared(charge, caller, now_ns, decision),
             _ => self.decide_all(charges, caller, now_ns, decision),
         }
     }
