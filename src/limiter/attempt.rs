@@ -183,12 +183,13 @@ impl Limiter {
     /// What would be said of a charge, as this node knows it; nothing is spent.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let Some(fleet) = &self.fleet else { return self.table.peek(charge, now_ns) };
-        let share = fleet.share_alone(charge);
-        let shared = if share.is_none() { fleet.foresee(charge, now_ns) } else { None };
-        shared.unwrap_or_else(|| {
-            let quota = share.unwrap_or(charge.quota);
-            self.table.peek(&Charge { quota, ..*charge }, now_ns)
-        })
+        match fleet.share_alone(charge) {
+            Some(share) if share.algorithm() == Algorithm::Concurrency => {
+                fleet.permits.foresee(charge, &share)
+            }
+            Some(quota) => self.table.peek(&Charge { quota, ..*charge }, now_ns),
+            None => fleet.foresee(charge, now_ns).unwrap_or_else(|| self.table.peek(charge, now_ns)),
+        }
     }
 
     /// Sends every question of a request.

@@ -176,7 +176,7 @@ impl Limiter {
     pub(super) fn alone(
         &self,
         fleet: &Fleet,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         charge: &Charge,
         caller: Caller,
         now_ns: u64,
@@ -187,6 +187,15 @@ impl Limiter {
             WhenDown::Deny => {
                 decision.is_store_down |= !charge.shadow;
                 (Stand::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
+            }
+            when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
+                // Not by address: what is in flight is told to the centre when it is back.
+                let share = match when_down {
+                    WhenDown::Local => fleet.plans.share(charge.plan).unwrap_or(charge.quota),
+                    WhenDown::Allow | WhenDown::Deny => charge.quota,
+                };
+                let outcome = fleet.permits.take_alone(charge, plan, &share);
+                (stand_of(&outcome, Undo::Permit), outcome)
             }
             WhenDown::Allow => {
                 // Coarse: what the whole window allows, for each address. It is not given back what another policy

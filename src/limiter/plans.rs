@@ -14,12 +14,14 @@ use crate::limit::{Plan, Quota};
 pub struct Plans {
     /// Each twice as long as the one before: what stands in one never moves, so a plan is read by its number without
     /// a lock and without a count of its readers.
-    blocks: [OnceLock<Box<[OnceLock<Arc<Plan>>]>>; BLOCKS],
+    blocks: [OnceLock<Block>; BLOCKS],
     /// Held by whoever adds one.
     numbers: Mutex<HashMap<Arc<Plan>, u32>>,
     /// How many nodes share them; 0: nobody has said.
     nodes: AtomicU32,
 }
+
+type Block = Box<[OnceLock<Arc<Plan>>]>;
 
 impl Plans {
     /// The number of a plan, from 1; the same for an equal one.
