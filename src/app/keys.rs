@@ -42,8 +42,7 @@ pub(super) fn show(
 
 /// What this node holds of a shared window, and who decided of it last.
 fn share(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value) {
-    let plans = limiter.fleet().map(|fleet| fleet.plans().load());
-    let Some(plan) = plans.as_ref().and_then(|plans| plans.get(charge.plan)) else {
+    let Some(plan) = limiter.fleet().and_then(|fleet| fleet.plans().get(charge.plan)) else {
         shown["shared"] = "no".into();
         shown["decided"] = "local".into();
         return;

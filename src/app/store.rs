@@ -49,14 +49,13 @@ pub(super) fn salt(config: &Config) -> [u8; 16] {
 /// Gives the windows of a table the plans by which a fleet shares them.
 pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
-    let mut plans = fleet.plans().add();
+    let plans = fleet.plans();
     table.share(|policy, quota| {
         // A table has the policies of its configuration in their order.
         let sharing = config.policies[usize::from(policy.index)].sharing(quota);
         plans.number(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
-    plans.publish();
-    limiter.declare(fleet.plans().load().shares());
+    limiter.declare(plans.shares());
 }
 
 impl Store {

@@ -1,14 +1,16 @@
 //! One request's walk over its charges: what this node can say by itself, what the centre must, and how it all ends
 //! in one decision.
 
+use std::slice;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::waiting::{Verdict, Wait, Waiting};
-use super::{Caller, Decision, Limiter, Tier};
+use super::{Caller, Decision, Limiter};
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::local::Place;
+use crate::metrics::Tier;
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,30 @@ pub enum Undo {
 }
 
 impl Limiter {
+    /// Decides the one charge of a fleet's request: the usual one, with nothing to be weighed against. `None`: it is
+    /// decided.
+    #[inline(never)]
+    pub(super) fn decide_shared(
+        self: &Arc<Self>,
+        charge: &Charge,
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> Option<Waiting> {
+        let (stand, outcome) = self.stand(charge, caller, now_ns, decision);
+        decision.outcomes.push(outcome);
+        match stand {
+            Stand::Taken(undo) => decision.note(0, undo),
+            Stand::Refused => decision.is_refused = !charge.shadow,
+            Stand::Asked => return Some(self.ask(slice::from_ref(charge), smallvec![stand], caller, now_ns)),
+            Stand::Unspent => {}
+        }
+        if !charge.shadow {
+            decision.binding = Some(0);
+        }
+        None
+    }
+
     /// Decides any number of charges. `None`: they are decided.
     #[inline(never)]
     pub(super) fn decide_all(
@@ -80,7 +106,7 @@ impl Limiter {
         // From here on it is undone here, not when the wait is dropped.
         let mut stands = std::mem::take(&mut waiting.stands);
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
-        let plans = fleet.plans.load();
+        let plans = &fleet.plans;
         for (index, verdict) in verdicts.into_iter().enumerate() {
             if stands[index] != Stand::Asked {
                 continue;
@@ -157,15 +183,17 @@ impl Limiter {
     /// What would be said of a charge, as this node knows it; nothing is spent.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let Some(fleet) = &self.fleet else { return self.table.peek(charge, now_ns) };
-        let share = fleet.share_alone(charge);
-        let shared = if share.is_none() { fleet.foresee(charge, now_ns) } else { None };
-        shared.unwrap_or_else(|| {
-            let quota = share.unwrap_or(charge.quota);
-            self.table.peek(&Charge { quota, ..*charge }, now_ns)
-        })
+        match fleet.share_alone(charge) {
+            Some(share) if share.algorithm() == Algorithm::Concurrency => {
+                fleet.permits.foresee(charge, &share)
+            }
+            Some(quota) => self.table.peek(&Charge { quota, ..*charge }, now_ns),
+            None => fleet.foresee(charge, now_ns).unwrap_or_else(|| self.table.peek(charge, now_ns)),
+        }
     }
 
     /// Sends every question of a request.
+    #[cold]
     fn ask(
         self: &Arc<Self>,
         charges: &[Charge],

@@ -10,12 +10,13 @@ use super::permits::Permits;
 use super::plans::Plans;
 use super::renewals::Renewals;
 use super::sweep::Watched;
-use super::{Caller, Decision, Limiter, Tier};
+use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
 use crate::local::Shares;
+use crate::metrics::Tier;
 
 /// The shared half of a limiter.
 pub struct Fleet {
@@ -62,8 +63,7 @@ impl Fleet {
         change: impl FnOnce(&mut Share) -> R,
     ) -> Option<R> {
         let says_nothing = |number: u32, words| {
-            let plans = self.plans.load();
-            plans.get(number).is_none_or(|plan| Share::from_words(words).says_nothing(plan, now_ns))
+            self.plans.get(number).is_none_or(|plan| Share::from_words(words).says_nothing(plan, now_ns))
         };
         self.shares.change(charge.key, charge.plan, says_nothing, |_, words| {
             let mut share = Share::from_words(*words);
@@ -91,17 +91,15 @@ impl Fleet {
 
     /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
     pub(super) fn share_alone(&self, charge: &Charge) -> Option<Quota> {
-        let plans = self.plans.load();
-        let sharing = &plans.get(charge.plan)?.sharing;
+        let sharing = &self.plans.get(charge.plan)?.sharing;
         let is_alone =
             sharing.is_exact() && sharing.when_down == WhenDown::Local && !self.link.is_up(charge.key);
-        plans.share(charge.plan).copied().filter(|_| is_alone)
+        if is_alone { self.plans.share(charge.plan) } else { None }
     }
 
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
-        let plans = self.plans.load();
-        let plan = plans.get(charge.plan)?;
+        let plan = self.plans.get(charge.plan)?;
         let (_, words) = self.shares.peek(charge.key).unwrap_or_default();
         let mut share = Share::from_words(words);
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
@@ -119,6 +117,7 @@ impl Fleet {
 
 impl Limiter {
     /// What this node can say of one charge.
+    #[inline]
     pub(super) fn stand(
         self: &Arc<Self>,
         charge: &Charge,
@@ -126,23 +125,22 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) -> (Stand, Outcome) {
-        let plans = self.fleet.as_ref().map(|fleet| (fleet, fleet.plans.load()));
-        let Some((fleet, plan)) =
-            plans.as_ref().and_then(|(fleet, plans)| Some((*fleet, plans.get(charge.plan)?)))
-        else {
+        let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
+        let Some((fleet, plan)) = shared else {
             let taken = self.table.take(charge, now_ns);
             return (stand_of(&taken.outcome, Undo::Table(taken.place)), taken.outcome);
         };
-        if charge.cost > plan.quota.capacity() {
+        // One unit fits into any window.
+        if charge.cost > 1 && charge.cost > plan.quota.capacity() {
             return (Stand::Refused, self.foresee(charge, now_ns));
         }
-        let told = if plan.quota.algorithm() == Algorithm::Concurrency {
+        let told = if !plan.sharing.is_exact() {
+            self.spend_lease(fleet, plan, charge, now_ns)
+        } else if plan.quota.algorithm() == Algorithm::Concurrency {
             // A denial says nothing of the next moment: permits come back at any time.
             None
-        } else if plan.sharing.is_exact() {
-            denied_before(fleet, plan, charge, now_ns)
         } else {
-            self.spend_lease(fleet, plan, charge, now_ns)
+            denied_before(fleet, plan, charge, now_ns)
         };
         match told {
             Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
@@ -152,7 +150,7 @@ impl Limiter {
     }
 
     /// Spends what this node holds; `None`: the centre must say.
-    #[inline]
+    #[inline(always)]
     fn spend_lease(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -178,7 +176,7 @@ impl Limiter {
     pub(super) fn alone(
         &self,
         fleet: &Fleet,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         charge: &Charge,
         caller: Caller,
         now_ns: u64,
@@ -189,6 +187,15 @@ impl Limiter {
             WhenDown::Deny => {
                 decision.is_store_down |= !charge.shadow;
                 (Stand::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
+            }
+            when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
+                // Not by address: what is in flight is told to the centre when it is back.
+                let share = match when_down {
+                    WhenDown::Local => fleet.plans.share(charge.plan).unwrap_or(charge.quota),
+                    WhenDown::Allow | WhenDown::Deny => charge.quota,
+                };
+                let outcome = fleet.permits.take_alone(charge, plan, &share);
+                (stand_of(&outcome, Undo::Permit), outcome)
             }
             WhenDown::Allow => {
                 // Coarse: what the whole window allows, for each address. It is not given back what another policy
@@ -218,7 +225,7 @@ impl Limiter {
 
     /// Spends this node's share of a window in its own table.
     fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> (Stand, Outcome) {
-        let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+        let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
         (stand_of(&taken.outcome, Undo::Alone(taken.place)), taken.outcome)
     }
@@ -231,7 +238,7 @@ impl Limiter {
             (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),
             (_, None) => {}
             (Undo::Alone(place), Some(fleet)) => {
-                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
                 self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
             }
             (Undo::Share, Some(fleet)) => {
@@ -239,7 +246,7 @@ impl Limiter {
                 let _ = fleet.change_known(charge.key, |share| share.give_back(charge.cost));
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
-                if let Some(plan) = fleet.plans.load().get(charge.plan) {
+                if let Some(plan) = fleet.plans.get(charge.plan) {
                     let parts = [part(charge, plan)].into_iter().collect();
                     fleet.link.send(Op::Return { parts, taken_us }, Box::new(|_, _| {}));
                 }
@@ -261,14 +268,14 @@ impl Limiter {
             (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
             (_, None) => {}
             (Undo::Alone(place), Some(fleet)) => {
-                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
             }
             (Undo::Share, Some(fleet)) => {
                 let _ = fleet.change_known(charge.key, |share| share.owe(more));
             }
             (Undo::Centre { .. }, Some(fleet)) => {
-                if let Some(plan) = fleet.plans.load().get(charge.plan) {
+                if let Some(plan) = fleet.plans.get(charge.plan) {
                     let parts = [part(&rest, plan)].into_iter().collect();
                     fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
                 }
@@ -287,6 +294,7 @@ fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Op
 }
 
 /// What a share's word means to a client. To one that was let ask it is a denial of unknown length.
+#[inline]
 pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outcome {
     match told {
         Told::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
@@ -297,6 +305,7 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
     }
 }
 
+#[inline]
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
     if outcome.is_admitted() { Stand::Taken(undo) } else { Stand::Refused }
 }

@@ -21,6 +21,7 @@ struct Desk {
     queue: Mutex<Vec<(Op, Done)>>,
     leased: Mutex<HashMap<u128, Centre>>,
     exact: Mutex<HashMap<u128, State>>,
+    held: Mutex<HashMap<u128, u64>>,
 }
 
 impl Link for Desk {
@@ -103,8 +104,28 @@ impl Desk {
                 }
                 Reply::Returned
             }
-            _ => unreachable!("no test asks that"),
+            Op::Hold(hold) => {
+                let state = State([hold.held, 0]).take(&hold.part.plan.quota, hold.part.cost, now_ns);
+                let (State([held, _]), outcome) = state;
+                self.held.lock().expect("no test panics here").insert(hold.part.key, held);
+                let admitted = outcome.is_admitted();
+                Reply::Taken(Taken {
+                    at_us: now_ns / 1_000,
+                    outcomes: [outcome].into_iter().collect(),
+                    admitted,
+                })
+            }
+            Op::Peek(_) => unreachable!("no test asks that"),
         }
+    }
+
+    fn set_down(&self, is_down: bool) {
+        *self.is_down.lock().expect("no test panics here") = is_down;
+    }
+
+    /// Permits that one node has said it holds.
+    fn held(&self, charge: &Charge) -> u64 {
+        self.held.lock().expect("no test panics here").get(&charge.key).copied().unwrap_or(0)
     }
 
     /// Units left of an exact window.
@@ -139,6 +160,16 @@ fn exact(node: &Limiter, key: u64, limit: u64) -> Charge {
 
 fn leased(node: &Limiter, key: u64, limit: u64) -> Charge {
     charge(node, key, limit, 0.3, WhenDown::Local)
+}
+
+/// Permits, as many in the whole fleet.
+fn permits(node: &Limiter, key: u64, limit: u64, when_down: WhenDown) -> Charge {
+    let units = charge(node, key, limit, 0.0, when_down);
+    let quota = units.quota.counted_by(Algorithm::Concurrency);
+    let sharing = Sharing::new(&quota, 0.0, when_down);
+    let plans = node.fleet().expect("a fleet's node").plans();
+    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
+    Charge { quota, plan, ..units }
 }
 
 /// Decides, with the centre answering at once where it is asked.
@@ -299,11 +330,56 @@ fn without_the_store_a_node_keeps_to_its_share() {
         let desk = Arc::new(Desk::default());
         let node = node(&desk);
         let charge = charge(&node, 1, 100, overshoot, when_down);
-        *desk.is_down.lock().expect("no test panics here") = true;
+        desk.set_down(true);
         let admitted = (0..1_000).filter(|_| decide_late(&node, &[charge], NOW).is_admitted()).count();
         assert_eq!(admitted, most, "{when_down:?} {overshoot}");
         assert_eq!(desk.answer(NOW), 0);
     }
+}
+
+#[test]
+fn permits_of_an_outage_are_told_when_it_is_over() {
+    for when_down in [WhenDown::Local, WhenDown::Allow] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = permits(&node, 1, 10, when_down);
+        let give_back = |undo| node.give_back(&charge, undo, NOW);
+        let mut undos: Vec<Undo> = (0..2).map(|_| decide(&node, &desk, &[charge], NOW).undo(0)).collect();
+        assert_eq!(desk.held(&charge), 2);
+        desk.set_down(true);
+        desk.held.lock().expect("no test panics here").clear();
+        while undos.len() < 10 {
+            let alone = decide_late(&node, &[charge], NOW);
+            assert_eq!((alone.is_admitted(), alone.tier), (true, Tier::Fallback));
+            undos.push(alone.undo(0));
+        }
+        assert!(!decide_late(&node, &[charge], NOW).is_admitted(), "with what it held before");
+        undos.drain(..3).for_each(give_back);
+        node.sweep(NOW);
+        assert_eq!(desk.answer(NOW), 0, "nobody is told");
+        desk.set_down(false);
+        node.sweep(NOW);
+        assert_eq!((desk.answer(NOW), desk.held(&charge)), (1, 7), "at once, and all of it");
+        undos.into_iter().for_each(give_back);
+        desk.answer(NOW);
+        assert_eq!(desk.held(&charge), 0);
+    }
+}
+
+#[test]
+fn permits_that_came_and_went_in_an_outage_leave_nothing() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = permits(&node, 1, 10, WhenDown::Local);
+    desk.set_down(true);
+    for _ in 0..50 {
+        let decision = decide_late(&node, &[charge], NOW);
+        assert!(decision.is_admitted());
+        node.give_back(&charge, decision.undo(0), NOW);
+    }
+    desk.set_down(false);
+    node.sweep(NOW);
+    assert_eq!(desk.answer(NOW), 0);
 }
 
 #[test]

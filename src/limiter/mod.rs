@@ -29,6 +29,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{Charge, Outcome, Quota};
 use crate::local::{Place, Table, Taken};
+use crate::metrics::Tier;
 
 pub use attempt::Undo;
 pub use fleet::Fleet;
@@ -59,18 +60,6 @@ pub struct Decision {
     is_refused: bool,
     /// Charges that are not given back to their own slot, by index: hardly ever any on one node.
     undos: SmallVec<[(u16, Undo); 2]>,
-}
-
-/// Who decided a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// This node, by what it counts or holds.
-    #[default]
-    Local,
-    /// The centre.
-    Global,
-    /// This node, without the store.
-    Fallback,
 }
 
 /// Who asks, as far as a limiter wants to know.
@@ -188,6 +177,7 @@ impl Limiter {
                 self.decide_one(charge, now_ns, decision);
                 None
             }
+            ([charge], Some(_)) => self.decide_shared(charge, caller, now_ns, decision),
             _ => self.decide_all(charges, caller, now_ns, decision),
         }
     }

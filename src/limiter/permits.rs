@@ -3,6 +3,7 @@
 //! The node tells the centre how many it holds, not how many more or fewer: what a lost message leaves wrong, the next
 //! one puts right. So of one key one message is on its way at a time, and requests that want a permit have theirs in
 //! the order in which they came. What is held is said again before it lapses; the permits of a node that is gone lapse.
+//! What was let in without the centre is held like the rest, and said when the centre is back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use super::fleet::{Fleet, part};
 use super::renewals::Waiter;
 use super::waiting::Verdict;
 use crate::limit::central::{Hold, Op, Part, Reply, Unanswered};
-use crate::limit::{Charge, Plan};
+use crate::limit::{Charge, Outcome, Plan, Quota, State};
 
 /// What this node holds, by key.
 #[derive(Debug, Default)]
@@ -27,9 +28,25 @@ struct Holding {
     held: u64,
     /// The centre does not know what is held.
     is_untold: bool,
+    /// The centre may count something for this node.
+    is_counted: bool,
     is_on_its_way: bool,
     waiting: VecDeque<Waiter>,
     told_ns: u64,
+}
+
+impl Holding {
+    fn new(charge: &Charge, plan: &Arc<Plan>) -> Holding {
+        Holding {
+            part: part(&Charge { cost: 0, ..*charge }, plan),
+            held: 0,
+            is_untold: false,
+            is_counted: false,
+            is_on_its_way: false,
+            waiting: VecDeque::new(),
+            told_ns: 0,
+        }
+    }
 }
 
 impl Permits {
@@ -52,10 +69,42 @@ impl Permits {
             return None;
         }
         holding.is_on_its_way = true;
+        holding.is_counted = true;
         holding.is_untold = false;
         let cost = waiter.as_ref().map_or(0, |waiter| waiter.charge.cost);
         let part = Part { cost, ..holding.part.clone() };
         Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), waiter))
+    }
+
+    /// Takes a permit without the centre where this node, with all it holds, keeps to `share`.
+    pub(super) fn take_alone(&self, charge: &Charge, plan: &Arc<Plan>, share: &Quota) -> Outcome {
+        let mut keys = self.keys();
+        let held = keys.get(&charge.key).map_or(0, |holding| holding.held);
+        let (State([held, _]), outcome) = State([held, 0]).take(share, charge.cost, 0);
+        if outcome.is_admitted() {
+            let holding = keys.entry(charge.key).or_insert_with(|| Holding::new(charge, plan));
+            holding.held = held;
+            holding.is_untold = true;
+        }
+        outcome
+    }
+
+    /// What `take_alone` would say.
+    pub(super) fn foresee(&self, charge: &Charge, share: &Quota) -> Outcome {
+        let held = self.keys().get(&charge.key).map_or(0, |holding| holding.held);
+        State([held, 0]).take(share, charge.cost, 0).1
+    }
+
+    /// Takes permits back.
+    fn release(&self, charge: &Charge) {
+        let mut keys = self.keys();
+        let Some(holding) = keys.get_mut(&charge.key) else { return };
+        holding.held = holding.held.saturating_sub(charge.cost);
+        holding.is_untold = true;
+        // Of what came and went without the centre there is nothing to say.
+        if holding.held == 0 && !holding.is_counted && holding.waiting.is_empty() {
+            keys.remove(&charge.key);
+        }
     }
 
     /// Notes how a message ended: permits got, and whether the centre may know another number.
@@ -73,40 +122,36 @@ impl Limiter {
     /// Asks the centre for a permit.
     pub(super) fn ask_permit(self: &Arc<Self>, fleet: &Fleet, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
-        let holding = || Holding {
-            part: part(&Charge { cost: 0, ..waiter.charge }, plan),
-            held: 0,
-            is_untold: false,
-            is_on_its_way: false,
-            waiting: VecDeque::new(),
-            told_ns: 0,
-        };
-        fleet.permits.keys().entry(key).or_insert_with(holding).waiting.push_back(waiter.clone());
+        {
+            let mut keys = fleet.permits.keys();
+            let holding = keys.entry(key).or_insert_with(|| Holding::new(&waiter.charge, plan));
+            holding.waiting.push_back(waiter);
+        }
         self.say(fleet, key);
     }
 
     /// Takes a permit back from a request that is over.
     pub(super) fn release_permit(self: &Arc<Self>, fleet: &Fleet, charge: &Charge) {
-        if let Some(holding) = fleet.permits.keys().get_mut(&charge.key) {
-            holding.held = holding.held.saturating_sub(charge.cost);
-            holding.is_untold = true;
+        fleet.permits.release(charge);
+        // While the store is away there is nobody to tell; the sweep does when it is back.
+        if fleet.link.is_up(charge.key) {
+            self.say(fleet, charge.key);
         }
-        self.say(fleet, charge.key);
     }
 
-    /// Says again what is held, before it lapses, and what could not be said while the store was away.
+    /// Says again what is held: before it lapses, and at once when the store is back, which may have forgotten it.
     pub(super) fn say_permits(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         let due: Vec<u128> = {
             let mut keys = fleet.permits.keys();
-            let aged = |holding: &&mut Holding| now_ns.saturating_sub(holding.told_ns) >= SAID_EVERY_NS;
-            let due = keys.values_mut().filter(|holding| holding.held > 0 || holding.is_untold).filter(aged);
-            due.map(|holding| {
-                holding.is_untold = true;
-                holding.part.key
-            })
-            .collect()
+            let due = keys.iter_mut().filter_map(|(key, holding)| {
+                let is_up = fleet.link.is_up(*key);
+                let is_aged = now_ns.saturating_sub(holding.told_ns) >= SAID_EVERY_NS;
+                holding.is_untold |= holding.held > 0 && (is_aged || !is_up);
+                (holding.is_untold && is_up).then_some(*key)
+            });
+            due.collect()
         };
-        due.into_iter().filter(|key| fleet.link.is_up(*key)).for_each(|key| self.say(fleet, key));
+        due.into_iter().for_each(|key| self.say(fleet, key));
     }
 
     /// Sends what is to be said of a key.

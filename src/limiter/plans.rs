@@ -4,117 +4,84 @@
 //! stays the same over a reload keeps its number.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use arc_swap::{ArcSwap, Guard};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::limit::{Plan, Quota};
 
 /// All plans.
 #[derive(Debug, Default)]
 pub struct Plans {
-    known: ArcSwap<Known>,
-    /// Held by whoever changes what is known.
+    /// Each twice as long as the one before: what stands in one never moves, so a plan is read by its number without
+    /// a lock and without a count of its readers.
+    blocks: [OnceLock<Block>; BLOCKS],
+    /// Held by whoever adds one.
     numbers: Mutex<HashMap<Arc<Plan>, u32>>,
+    /// How many nodes share them; 0: nobody has said.
+    nodes: AtomicU32,
 }
 
-/// The plans at one time.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    plans: Vec<Entry>,
-    nodes: u32,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    plan: Arc<Plan>,
-    /// What this node alone enforces of an exact plan without the store.
-    share: Quota,
-}
-
-/// Plans that are being added; [`Adding::publish`] shows them to everybody at once.
-#[derive(Debug)]
-pub struct Adding<'p> {
-    plans: &'p Plans,
-    numbers: MutexGuard<'p, HashMap<Arc<Plan>, u32>>,
-    known: Known,
-}
+type Block = Box<[OnceLock<Arc<Plan>>]>;
 
 impl Plans {
-    /// Begins to add plans: a configuration's together, however many they are.
-    pub fn add(&self) -> Adding<'_> {
-        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        Adding { plans: self, numbers, known: Known::clone(&self.known.load()) }
-    }
-
-    /// The number of one plan, from 1; the same for an equal one.
-    pub fn number(&self, plan: Plan) -> u32 {
-        let mut adding = self.add();
-        let number = adding.number(plan);
-        adding.publish();
-        number
-    }
-
-    /// The plans as they are now.
-    #[inline]
-    pub fn load(&self) -> Guard<Arc<Known>> {
-        self.known.load()
-    }
-
-    /// Works out every plan's share anew where the fleet has become another size; those that changed.
-    pub fn resize(&self, nodes: u32) -> Vec<Quota> {
-        let _numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.known.load();
-        if known.nodes == nodes {
-            return Vec::new();
-        }
-        let mut known = Known { nodes, ..Known::clone(&known) };
-        for entry in &mut known.plans {
-            entry.share = entry.plan.quota.share_of(nodes);
-        }
-        let shares = known.shares().collect();
-        self.known.store(Arc::new(known));
-        shares
-    }
-}
-
-impl Adding<'_> {
     /// The number of a plan, from 1; the same for an equal one.
-    pub fn number(&mut self, plan: Plan) -> u32 {
-        if let Some(number) = self.numbers.get(&plan) {
+    pub fn number(&self, plan: Plan) -> u32 {
+        let mut numbers = self.numbers();
+        if let Some(number) = numbers.get(&plan) {
             return *number;
         }
-        let share = plan.quota.share_of(self.known.nodes.max(1));
+        let number = numbers.len() as u32 + 1;
+        let (block, index) = place(number);
         let plan = Arc::new(plan);
-        self.known.plans.push(Entry { plan: Arc::clone(&plan), share });
-        let number = self.known.plans.len() as u32;
-        self.numbers.insert(plan, number);
+        let entries =
+            self.blocks[block].get_or_init(|| (0..1usize << block).map(|_| OnceLock::new()).collect());
+        // Nobody else can have filled it: numbers are given under the lock.
+        let _ = entries[index].set(Arc::clone(&plan));
+        numbers.insert(plan, number);
         number
     }
 
-    /// From now on the plans are read by their numbers.
-    pub fn publish(self) {
-        self.plans.known.store(Arc::new(self.known));
-    }
-}
-
-impl Known {
     /// The plan of a number; `None` for 0.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&Arc<Plan>> {
-        Some(&self.plans.get((number as usize).checked_sub(1)?)?.plan)
+        if number == 0 {
+            return None;
+        }
+        let (block, index) = place(number);
+        self.blocks[block].get()?.get(index)?.get()
     }
 
     /// What this node enforces of the plan of a number without the store; `None` for 0.
-    pub fn share(&self, number: u32) -> Option<&Quota> {
-        Some(&self.plans.get((number as usize).checked_sub(1)?)?.share)
+    pub fn share(&self, number: u32) -> Option<Quota> {
+        let nodes = self.nodes.load(Ordering::Relaxed).max(1);
+        Some(self.get(number)?.quota.share_of(nodes))
     }
 
     /// All of these shares.
-    pub fn shares(&self) -> impl Iterator<Item = Quota> {
-        self.plans.iter().map(|entry| entry.share)
+    pub fn shares(&self) -> Vec<Quota> {
+        let count = self.numbers().len() as u32;
+        (1..=count).filter_map(|number| self.share(number)).collect()
+    }
+
+    /// Works out every plan's share anew where the fleet has become another size.
+    pub fn resize(&self, nodes: u32) -> Vec<Quota> {
+        if self.nodes.swap(nodes, Ordering::Relaxed) == nodes { Vec::new() } else { self.shares() }
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, HashMap<Arc<Plan>, u32>> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The block of a number from 1, and the place in it: block 0 is number 1, block 1 are 2 and 3, block 2 are 4 to 7.
+#[inline]
+fn place(number: u32) -> (usize, usize) {
+    let block = number.ilog2();
+    (block as usize, (number - (1 << block)) as usize)
+}
+
+/// Enough for every number there is.
+const BLOCKS: usize = u32::BITS as usize;
 
 #[cfg(test)]
 mod tests {
@@ -135,15 +102,27 @@ mod tests {
         let plans = Plans::default();
         let numbers = [plan("a", 5), plan("b", 5), plan("a", 6), plan("a", 5)].map(|plan| plans.number(plan));
         assert_eq!(numbers, [1, 2, 3, 1]);
-        assert_eq!(plans.load().get(3).map(|found| found.quota.limit().get()), Some(6));
-        assert_eq!(plans.load().get(0), None);
+        assert_eq!(plans.get(3).map(|found| found.quota.limit().get()), Some(6));
+        assert_eq!(plans.get(0), None);
+    }
+
+    #[test]
+    fn every_number_has_its_own_plan() {
+        let plans = Plans::default();
+        for number in 1..=300 {
+            assert_eq!(plans.get(number), None);
+            assert_eq!(plans.number(plan("a", u64::from(number))), number);
+        }
+        let limit = |number| plans.get(number).map(|found| found.quota.limit().get());
+        assert!((1..=300).all(|number| limit(number) == Some(u64::from(number))));
+        assert_eq!((limit(301), limit(u32::MAX)), (None, None));
     }
 
     #[test]
     fn a_share_is_twice_the_even_one_and_never_more_than_the_whole() {
         let plans = Plans::default();
         let number = plans.number(plan("a", 100));
-        let share = || plans.load().share(number).map(|share| share.limit().get());
+        let share = || plans.share(number).map(|share| share.limit().get());
         assert_eq!(share(), Some(100));
         assert_eq!((plans.resize(2).len(), share()), (1, Some(100)));
         assert_eq!((plans.resize(8).len(), share()), (1, Some(25)));

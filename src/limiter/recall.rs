@@ -28,7 +28,7 @@ impl Limiter {
     /// Asks the centre for those that the fleet remembers; `None` where there are none, or no centre to ask.
     pub fn recall(&self, memories: &[Charge]) -> Option<Recall> {
         let fleet = self.fleet.as_ref()?;
-        let plans = fleet.plans.load();
+        let plans = &fleet.plans;
         let shared: SmallVec<[_; 2]> = memories
             .iter()
             .enumerate()
@@ -55,8 +55,7 @@ impl Limiter {
 
     /// Remembers an admitted request, where it is remembered.
     pub fn remember(&self, memory: &Charge, now_ns: u64) {
-        let plans = self.fleet.as_ref().map(|fleet| (fleet, fleet.plans.load()));
-        let shared = plans.as_ref().and_then(|(fleet, plans)| Some((*fleet, plans.get(memory.plan)?)));
+        let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
         match shared {
             Some((fleet, plan)) => {
                 let parts = [part(memory, plan)].into_iter().collect();

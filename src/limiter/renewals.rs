@@ -104,7 +104,7 @@ impl Limiter {
         now_ns: u64,
     ) {
         let Some(fleet) = &self.fleet else { return };
-        let plans = fleet.plans.load();
+        let plans = &fleet.plans;
         let mut groups: SmallVec<[SmallVec<[usize; 2]>; 2]> = SmallVec::new();
         for index in asked {
             let charge = charges[index];
@@ -258,7 +258,7 @@ impl Limiter {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
             let is_taken = taken.admitted && outcome.is_admitted();
             if is_taken {
-                let quota = fleet.plans.load().share(charge.plan).copied().unwrap_or(charge.quota);
+                let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
                 self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
             }
             fleet.change(charge, sent_ns, |share| {

@@ -48,7 +48,7 @@ impl Limiter {
 
     fn release_where(&self, fleet: &Fleet, now_ns: u64, is_over: impl Fn(&Share, &Plan) -> bool) {
         let mut released = Vec::new();
-        let plans = fleet.plans.load();
+        let plans = &fleet.plans;
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
             let kept = fleet.change_known(key, |share| {

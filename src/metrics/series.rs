@@ -79,10 +79,11 @@ mod route {
 #[derive(Debug)]
 pub struct Policy(Cells<{ Decision::ALL.len() + Tier::ALL.len() }>);
 
-/// Who decided a request for a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who decided a request for a policy, the nearest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// This node, by what it counts or holds.
+    #[default]
     Local,
     /// The centre that a fleet shares.
     Global,

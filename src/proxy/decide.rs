@@ -12,7 +12,8 @@ use super::exchange::{Exchange, Verdict};
 use super::held::Held;
 use super::reply::{Limited, Refusal, Violation};
 use crate::limit::{Algorithm, Charge, Conduct, Outcome};
-use crate::limiter::{Caller, Decision, Recall, Tier, Waiting};
+use crate::limiter::{Caller, Decision, Recall, Waiting};
+use crate::metrics::Tier;
 use crate::policy::{Facts, Found, Table, Window};
 use crate::{clock, metrics, policy};
 
@@ -195,15 +196,6 @@ fn end(
     Decided::Refused(refusal, fields)
 }
 
-/// Where a decision was made, as metrics have it.
-fn tier(tier: Tier) -> metrics::Tier {
-    match tier {
-        Tier::Local => metrics::Tier::Local,
-        Tier::Global => metrics::Tier::Global,
-        Tier::Fallback => metrics::Tier::Fallback,
-    }
-}
-
 /// Takes out what a policy that has charged this request before would charge for it again; what is left of
 /// `memories` is new. Only what is in flight counts anew. A request is remembered once it is admitted, never before,
 /// so two that come together are both charged: no key lets a request pass that was not paid for once.
@@ -252,8 +244,7 @@ fn is_penalised(conducts: &[Conduct], policy: u16) -> bool {
     conducts.iter().any(|conduct| conduct.policy == policy && conduct.wait_ns > 0)
 }
 
-fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, by: Tier) {
-    let tier = tier(by);
+fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, tier: Tier) {
     let figures = &exchange.view.snapshot.figures.policies[usize::from(policy)];
     figures.decided(&exchange.conn.worker.metrics, word);
     figures.decided_by(&exchange.conn.worker.metrics, tier);
@@ -287,7 +278,7 @@ fn limited(
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
                     .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
-                decided: tier(decision.tier).label(),
+                decided: decision.tier.label(),
                 is_penalty: is_penalised(conducts, charge.policy),
             }
         })

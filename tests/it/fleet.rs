@@ -112,31 +112,68 @@ fn a_gateway_that_stops_gives_its_lease_back() {
     assert!(admitted >= 1_400 && admitted as f64 <= most, "{admitted} after 500 of 2,000, {most:.0} at most");
 }
 
-#[test]
-fn what_is_in_flight_counts_over_all_gateways() {
-    let redis = Redis::start(&[]);
-    let upstream = Upstream::raw(|stream| {
-        // A head and no end: the request is in flight until its client goes.
+/// Whose answers have a head and no end: a request is in flight until its client goes.
+fn endless() -> Upstream {
+    Upstream::raw(|stream| {
         let mut peer = Client::over(stream);
         while receive(&mut peer).is_some() {
             peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
         }
+    })
+}
+
+/// A gateway of a fleet that lets so many requests be in flight.
+fn holder(redis: &Redis, upstream: &Upstream, permits: usize) -> Gateway {
+    Gateway::start(&format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nto = \"http://{}\"\n\
+         [policy.p]\nby = []\nlimit = \"{permits} in flight\"\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+        upstream.addr(),
+        redis.addr()
+    ))
+}
+
+/// Begins a request, which lasts as long as its client, and says how it began.
+fn begin(node: &Gateway) -> (Client, u16) {
+    let mut client = node.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let status = client.head().status;
+    (client, status)
+}
+
+#[test]
+fn what_is_in_flight_after_an_outage_counts_with_what_began_in_it() {
+    let mut redis = Redis::start(&[]);
+    let upstream = endless();
+    let nodes = [0, 1].map(|_| holder(&redis, &upstream, 6));
+    let mut held: Vec<_> = (0..2).map(|_| begin(&nodes[0])).collect();
+    redis.kill();
+    eventually("the gateways have noticed", || {
+        let is_away = |node: &Gateway| node.metric("sluicegate_store_up", &[]) == 0.0;
+        nodes.iter().all(is_away).then_some(())
     });
-    let nodes = [0, 1].map(|_| {
-        Gateway::start(&format!(
-            "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nto = \"http://{}\"\n\
-             [policy.p]\nby = []\nlimit = \"5 in flight\"\n\
-             [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
-            upstream.addr(),
-            redis.addr()
-        ))
+    // Two held before and three held now, of which the store knows nothing when it is back.
+    held.extend((0..3).map(|_| begin(&nodes[0])));
+    assert!(held.iter().all(|(_, status)| *status == 200));
+    redis.restart();
+    eventually("the store counts what the first gateway holds", || {
+        nodes.iter().all(|node| node.metric("sluicegate_store_up", &[]) == 1.0).then_some(())?;
+        let (_one, first) = begin(&nodes[1]);
+        let (_other, second) = begin(&nodes[1]);
+        ((first, second) == (200, 503)).then_some(())
     });
-    let begin = |node: &Gateway| {
-        let mut client = node.client();
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let status = client.head().status;
-        (client, status)
-    };
+    drop(held);
+    eventually("all permits are back", || {
+        let all: Vec<_> = (0..6).map(|turn| begin(&nodes[turn % 2])).collect();
+        all.iter().all(|(_, status)| *status == 200).then_some(())
+    });
+}
+
+#[test]
+fn what_is_in_flight_counts_over_all_gateways() {
+    let redis = Redis::start(&[]);
+    let upstream = endless();
+    let nodes = [0, 1].map(|_| holder(&redis, &upstream, 5));
     let mut held: Vec<_> = (0..5).map(|turn| begin(&nodes[turn % 2])).collect();
     assert!(held.iter().all(|(_, status)| *status == 200));
     for node in &nodes {

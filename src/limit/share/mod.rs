@@ -94,6 +94,7 @@ impl Share {
     }
 
     /// What to do for a request whose cost is not held.
+    #[cold]
     fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
         if now_ns < deny_until_ns {
@@ -180,17 +181,21 @@ impl Share {
 
     /// What is left of the limit in the whole fleet as far as this node knows, units, and nanoseconds until it is
     /// whole if nobody spends. An estimate: what others spent since the last word of the centre is not in it.
+    #[inline]
     pub fn estimate(&self, plan: &Plan, now_ns: u64) -> (u64, u64) {
-        let (whole, rate) = (plan.quota.capacity() as f64, rate_of(&plan.quota));
+        let whole = plan.quota.capacity() as f64;
         if self.0 == Words::default() {
             return (whole as u64, 0);
         }
+        // The one division knows nothing of the key, so it does not wait for the key's memory.
+        let unit_ns = plan.quota.period_ns().get() as f64 / plan.quota.limit().get() as f64;
         let held = if self.0.epoch() == 0 { 0.0 } else { self.held(now_ns).max(0) as f64 / UNIT as f64 };
         let level = if self.0.has(Flag::Alone) { 0.0 } else { self.0.level() };
         // While the lease lasts others hold leases too, and what refills is theirs; after it, nobody's.
-        let refilled = seconds(now_ns.saturating_sub(self.0.end_ns().max(1))) * rate;
+        let gone_ns = now_ns.saturating_sub(self.0.end_ns().max(1));
+        let refilled = if gone_ns == 0 { 0.0 } else { gone_ns as f64 / unit_ns };
         let left = (level + held + refilled).clamp(0.0, whole);
-        (left as u64, ((whole - left) / rate * 1e9) as u64)
+        (left as u64, ((whole - left) * unit_ns) as u64)
     }
 
     /// What this node knows of the key, for people.

@@ -132,6 +132,7 @@ impl Words {
         self.0[2] &= !(flag as u64);
     }
 
+    #[inline]
     pub(super) fn offered(&self) -> u32 {
         (self.0[5] >> 32) as u32
     }
@@ -148,6 +149,7 @@ impl Words {
     }
 
     /// What was left at the centre, units; alone: what is owed to it.
+    #[inline]
     pub(super) fn level(&self) -> f64 {
         f64::from(f32::from_bits(self.0[5] as u32))
     }
