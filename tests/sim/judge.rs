@@ -1,6 +1,6 @@
 //! What came of it, beside one exact bucket that sees every request at once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use sluicegate::limit::{Plan, Quota, State};
 
@@ -11,7 +11,7 @@ pub struct Judge {
     seconds: u64,
     keys: Vec<Key>,
     /// Requests and operations of each node and key.
-    pairs: HashMap<(u32, u32), (u64, u64)>,
+    pairs: BTreeMap<(u32, u32), (u64, u64)>,
     requests: u64,
     waited: u64,
 }
@@ -42,8 +42,8 @@ pub struct Figures {
     pub operations: f64,
     /// What the goal allows for these pairs of node and key.
     pub operations_goal: f64,
-    /// Decided without waiting.
-    pub local: f64,
+    /// Not decided at once.
+    pub waited: f64,
     /// Operations a second and node of keys far over their limit.
     pub over_limit: f64,
     pub requests: u64,
@@ -63,7 +63,7 @@ impl Judge {
             epoch_s: plan.sharing.epoch_ns as f64 / 1e9,
             seconds,
             keys: vec![key; keys],
-            pairs: HashMap::new(),
+            pairs: BTreeMap::new(),
             requests: 0,
             waited: 0,
         }
@@ -123,7 +123,7 @@ impl Judge {
             false_deny: 100.0 * short as f64 / exact.max(1) as f64,
             operations: operations as f64 / self.requests as f64,
             operations_goal: allowed / self.requests as f64,
-            local: 100.0 - 100.0 * self.waited as f64 / self.requests as f64,
+            waited: 100.0 * self.waited as f64 / self.requests as f64,
             over_limit: over_ops as f64 / (f64::from(pairs).max(1.0) * self.seconds as f64),
             requests: self.requests,
         }

