@@ -11,6 +11,7 @@ mod cells;
 mod exposition;
 mod histogram;
 mod series;
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,10 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cells::Worker;
-pub use exposition::Format;
 pub use series::{
     Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Tier, Upstream,
 };
+pub use text::Format;
 
 /// Everything that is counted in this process.
 pub struct Metrics {
