@@ -44,6 +44,10 @@ const CASES: &[Case] = &[
     Case("4.1", "a frame of unknown type is passed over", |l, _| l.send(0x16, 0, 0, &[0; 8]), Lives, OK),
     Case("4.1", "unknown flags are passed over", |l, _| l.send(PING, 0xf6, 0, &[0; 8]), Lives, OK),
     Case("4.1", "the reserved bit is passed over", |l, _| l.send(PING, 0, 0x8000_0000, &[0; 8]), Lives, OK),
+    Case("4.2", "DATA of 2^14 bytes passes", |l, s| {
+        l.send(HEADERS, END_HEADERS, s, &fields(&[(":status", "201")]));
+        l.send(DATA, END_STREAM, s, &[b'x'; 16_384]);
+    }, Lives, &[201]),
     Case("4.2", "DATA above 2^14 bytes", |l, s| {
         head(l, END_HEADERS, s);
         l.try_write(&encoded(DATA, END_STREAM, s, &[b'x'; 16_385]));
@@ -69,6 +73,11 @@ const CASES: &[Case] = &[
         l.send(RST_STREAM, 0, s, &[0, 0, 0, 8]);
         l.send(DATA, END_STREAM, s, b"x");
     }, StreamError(&[STREAM_CLOSED]), EITHER),
+    Case("5.1 reset", "HEADERS", |l, s| {
+        head(l, END_HEADERS, s);
+        l.send(RST_STREAM, 0, s, &[0, 0, 0, 8]);
+        head(l, WHOLE, s);
+    }, StreamError(FIELDS_CLOSED), EITHER),
     Case("5.1 reset", "CONTINUATION", |l, s| {
         head(l, END_HEADERS, s);
         l.send(RST_STREAM, 0, s, &[0, 0, 0, 8]);
@@ -102,6 +111,10 @@ const CASES: &[Case] = &[
     Case("6.3", "PRIORITY of another length", |l, s| l.send(PRIORITY, 0, s, &[0; 4]), StreamError(&[FRAME_SIZE]), BAD),
     Case("6.4", "RST_STREAM on stream 0", |l, _| l.send(RST_STREAM, 0, 0, &[0, 0, 0, 8]), ConnectionError(&[PROTOCOL]), BAD),
     Case("6.4", "RST_STREAM of another length", |l, s| l.send(RST_STREAM, 0, s, &[0; 3]), ConnectionError(&[FRAME_SIZE]), BAD),
+    Case("6.5", "SETTINGS of every parameter a server may send", |l, _| {
+        let all = [(1, 4_096), (2, 0), (3, 100), (4, 65_535), (5, 16_384), (6, 100_000)];
+        l.send(SETTINGS, 0, 0, &all.map(|(id, value)| setting(id, value)).concat());
+    }, Lives, OK),
     Case("6.5", "an answer to SETTINGS with a payload", |l, _| l.send(SETTINGS, ACK, 0, &[0]), ConnectionError(&[FRAME_SIZE]), BAD),
     Case("6.5", "SETTINGS of a stream", |l, s| l.send(SETTINGS, 0, s, &setting(3, 100)), ConnectionError(&[PROTOCOL]), BAD),
     Case("6.5", "SETTINGS of another length", |l, _| l.send(SETTINGS, 0, 0, &[0, 3, 0]), ConnectionError(&[FRAME_SIZE]), BAD),
@@ -119,6 +132,10 @@ const CASES: &[Case] = &[
     Case("6.9.1", "a window above 2^31-1", |l, _| {
         l.try_write(&encoded(WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255]).repeat(2));
     }, GoneAway(FLOW), BAD),
+    Case("6.9", "windows that open are no fault", |l, s| {
+        l.send(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
+        l.send(WINDOW_UPDATE, 0, s, &[0, 0, 0, 1]);
+    }, Lives, OK),
     Case("6.10", "fields in three frames", |l, s| {
         l.send(HEADERS, END_STREAM, s, &fields(&[(":status", "201")]));
         l.send(CONTINUATION, 0, s, &fields(&[("a", "b")]));
