@@ -72,20 +72,21 @@ impl Faults {
     /// The code of the rule that the head alone breaks (RFC 9113 sections 4.2, 5.1 and 6).
     fn broken(&self, head: &Head) -> Option<u8> {
         let Head { kind, stream, length, .. } = *head;
-        let is_idle = stream > self.last;
+        // Nobody opens even ones here.
+        let (is_idle, is_even) = (stream > self.last, stream.is_multiple_of(2));
         let (is_misplaced, is_missized) = match kind {
             _ if self.continued != 0 => (kind != CONTINUATION || stream != self.continued, false),
             CONTINUATION => (true, false),
-            DATA => (stream == 0 || is_idle, false),
-            HEADERS => (stream.is_multiple_of(2), false),
+            DATA => (is_even || is_idle, false),
+            HEADERS => (is_even, false),
             PRIORITY => (stream == 0, length != 5),
-            RST_STREAM => (stream == 0 || is_idle, length != 4),
+            RST_STREAM => (is_even || is_idle, length != 4),
             SETTINGS if head.flags & ACK != 0 => (stream != 0, length != 0),
             SETTINGS => (stream != 0, !length.is_multiple_of(6)),
             PUSH_PROMISE => (true, false),
             PING => (stream != 0, length != 8),
             GOAWAY => (stream != 0, length < 8),
-            WINDOW_UPDATE => (is_idle, length != 4),
+            WINDOW_UPDATE => (is_idle || is_even && stream != 0, length != 4),
             _ => (false, false),
         };
         match (is_misplaced, is_missized) {
@@ -149,6 +150,7 @@ mod tests {
         for frame in [
             (DATA, 0, 0, 1),
             (DATA, 0, 3, 1),
+            (DATA, 0, 2, 1),
             (HEADERS, WHOLE, 0, 1),
             (HEADERS, WHOLE, 2, 1),
             (PRIORITY, 0, 0, 5),

@@ -120,3 +120,53 @@ const GOAWAY: &[u8; 16] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0";
 const GOAWAY_BYTES: usize = GOAWAY.len() + 1;
 /// RFC 9113 section 7.
 const ENHANCE_YOUR_CALM: u8 = 11;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+    use crate::frames::Peer;
+
+    const VAGUE: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x01";
+    const FRAME_SIZE: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x06";
+    const PING_TOO_SHORT: &[u8; 15] = b"\0\0\x06\x06\0\0\0\0\0\0\0\0\0\0\0";
+
+    /// What comes out when this goes in, in writes of these pieces, behind what the client has sent.
+    async fn sent(received: &[u8], writes: &[&[u8]]) -> Vec<u8> {
+        let (ours, mut theirs) = duplex(4096);
+        let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, 100, Instant::now())));
+        let mut metered = Metered::new(ours, meter, Instant::now);
+        theirs.write_all(&[&[0; 24], received].concat()).await.expect("there is room");
+        metered.read_exact(&mut vec![0; 24 + received.len()]).await.expect("it is all there");
+        for bytes in writes {
+            metered.write_all(bytes).await.expect("there is room");
+        }
+        drop(metered);
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).await.expect("it ends");
+        sent
+    }
+
+    #[tokio::test]
+    async fn a_goaway_says_what_was_wrong() {
+        let ping: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0answered";
+        assert_eq!(sent(PING_TOO_SHORT, &[VAGUE]).await, FRAME_SIZE);
+        assert_eq!(sent(PING_TOO_SHORT, &[&[ping, VAGUE].concat()]).await, [ping, FRAME_SIZE].concat());
+        assert_eq!(
+            sent(PING_TOO_SHORT, &[&ping[..10], &[&ping[10..], VAGUE].concat()]).await,
+            [ping, FRAME_SIZE].concat()
+        );
+    }
+
+    #[tokio::test]
+    async fn what_only_looks_like_one_goes_out_as_it_is() {
+        let data = [b"\0\0\x13\0\0\0\0\0\x01ab", &VAGUE[..]].concat();
+        assert_eq!(sent(PING_TOO_SHORT, &[&data]).await, data);
+        assert_eq!(sent(PING_TOO_SHORT, &[&data[..11], &data[11..]]).await, data);
+        assert_eq!(sent(PING_TOO_SHORT, &[&VAGUE[..9], &VAGUE[9..]]).await, VAGUE, "cut");
+        let calm = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x0b";
+        assert_eq!(sent(PING_TOO_SHORT, &[calm]).await, calm);
+        assert_eq!(sent(b"", &[VAGUE]).await, VAGUE);
+    }
+}
