@@ -175,6 +175,8 @@ pub fn server_config(
     if http1 {
         config.alpn_protocols.push(b"http/1.1".to_vec());
     }
+    // Ours is the order that scanners ask for; all of them are good ones.
+    config.ignore_client_order = true;
     config.ticketer = tickets;
     config.send_tls13_tickets = 1;
     Ok(config)

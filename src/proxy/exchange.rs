@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, uri};
 
 use super::body::Upload;
 use super::connection::Conn;
@@ -285,11 +285,27 @@ impl Exchange {
         if head.version != Version::HTTP_2 {
             return Ok(());
         }
-        self.weight = judge::weight(&head.headers);
+        let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+        self.weight = judge::weight(&head.headers) + target;
+        if self.weight > COPIED_BYTES_MIN {
+            self.keep_target_alone();
+        }
         if self.conn.gauge.hold_head(self.weight) > HEADS_BYTES_MAX {
             return Err(Refusal::HeadersTooLarge);
         }
         Ok(())
+    }
+
+    /// The target is a piece of the buffer that its head was read from, and is kept for the log until the answer is
+    /// taken: a copy of what is logged of it does not keep a large head with it.
+    fn keep_target_alone(&mut self) {
+        let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
+        let shown = target.get(..=record::PATH_BYTES_MAX).unwrap_or(target);
+        let mut parts = uri::Parts::default();
+        parts.path_and_query = shown.parse().ok();
+        parts.authority = self.uri.authority().and_then(|authority| authority.as_str().parse().ok());
+        parts.scheme = parts.authority.as_ref().map(|_| uri::Scheme::HTTP);
+        self.uri = Uri::from_parts(parts).unwrap_or_default();
     }
 
     fn lighten(&mut self) {
@@ -509,6 +525,8 @@ fn protocol(version: Version) -> &'static str {
 
 /// What the heads of one HTTP/2 connection may hold while they wait for answers, bytes.
 const HEADS_BYTES_MAX: usize = 512 * 1024;
+/// From this weight on a head is not kept for its target.
+const COPIED_BYTES_MIN: usize = 4 * 1024;
 /// A client that went away is logged as nginx does: no such status was sent.
 const CLIENT_GONE_STATUS: u16 = 499;
 const PANIC_STATUS: u16 = 500;

@@ -151,7 +151,7 @@ fn push_address(out: &mut Vec<u8>, key: &[u8], address: Option<IpAddr>) {
 }
 
 /// Bytes kept of path and query.
-const PATH_BYTES_MAX: usize = 2048;
+pub const PATH_BYTES_MAX: usize = 2048;
 /// Bytes kept of a host or of any name.
 const NAME_BYTES_MAX: usize = 256;
 /// Bytes kept of a request id.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 pub use buffer::Buffer;
 pub use entry::{Decision, Entry};
+pub use line::PATH_BYTES_MAX;
 pub use log::{Error, Log};
 pub use sampler::Sampler;
 

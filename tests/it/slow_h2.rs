@@ -288,6 +288,39 @@ fn a_header_bomb_pins_less_than_a_mebibyte() {
 }
 
 #[test]
+fn a_head_is_not_kept_by_an_answer_that_nobody_takes() {
+    // A hundred answers that wait for a window, to heads with this target and so many fields of a thousand bytes.
+    let pinned = |target: usize, fields_more: usize| {
+        let gateway = Gateway::start(
+            "workers = 1\n[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }",
+        );
+        let path = format!("/{}", "a".repeat(target));
+        let line = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", &path)];
+        let value = "v".repeat(1_000);
+        let block = fields(&[&line[..], &vec![("x", &*value); fields_more]].concat());
+        let pinned = pinned_kib(&gateway, 10, || {
+            let mut bomb = Connection::open(gateway.plain());
+            bomb.try_write(&shut());
+            for number in 0..100 {
+                bomb.try_write(&encoded(HEADERS, END_HEADERS, 2 * number + 1, &block));
+            }
+            bomb.try_write(&encoded(PING, 0, 0, b"are you?"));
+            while bomb.any_frame().is_some_and(|frame| frame.payload != b"are you?") {}
+            bomb
+        });
+        (pinned, gateway.metric("sluicegate_refused_requests_total", &["reason=\"headers-too-large\""]))
+    };
+    let (plain, refused) = pinned(1, 0);
+    assert_eq!(refused, 0.0);
+    let (fields, refused) = pinned(1, 15);
+    assert!(fields < plain + 512, "{fields} KiB a connection, {plain} without fields");
+    assert_eq!(refused, 0.0, "an answered head is gone");
+    let (targets, refused) = pinned(8_000, 0);
+    assert!(targets < plain + 768, "{targets} KiB a connection, {plain} with short targets");
+    assert_eq!(refused, 0.0, "an answered target is cut to what is logged of it");
+}
+
+#[test]
 fn answers_nobody_takes_pin_a_bounded_share() {
     let upstream = large();
     let gateway = before(upstream.addr(), "");

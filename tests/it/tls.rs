@@ -78,6 +78,53 @@ fn only_tls_1_2_and_1_3_are_spoken() {
     }
 }
 
+/// What openssl and the listener agree on when it offers this and nothing else: the protocol and cipher, and the group
+/// of the key exchange; `None` where they agree on nothing.
+fn agreed(addr: std::net::SocketAddr, offered: &[&str]) -> Option<String> {
+    let connect = addr.to_string();
+    let arguments = [&["s_client", "-connect", &connect], offered].concat();
+    let output = run("openssl", &arguments);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = |begin: &str| said.lines().find(|line| line.starts_with(begin)).map(str::to_owned);
+    // A cipher may be named although the handshake came to nothing later.
+    let cipher = line("New, ").filter(|line| output.status.success() && !line.contains("(NONE)"))?;
+    Some(format!("{cipher} {}", line("Server Temp Key: ").unwrap_or_default()))
+}
+
+#[test]
+fn only_ciphers_and_groups_without_a_doubt_are_agreed_on_and_in_our_order() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    let gateway = Gateway::start_in(directory, &text);
+    let addr = gateway.listener("tls");
+    // All there are at level 0, but for those with a fresh key and an authenticated cipher.
+    for offered in [
+        "ALL:COMPLEMENTOFALL:-kECDHE:@SECLEVEL=0",
+        "ALL:COMPLEMENTOFALL:-AESGCM:-CHACHA20:@SECLEVEL=0",
+        "AECDH:ADH:@SECLEVEL=0",
+    ] {
+        assert_eq!(agreed(addr, &["-tls1_2", "-cipher", offered]), None, "{offered}");
+    }
+    for groups in ["P-521", "secp224r1", "sect283r1", "ffdhe2048", "X448"] {
+        for version in ["-tls1_2", "-tls1_3"] {
+            assert_eq!(agreed(addr, &[version, "-groups", groups]), None, "{groups} {version}");
+        }
+    }
+    for (offered, expected) in [
+        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"], "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"], "AES256"),
+        (&["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"], "TLS_CHACHA20_POLY1305_SHA256"),
+        (&["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384"], "AES_256"),
+        (&["-tls1_3", "-groups", "P-384"], "secp384r1"),
+        (&["-tls1_2", "-groups", "X25519:P-256"], "X25519"),
+    ] {
+        let said = agreed(addr, offered).unwrap_or_default();
+        assert!(said.contains(expected), "{offered:?}: {said}");
+    }
+    assert_eq!(agreed(addr, &["-alpn", "http/0.9"]), None, "no protocol in common");
+}
+
 #[test]
 fn sessions_are_resumed_at_every_worker() {
     let directory = Directory::new();
