@@ -109,28 +109,28 @@ pub(super) fn command(
     entries: &[Entry],
     incarnation: u64,
 ) -> Cmd {
-    let keys: usize = entries.iter().map(|entry| wire::keys(&entry.op).len()).sum();
-    let mut command = Cmd::with_capacity(keys + entries.len() + 6, 200 * (entries.len() + 1));
-    command.arg("EVALSHA").arg(script.hash()).arg(keys + usize::from(record.is_some()));
+    let call =
+        wire::Call::new(entries.iter().map(|entry| &entry.op), u16::from(record.is_some()), incarnation);
+    let keys = call.keys().len() + usize::from(record.is_some());
+    let bytes = 64 + 40 * keys + call.plans().len() + call.operations().len();
+    let mut command = Cmd::with_capacity(keys + 5, bytes);
+    command.arg("EVALSHA").arg(script.hash()).arg(keys);
     let number = record.as_ref().map_or(0, |(number, _)| *number);
     if let Some((_, name)) = &record {
         command.arg(name);
     }
     let mut buffer = Vec::with_capacity(256);
-    for entry in entries {
-        for (key, plan) in wire::keys(&entry.op) {
-            buffer.clear();
-            names.write_key(&mut buffer, tag, &plan.policy, key);
-            command.arg(&buffer);
-        }
-    }
-    command.arg((number as f64).to_le_bytes().as_slice());
-    command.arg(RECORD_MS.to_le_bytes().as_slice());
-    for entry in entries {
+    for (key, plan) in call.keys() {
         buffer.clear();
-        wire::write(&mut buffer, &entry.op, incarnation);
+        names.write_key(&mut buffer, tag, plan, *key);
         command.arg(&buffer);
     }
+    buffer.clear();
+    buffer.extend((number as f64).to_le_bytes());
+    buffer.extend(RECORD_MS.to_le_bytes());
+    buffer.extend(call.plans());
+    command.arg(&buffer);
+    command.arg(call.operations());
     command
 }
 

@@ -1,0 +1,94 @@
+-- The strings of one call's keys: read together before anything is done, written together when everything is.
+--
+-- KEYS  the keys of the operations, each once; operations know a key by its index
+-- ARGV  none
+-- read_keys()                                  reads them
+-- string_of(key)                               its string, as it is by now; false: there is none; errors where the key
+--                                              is something else
+-- kept_until(key, until_s, need_us, spare_us)  until when a key is kept, seconds, whose string is needed for so long
+-- keep(key, head, tail)                        a key's string from here on; false: none
+-- write_keys()                                 writes what has changed
+--
+-- To call Redis costs more than what a limit computes, and to keep a key for longer more than to change its string.
+-- So a string is a head that changes with every charge and a tail that does not, and its head says until when the
+-- key is kept: longer than it is needed, and set anew only where that is not enough.
+
+local pack, unpack_from, sub = struct.pack, struct.unpack, string.sub
+
+-- The instant of this call, microseconds since 1970.
+local now_us
+-- By key: its string when the call began, or false.
+local values
+-- By key: what its string is from here on; for how long it is to be kept from now, milliseconds, where that changes.
+local heads, tails, kept_ms = {}, {}, {}
+-- Keys whose strings have changed.
+local changed, changes = {}, 0
+-- Whether keys without a string are nothing else, once that was asked.
+local is_nothing
+
+-- Lua's stack has room for some thousand arguments.
+local together = 1000
+
+local function read_keys()
+  values = redis.call('MGET', unpack(KEYS, 1, min(#KEYS, together)))
+  for from = together + 1, #KEYS, together do
+    local strings = redis.call('MGET', unpack(KEYS, from, min(from + together - 1, #KEYS)))
+    for index = 1, #strings do
+      values[from + index - 1] = strings[index]
+    end
+  end
+end
+
+-- MGET takes a key of another type for none; GET does not.
+local function absent(key)
+  if is_nothing == nil then
+    local without = {}
+    for index = 1, #KEYS do
+      if not values[index] and #without < together then without[#without + 1] = KEYS[index] end
+    end
+    is_nothing = #without < together and redis.call('EXISTS', unpack(without)) == 0
+  end
+  return not is_nothing and redis.call('GET', KEYS[key])
+end
+
+local function string_of(key)
+  local head = heads[key]
+  if head == nil then return values[key] or absent(key) end
+  return head and head .. tails[key]
+end
+
+-- Until a key may go, milliseconds, as PX wants them.
+local function lasting_ms(us)
+  return max(1, min(ceil(us / 1000), 1e15))
+end
+
+local function kept_until(key, until_s, need_us, spare_us)
+  if now_us + need_us <= until_s * 1e6 then return until_s end
+  local lasts_us = need_us + spare_us
+  if spare_us < 4e6 then lasts_us = need_us + 4e6 end
+  -- A second more: the clock that keys go by stood still when the call began.
+  kept_ms[key] = lasting_ms(lasts_us + 1e6)
+  return min(floor((now_us + lasts_us) / 1e6), 4294967295)
+end
+
+local function keep(key, head, tail)
+  if heads[key] == nil then
+    changes = changes + 1
+    changed[changes] = key
+  end
+  heads[key], tails[key] = head, tail
+end
+
+local function write_keys()
+  for index = 1, changes do
+    local key = changed[index]
+    local head = heads[key]
+    if not head then
+      if values[key] then redis.call('DEL', KEYS[key]) end
+    elseif kept_ms[key] then
+      redis.call('SET', KEYS[key], head .. tails[key], 'PX', kept_ms[key])
+    else
+      redis.call('SETRANGE', KEYS[key], '0', head)
+    end
+  end
+end
