@@ -16,6 +16,7 @@
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
+--       'A' taken: admitted, of one part, with no wait: remaining reset_us 'd' each
 --       'R' returned, debited
 --       'P' what is left or held, as one part of 'T'
 --       'E' an error of this operation alone: length 'I2', text
@@ -55,8 +56,10 @@ local function read_part(index)
   part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
 end
 
+local renewal = {}
+
 local function renew()
-  local r, part = {}, parts[1]
+  local r, part = renewal, parts[1]
   r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
     unpack_from('<I4dddddddd', asked, at)
   r.release, part.is_release = part.is_release, false
@@ -114,7 +117,7 @@ local function perform_next()
     end
     if remaining then
       at = at + 6
-      replies[count] = pack('<BBddd', 84, 1, 0, remaining, reset_us)
+      replies[count] = pack('<Bdd', 65, remaining, reset_us)
     else
       replies[count] = perform(kind, parts_count)
     end
@@ -143,21 +146,19 @@ local function perform_all()
 end
 
 local number, stays_ms, plans_at = unpack_from('<dd', head)
-if number > 0 then
-  local record = redis.pcall('GET', KEYS[1])
-  if type(record) == 'string' and #record >= 8 then
-    local last = unpack_from('<d', record)
-    if last == number then
-      return string.sub(record, 9)
-    elseif last > number then
-      return redis.error_reply('STALE a later batch was answered here')
-    end
+read_keys()
+local record = number > 0 and values[1]
+if record and #record >= 8 then
+  local last = unpack_from('<d', record)
+  if last == number then
+    return sub(record, 9)
+  elseif last > number then
+    return redis.error_reply('STALE a later batch was answered here')
   end
 end
 
 now_us = clock_us()
 read_plans(plans_at)
-read_keys()
 perform_all()
 local answer = pack('<d', now_us) .. table.concat(replies)
 if number > 0 then redis.pcall('SET', KEYS[1], pack('<d', number) .. answer, 'PX', stays_ms) end

@@ -13,16 +13,16 @@
 -- So a string is a head that changes with every charge and a tail that does not, and its head says until when the
 -- key is kept: longer than it is needed, and set anew only where that is not enough.
 
+local call = redis.call
 local pack, unpack_from, sub = struct.pack, struct.unpack, string.sub
 
 -- The instant of this call, microseconds since 1970.
 local now_us
 -- By key: its string when the call began, or false.
 local values
--- By key: what its string is from here on; for how long it is to be kept from now, milliseconds, where that changes.
-local heads, tails, kept_ms = {}, {}, {}
--- Keys whose strings have changed.
-local changed, changes = {}, 0
+-- By key: the head of its string from here on, or false; for how long it is to be kept from now, milliseconds, where
+-- that changes, and then the head is the whole string.
+local heads, kept_ms = {}, {}
 -- Whether keys without a string are nothing else, once that was asked.
 local is_nothing
 
@@ -30,9 +30,9 @@ local is_nothing
 local together = 1000
 
 local function read_keys()
-  values = redis.call('MGET', unpack(KEYS, 1, min(#KEYS, together)))
+  values = call('MGET', unpack(KEYS, 1, min(#KEYS, together)))
   for from = together + 1, #KEYS, together do
-    local strings = redis.call('MGET', unpack(KEYS, from, min(from + together - 1, #KEYS)))
+    local strings = call('MGET', unpack(KEYS, from, min(from + together - 1, #KEYS)))
     for index = 1, #strings do
       values[from + index - 1] = strings[index]
     end
@@ -46,15 +46,15 @@ local function absent(key)
     for index = 1, #KEYS do
       if not values[index] and #without < together then without[#without + 1] = KEYS[index] end
     end
-    is_nothing = #without < together and redis.call('EXISTS', unpack(without)) == 0
+    is_nothing = #without < together and call('EXISTS', unpack(without)) == 0
   end
-  return not is_nothing and redis.call('GET', KEYS[key])
+  return not is_nothing and call('GET', KEYS[key])
 end
 
 local function string_of(key)
   local head = heads[key]
   if head == nil then return values[key] or absent(key) end
-  return head and head .. tails[key]
+  return head and (kept_ms[key] and head or head .. sub(values[key], #head + 1))
 end
 
 -- Until a key may go, milliseconds, as PX wants them.
@@ -72,23 +72,21 @@ local function kept_until(key, until_s, need_us, spare_us)
 end
 
 local function keep(key, head, tail)
-  if heads[key] == nil then
-    changes = changes + 1
-    changed[changes] = key
-  end
-  heads[key], tails[key] = head, tail
+  heads[key] = kept_ms[key] and head and head .. tail or head
 end
 
 local function write_keys()
-  for index = 1, changes do
-    local key = changed[index]
+  for key = 1, #KEYS do
     local head = heads[key]
-    if not head then
-      if values[key] then redis.call('DEL', KEYS[key]) end
-    elseif kept_ms[key] then
-      redis.call('SET', KEYS[key], head .. tails[key], 'PX', kept_ms[key])
-    else
-      redis.call('SETRANGE', KEYS[key], '0', head)
+    if head then
+      local ms = kept_ms[key]
+      if ms then
+        call('SET', KEYS[key], head, 'PX', ms)
+      else
+        call('SETRANGE', KEYS[key], '0', head)
+      end
+    elseif head == false and values[key] then
+      call('DEL', KEYS[key])
     end
   end
 end

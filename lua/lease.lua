@@ -46,7 +46,7 @@ end
 local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0 }
+    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, ends_us = 0, number = 0, number_before = 0 }
   if saved and #saved ~= 48 then
     -- Another kind of limit wrote it: empty.
     s.level = 0

@@ -27,7 +27,8 @@ end
 -- The record as it is now, in its epoch and window.
 local function window_open(saved, now_us, r)
   local s = { at_us = now_us, current = 0, previous = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, period_us = window_floor(r.period_ns / 1000) }
+    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, period_us = window_floor(r.period_ns / 1000),
+    window_ends_us = 0, before_us = 0, ends_us = 0, number = 0, number_before = 0 }
   if saved and #saved ~= 52 then
     -- Another kind of limit wrote it: spent, until the window ends.
     s.current = r.limit

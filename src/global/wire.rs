@@ -180,6 +180,10 @@ impl Reader<'_> {
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
                 Reply::Taken(Taken { at_us, outcomes, admitted })
             }
+            (b'A', Op::Take(parts)) if parts.len() == 1 => {
+                let outcome = Outcome::new(Answer::Admitted, self.whole()?, self.time_ns()?);
+                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted: true })
+            }
             (b'P', Op::Hold(_)) => {
                 let outcome = self.outcome()?;
                 let admitted = outcome.is_admitted();
