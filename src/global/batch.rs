@@ -92,6 +92,24 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// One that is about to be sent, as part of a flush.
+    pub(super) fn new(shard: usize, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
+        Batch {
+            shard,
+            entries,
+            command: Arc::new(command),
+            record: None,
+            asking: false,
+            first_ns: now_ns,
+            sent_ns: now_ns,
+            serial: 0,
+            flush,
+            call: None,
+            is_late: false,
+            is_silent: false,
+        }
+    }
+
     /// Ends it without an answer.
     pub(super) fn fail(self, why: Unanswered, now_ns: u64) {
         for entry in self.entries {
