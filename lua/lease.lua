@@ -7,11 +7,11 @@
 --           Rates are units a second
 -- returns epoch, tokens, rate, lasts_us, deny_us, level.
 --
--- The record, 48 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
+-- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
 -- reported this epoch and in the last; out, out_before: units given (floats); microseconds since the epoch began (32
--- bits); nodes, nodes_before: who reported (16 bits); until_s (32 bits, see keys.lua). What is promised is paid
--- already: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do
--- not renew all at once.
+-- bits, of which the upper 13 say for how many seconds from at_us the key is kept: see keys.lua); nodes, nodes_before:
+-- who reported (16 bits). What is promised is paid already: the bucket refills at `refill - promised`. A key's first
+-- epoch begins when its record is made, so keys do not renew all at once.
 --
 -- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit.
 
@@ -47,12 +47,13 @@ local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
     since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, ends_us = 0, number = 0, number_before = 0 }
-  if saved and #saved ~= 48 then
+  if saved and #saved ~= 44 then
     -- Another kind of limit wrote it: empty.
     s.level = 0
   elseif saved then
-    s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before,
-      s.until_s = unpack_from('<ddfffffI4HHI4', saved)
+    s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
+      unpack_from('<ddfffffI4HH', saved)
+    s.since_us, s.until_s = lease_times(s.at_us, s.since_us)
     -- A clock that stepped back a little stands still; one that stepped far goes on from there.
     if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
     now_us = lease_max(now_us, s.at_us)
@@ -79,8 +80,9 @@ end
 
 local function lease_save(key, s, r)
   local need_us = lease_ceil((r.burst - s.level) / r.refill * 1e6) + r.epoch_us * 2 + 200000
-  keep(key, pack('<ddfffffI4HHI4', s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before,
-    s.since_us, s.nodes, s.nodes_before, kept_until(key, s.until_s, need_us, lease_min(need_us, 6e8))), '')
+  local until_s = kept_until(key, s.until_s, need_us, lease_min(need_us, 6e8))
+  keep(key, pack('<ddfffffI4HH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before,
+    lease_packed(s.at_us, s.since_us, until_s), s.nodes, s.nodes_before), '')
 end
 
 -- Rates: out of what refills; debts are repaid out of it first. `n` is the node that asks: its demand, its share of

@@ -56,13 +56,15 @@ fn renew(store: &mut Store, key: &str, renewal: &Renewal, now_us: u64) -> ([f64;
     }
     let mut kept: Option<Vec<u8>> = store.connection.get(key).expect("the store answers");
     if let Some(kept) = &mut kept {
-        kept.truncate(kept.len() - UNTIL_BYTES);
+        let at = kept.len() - SINCE_FROM_END;
+        kept[at + 2] &= 0x07;
+        kept[at + 3] = 0;
     }
     (answer, kept)
 }
 
-/// Until when the key is kept stands last in the record.
-const UNTIL_BYTES: usize = 4;
+/// Where the time since the epoch began stands: 32 bits, of which the upper 13 say for how long the key is kept.
+const SINCE_FROM_END: usize = 8;
 
 /// Decodes what the tests send, calls the script, encodes what it returned.
 const CALL: &str = r#"
