@@ -53,7 +53,7 @@ async fn throughput() {
     type Make = fn(u64) -> Op;
     let ways: [(&str, Make); 5] = [
         ("exact charges", |number| take(key(number))),
-        ("exact charges, 100 hot keys", |number| take_much(key(number % 100))),
+        ("exact charges, ten hot keys", |number| take_much(key(number % 10))),
         ("exact charges, sliding window", |number| slide(key(number))),
         ("looks that spend nothing", |number| peek(key(number))),
         ("lease renewals", |number| renew(key(number))),
