@@ -3,8 +3,11 @@
 //!
 //! It starts a redis-server of its own. What is compared is Redis' own processor time, so the machine may be busy.
 //!
+//! Each way is measured in turns with the others, and the median of its turns is told.
+//!
 //! ```text
 //! cargo bench --bench redis                 # decisions a second and core, latency
+//! cargo bench --bench redis -- latency            # the latter alone
 //! cargo bench --bench redis -- memory 1000000     # bytes a key
 //! ```
 
@@ -14,10 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
+use sluicegate::clock;
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Config, Global};
 use sluicegate::limit::central::{Op, Part, Renewal};
-use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Charge, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limiter::{Caller, Decision, Fleet, Limiter, Link};
+use sluicegate::local::Table;
 use tokio::sync::{Semaphore, mpsc};
 
 fn main() {
@@ -30,6 +36,7 @@ fn main() {
             let keys = arguments.get(1).and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
             runtime.block_on(memory(keys));
         }
+        Some("latency") => runtime.block_on(latency()),
         _ => {
             runtime.block_on(throughput());
             runtime.block_on(latency());
@@ -40,26 +47,98 @@ fn main() {
 /// Operations a second of Redis' processor time, each way.
 async fn throughput() {
     let redis = Redis::start().await;
-    println!("decisions a second of one Redis core, {OPERATIONS} operations on {KEYS} keys");
-    let plain = redis.cost(plain(&redis)).await;
-    println!("  plain, pipelined          {:>9.0}/s   1.00", plain);
+    println!("a second of one Redis core, {TURNS} turns of {OPERATIONS} operations on {KEYS} keys");
     let global = redis.global();
     global.ready(Duration::from_secs(5)).await;
-    type Make = fn(u128) -> Op;
-    let ways: [(&str, Make); 3] = [("lease renewals", renew), ("exact charges", take), ("peeks", peek)];
-    for (name, make) in ways {
-        // What is in Redis already is not made again.
-        batched(&global, make, OPERATIONS / 4).await;
-        let before = global.status().remove(0);
-        let rate = redis.cost(batched(&global, make, OPERATIONS)).await;
-        let after = global.status().remove(0);
-        let gathered = (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
-        println!(
-            "  batched {name:<16} {rate:>9.0}/s   {:.2}   {gathered:.1} operations a call",
-            rate / plain
-        );
+    type Make = fn(u64) -> Op;
+    let ways: [(&str, Make); 5] = [
+        ("exact charges", |number| take(key(number))),
+        ("exact charges, ten hot keys", |number| take_much(key(number % 10))),
+        ("exact charges, sliding window", |number| slide(key(number))),
+        ("looks that spend nothing", |number| peek(key(number))),
+        ("lease renewals", |number| renew(key(number))),
+    ];
+    let (mut plains, mut rates, mut gathered) = (Vec::new(), [const { Vec::new() }; 5], [0.0; 5]);
+    for turn in 0..=TURNS {
+        let rate = redis.cost(plain(&redis)).await;
+        // The first makes the keys.
+        plains.extend((turn > 0).then_some(rate));
+        for (way, (_, make)) in ways.iter().enumerate() {
+            let before = global.status().remove(0);
+            let rate = redis.cost(batched(&global, *make, OPERATIONS)).await;
+            let after = global.status().remove(0);
+            rates[way].extend((turn > 0).then_some(rate));
+            gathered[way] =
+                (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
+        }
+    }
+    let plain = median(&mut plains);
+    println!("  {:<32} {plain:>9.0}   1.00", "plain, pipelined");
+    let mut renewals = 0.0;
+    for ((name, _), (rates, gathered)) in ways.iter().zip(rates.iter_mut().zip(gathered)) {
+        renewals = median(rates);
+        let times = renewals / plain;
+        println!("  {name:<32} {renewals:>9.0}   {times:.2}   {gathered:.1} operations a call");
     }
     global.shutdown().await;
+    let asked = leased(&redis).await;
+    let decisions = renewals / asked;
+    println!(
+        "  {:<32} {decisions:>9.0}   {:.0}   {asked:.5} operations a decision",
+        "decisions of a leased hot key",
+        decisions / plain
+    );
+}
+
+fn median(rates: &mut [f64]) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// Operations a decision of one key that is lent to [`NODES`] gateways, each of which decides [`PACE`] a second.
+async fn leased(redis: &Redis) -> f64 {
+    let quota = quota(Algorithm::TokenBucket, 1_000_000, 1, 1_000_000);
+    let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        let global = redis.global();
+        global.ready(Duration::from_secs(5)).await;
+        let link = Arc::clone(&global) as Arc<dyn Link>;
+        let fleet = Fleet::new(link, 1 << 20, Duration::from_millis(2));
+        let plan = fleet.plans().number(Plan { policy: "hot".into(), quota, sharing });
+        let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 20), fleet));
+        nodes.push((global, limiter, plan));
+    }
+    let begin = Instant::now();
+    let (mut decisions, mut admitted) = (0_u64, 0_u64);
+    while begin.elapsed() < Duration::from_secs(5) {
+        let due = (begin.elapsed().as_secs_f64() * PACE * NODES as f64) as u64;
+        while decisions < due {
+            let (_, limiter, plan) = &nodes[decisions as usize % NODES];
+            let charge = Charge {
+                key: 7,
+                quota,
+                cost: 1,
+                policy: 0,
+                window: 0,
+                shadow: false,
+                count_denied: false,
+                plan: *plan,
+            };
+            let mut decision = Decision::default();
+            let waiting = limiter.decide(&[charge], Caller::default(), clock::now_ns(), &mut decision);
+            admitted += u64::from(waiting.is_none() && decision.is_admitted());
+            decisions += 1;
+        }
+        nodes.iter().for_each(|(_, limiter, _)| limiter.sweep(clock::now_ns()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(admitted * 10 > decisions * 9, "{admitted} of {decisions} were admitted from a lease");
+    let asked: u64 = nodes.iter().map(|(global, ..)| global.status().remove(0).operations).sum();
+    for (global, ..) in nodes {
+        global.shutdown().await;
+    }
+    asked as f64 / decisions as f64
 }
 
 /// How long a waiting decision takes with 64 of them, beside a bare PING.
@@ -132,7 +211,7 @@ async fn plain(redis: &Redis) {
         let mut pipeline = redis::Pipeline::with_capacity(64);
         for number in 0..64 {
             let name = format!("plain:{:032x}", key(batch * 64 + number));
-            pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(name).arg(100).arg(100).arg(1);
+            pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(name).arg("1.6667").arg(100).arg(1);
         }
         let mut connection = connection.clone();
         tokio::spawn(async move {
@@ -144,14 +223,14 @@ async fn plain(redis: &Redis) {
     let _all = permits.acquire_many((IN_FLIGHT / 64) as u32).await;
 }
 
-async fn batched(global: &Global, make: fn(u128) -> Op, count: u64) {
+async fn batched(global: &Global, make: fn(u64) -> Op, count: u64) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT));
     let failures = Arc::new(AtomicU64::new(0));
     for number in 0..count {
         let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
         let failures = Arc::clone(&failures);
         global.send(
-            make(key(number)),
+            make(number),
             Box::new(move |answer, _| {
                 failures.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
                 drop(permit);
@@ -233,31 +312,52 @@ fn key(number: u64) -> u128 {
     u128::from((number % KEYS).wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number % KEYS)
 }
 
-fn plan(seconds: u64) -> Arc<Plan> {
+fn quota(algorithm: Algorithm, limit: u64, seconds: u64, burst: u64) -> Quota {
     let number = |value| std::num::NonZeroU64::new(value).expect("a positive number");
-    let quota = Quota::new(Algorithm::TokenBucket, number(100), number(seconds * 1_000_000_000), number(100));
-    Arc::new(Plan { policy: "per-tenant".into(), quota, sharing: Sharing::new(&quota, 0.2, WhenDown::Local) })
+    Quota::new(algorithm, number(limit), number(seconds * 1_000_000_000), number(burst))
+}
+
+/// Of 100 units in so many seconds; of a million in one.
+fn plan(algorithm: Algorithm, seconds: u64, overshoot: f64) -> Arc<Plan> {
+    let units = if seconds == 1 { 1_000_000 } else { 100 };
+    let quota = quota(algorithm, units, seconds, units);
+    Arc::new(Plan {
+        policy: "per-tenant".into(),
+        quota,
+        sharing: Sharing::new(&quota, overshoot, WhenDown::Local),
+    })
 }
 
 thread_local! {
-    static PLAN: Arc<Plan> = plan(1);
-    static SLOW: Arc<Plan> = plan(3_600);
+    static LENT: Arc<Plan> = plan(Algorithm::TokenBucket, 60, 0.05);
+    static EXACT: Arc<Plan> = plan(Algorithm::TokenBucket, 60, 0.0);
+    static MUCH: Arc<Plan> = plan(Algorithm::TokenBucket, 1, 0.0);
+    static SLIDING: Arc<Plan> = plan(Algorithm::SlidingWindow, 60, 0.0);
+    static SLOW: Arc<Plan> = plan(Algorithm::TokenBucket, 3_600, 0.05);
 }
 
-fn part(key: u128) -> Part {
-    Part { key, plan: PLAN.with(Arc::clone), cost: 1, shadow: false, count_denied: false }
+fn part(key: u128, plan: Arc<Plan>) -> Part {
+    Part { key, plan, cost: 1, shadow: false, count_denied: false }
 }
 
 fn take(key: u128) -> Op {
-    Op::Take([part(key ^ 1 << 100)].into_iter().collect())
+    Op::Take([part(key, EXACT.with(Arc::clone))].into_iter().collect())
+}
+
+fn take_much(key: u128) -> Op {
+    Op::Take([part(key ^ 1 << 100, MUCH.with(Arc::clone))].into_iter().collect())
+}
+
+fn slide(key: u128) -> Op {
+    Op::Take([part(key, SLIDING.with(Arc::clone))].into_iter().collect())
 }
 
 fn peek(key: u128) -> Op {
-    Op::Peek(part(key ^ 1 << 100))
+    Op::Peek(part(key, EXACT.with(Arc::clone)))
 }
 
 fn renew(key: u128) -> Op {
-    renewal(key, PLAN.with(Arc::clone))
+    renewal(key, LENT.with(Arc::clone))
 }
 
 /// A record that stays for an hour.
@@ -282,8 +382,12 @@ fn renewal(key: u128, plan: Arc<Plan>) -> Op {
     })
 }
 
-const OPERATIONS: u64 = 256_000;
-const KEYS: u64 = 100_000;
+const OPERATIONS: u64 = 64_000;
+const KEYS: u64 = 20_000;
+const TURNS: usize = 5;
+/// Gateways that share a hot key, and decisions of each a second.
+const NODES: usize = 4;
+const PACE: f64 = 50_000.0;
 const IN_FLIGHT: usize = 512;
 
 const PLAIN: &str = "

@@ -4,6 +4,7 @@
 -- scaled_up(a, b, c)  ceil(a * b / c) for any whole a, b < 2^53 and 0 < c: exact where the product or c allows it
 -- divisor(a, b)       the greatest common one
 
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local exact = 2 ^ 53
 
 local function scaled(a, b, c)
@@ -13,13 +14,13 @@ local function scaled(a, b, c)
     return (product - rest) / c, rest
   end
   -- Long multiplication: so many binary digits of `a` at a time that no step leaves the exact range.
-  local step = 2 ^ math.floor(math.log(exact / (2 * c)) / math.log(2))
+  local step = 2 ^ floor(math.log(exact / (2 * c)) / math.log(2))
   if step < 2 then step = 2 end
   local scale = 1
   while a >= scale * step do scale = scale * step end
   local quotient, rest = 0, 0
   while scale >= 1 do
-    local digit = math.floor(a / scale)
+    local digit = floor(a / scale)
     a = a - digit * scale
     local whole = rest * step + digit * b
     rest = whole % c
@@ -31,7 +32,7 @@ end
 
 local function scaled_up(a, b, c)
   -- Whole multiples of c go beside the fraction, which is what `scaled` is exact for.
-  local whole = math.floor(b / c)
+  local whole = floor(b / c)
   local quotient, rest = scaled(a, b - whole * c, c)
   if rest > 0 then quotient = quotient + 1 end
   return a * whole + quotient
@@ -42,9 +43,4 @@ local function divisor(a, b)
     a, b = b, a % b
   end
   return a
-end
-
--- Until a key may go, milliseconds, as PX wants them.
-local function lasting_ms(us)
-  return string.format('%.0f', math.max(1, math.ceil(us / 1000)))
 end

@@ -1,21 +1,22 @@
 -- The dispatcher: one call carries the operations of many requests. The files of the operations stand before it.
 --
--- KEYS  [1] the record of this batch, where ARGV[1] numbers it; then the keys of every operation, in their order
--- ARGV  [1] '<d'  the batch's number in its sender's sequence; 0: it keeps no record and is never sent twice
---       [2] '<d'  how long the record stays, milliseconds
---       [3…]      an operation each, little-endian: kind 'B', number of keys 'B', then
---                 1 renew   plan, epoch 'I4', demand reported rate pending hint spent delta keep 'd'
---                           each, release 'B'
---                 2 take    a part for each key
---                 3 return  taken_us 'd', a part for each key
---                 4 peek    one part
---                 5 debit   a part for each key
---                 6 hold    one part, the node 'c8', held lasts_us 'd' each
---                 plan: algorithm 'B', limit period_ns burst epoch_us 'd' each; part: plan, cost 'd', flags 'B'
---                 (1: shadow, 2: count denied)
+-- KEYS  [1] the record of this batch, where ARGV[1] numbers it; then the keys of the operations, each once
+-- ARGV  [1] '<dd'  the batch's number in its sender's sequence, 0: it keeps no record and is never sent twice; how
+--           long the record stays, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
+--           'd' each
+--       [2] the operations, little-endian: kind 'B', parts of the operation 'B', the parts, and then
+--                 1 renew   epoch 'I4', demand reported rate pending hint spent delta keep 'd' each
+--                 2 take
+--                 3 return  taken_us 'd'
+--                 4 peek
+--                 5 debit
+--                 6 hold    the node 'c8', held lasts_us 'd' each
+--                 part: key plan 'H' each, the cost's units 'B', flags 'B' (1: shadow, 2: count denied, 4: the cost
+--                 follows as a 'd', 8: a lease is released); key and plan: which of KEYS and of the plans, from 1
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
+--       'A' taken: admitted, of one part, with no wait: remaining reset_us 'd' each
 --       'R' returned, debited
 --       'P' what is left or held, as one part of 'T'
 --       'E' an error of this operation alone: length 'I2', text
@@ -23,115 +24,142 @@
 --
 -- A batch that is sent again, because its reply was lost, answers from its record what it answered, and does nothing.
 
-local function plan_at(arg, at)
-  local algorithm, limit, period_ns, burst, epoch_us, after = struct.unpack('<Bdddd', arg, at)
-  return { algorithm = algorithm, limit = limit, period_ns = period_ns, burst = burst, epoch_us = epoch_us }, after
+local byte = string.byte
+local head, asked = ARGV[1], ARGV[2]
+local lease_renew
+-- Where the next operation begins, or the next piece of this one.
+local at = 1
+local plans, parts = {}, {}
+
+local function read_plans(from)
+  while from <= #head do
+    local plan = {}
+    plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, from = unpack_from('<Bdddd', head, from)
+    plans[#plans + 1] = plan
+  end
 end
 
-local function part_of(bytes)
-  local part, at = plan_at(bytes, 1)
-  local flags
-  part.cost, flags = struct.unpack('<dB', bytes, at)
-  part.shadow = flags % 2 == 1
-  part.count_denied = flags >= 2
-  return part
-end
-
--- The operations of a batch are of few policies: what was read once is read no more. Nobody changes a part.
-local known_parts = {}
-
-local function parts_at(arg, at, count)
-  local parts = {}
-  for index = 1, count do
-    local bytes = string.sub(arg, at, at + 41)
-    local part = known_parts[bytes]
-    if not part then
-      part = part_of(bytes)
-      known_parts[bytes] = part
-    end
+-- The tables are the same for every operation: none of them outlives it.
+local function read_part(index)
+  local part = parts[index]
+  if not part then
+    part = {}
     parts[index] = part
-    at = at + 42
   end
-  return parts
+  local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
+  at = at + 6
+  if flags >= 4 then
+    part.is_release = flags >= 8
+    if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
+    flags = flags % 4
+  end
+  part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
 end
 
-local function outcome(told)
-  return struct.pack('<ddd', told.wait_us, told.remaining, told.reset_us)
+local renewal = {}
+
+local function renew()
+  local r, part = renewal, parts[1]
+  r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
+    unpack_from('<I4dddddddd', asked, at)
+  r.release, part.is_release = part.is_release, false
+  if not lease_renew then lease_renew = leases() end
+  return pack('<BI4ddddd', 71, lease_renew(part.key, part.plan, r))
 end
 
-local function perform(kind, keys, arg, now_us)
-  if kind == 1 then
-    local r, at = plan_at(arg, 3)
-    local release
-    r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, release =
-      struct.unpack('<I4ddddddddB', arg, at)
-    r.release = release == 1
-    local g = lease_renew(keys[1], now_us, r)
-    return struct.pack('<c1I4ddddd', 'G', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
-  elseif kind == 2 then
-    local taken = take(keys, parts_at(arg, 3, #keys), now_us)
-    if #keys == 1 then
-      local told = taken[1]
-      local admitted = taken.admitted and 1 or 0
-      return struct.pack('<c1Bddd', 'T', admitted, told.wait_us, told.remaining, told.reset_us)
-    end
-    local reply = { struct.pack('<c1B', 'T', taken.admitted and 1 or 0) }
-    for index = 1, #keys do
-      reply[index + 1] = outcome(taken[index])
-    end
-    return table.concat(reply)
-  elseif kind == 3 then
-    local taken_us, at = struct.unpack('<d', arg, 3)
-    give_back(keys, parts_at(arg, at, #keys), taken_us, now_us)
+local function taken(count)
+  local admitted = take(parts, count) and 1 or 0
+  local part = parts[1]
+  if count == 1 then return pack('<BBddd', 84, admitted, part.wait_us, part.remaining, part.reset_us) end
+  local said = { pack('<BB', 84, admitted) }
+  for index = 1, count do
+    part = parts[index]
+    said[index + 1] = pack('<ddd', part.wait_us, part.remaining, part.reset_us)
+  end
+  return table.concat(said)
+end
+
+local function perform(kind, count)
+  for index = 1, count do
+    read_part(index)
+  end
+  if kind == 2 then return taken(count) end
+  if kind == 1 then return renew() end
+  if kind == 3 then
+    local taken_us
+    taken_us, at = unpack_from('<d', asked, at)
+    give_back(parts, count, taken_us)
     return 'R'
-  end
-  if kind == 5 then
-    debit(keys, parts_at(arg, 3, #keys), now_us)
+  elseif kind == 5 then
+    debit(parts, count)
     return 'R'
   elseif kind == 6 then
-    local node, held, lasts_us = struct.unpack('<c8dd', arg, 45)
-    return 'P' .. outcome(hold(keys[1], parts_at(arg, 3, 1)[1], node, held, lasts_us, now_us))
+    local node, held, lasts_us
+    node, held, lasts_us, at = unpack_from('<c8dd', asked, at)
+    local part, hold = parts[1], concurrency()
+    return pack('<Bddd', 80, hold(part.key, part.plan, part.cost, node, held, lasts_us))
   end
-  return 'P' .. outcome(peek(keys[1], parts_at(arg, 3, 1)[1], now_us))
+  return pack('<Bddd', 80, peek(parts[1]))
 end
 
-local number = struct.unpack('<d', ARGV[1])
-local next_key = 1
-if number > 0 then
-  next_key = 2
-  local record = redis.pcall('GET', KEYS[1])
-  if type(record) == 'string' and #record >= 8 then
-    local last = struct.unpack('<d', record)
-    if last == number then
-      return string.sub(record, 9)
-    elseif last > number then
-      return redis.error_reply('STALE a later batch was answered here')
+local replies, count = {}, 0
+
+local function perform_next()
+  while at <= #asked do
+    local kind, parts_count, key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 7)
+    at = at + 2
+    count = count + 1
+    local remaining, reset_us
+    if kind == 2 and parts_count == 1 and flags < 2 then
+      plan = plans[plan + 256 * plan_high]
+      local charge = (plan.act or prepare(plan)).charge
+      if charge then remaining, reset_us = charge(key + 256 * key_high, plan, cost) end
+    end
+    if remaining then
+      at = at + 6
+      replies[count] = pack('<Bdd', 65, remaining, reset_us)
+    else
+      replies[count] = perform(kind, parts_count)
     end
   end
 end
 
-local now_us = clock_us()
-local replies = { struct.pack('<d', now_us) }
-for index = 3, #ARGV do
-  local arg = ARGV[index]
-  local kind, count = string.byte(arg, 1, 2)
-  local keys = {}
-  for key = 1, count do
-    keys[key] = KEYS[next_key]
-    next_key = next_key + 1
-  end
-  local is_done, reply = pcall(perform, kind, keys, arg, now_us)
+local function refusal(why)
+  local text = string.sub(type(why) == 'table' and why.err or tostring(why), 1, 200)
+  return pack('<BI2', 69, #text) .. text
+end
+
+-- Each operation by itself: what one of them runs into is its own, and the others go on.
+local function perform_all()
+  local is_done, why
+  repeat
+    is_done, why = pcall(perform_next)
+    if not is_done then replies[count] = refusal(why) end
+  until is_done
+  is_done, why = pcall(write_keys)
   if not is_done then
-    local text = type(reply) == 'table' and reply.err or tostring(reply)
-    text = string.sub(text, 1, 200)
-    reply = struct.pack('<c1I2', 'E', #text) .. text
+    -- The store takes nothing now: nobody is told that something was spent.
+    for index = 1, count do
+      replies[index] = refusal(why)
+    end
   end
-  replies[index - 1] = reply
 end
-local answer = table.concat(replies)
-if number > 0 then
-  local kept = struct.pack('<d', number) .. answer
-  local stays_ms = struct.unpack('<d', ARGV[2])
-  redis.pcall('SET', KEYS[1], kept, 'PX', stays_ms)
+
+local number, stays_ms, plans_at = unpack_from('<dd', head)
+read_keys()
+local record = number > 0 and values[1]
+if record and #record >= 8 then
+  local last = unpack_from('<d', record)
+  if last == number then
+    return sub(record, 9)
+  elseif last > number then
+    return redis.error_reply('STALE a later batch was answered here')
+  end
 end
+
+now_us = clock_us()
+read_plans(plans_at)
+perform_all()
+local answer = pack('<d', now_us) .. table.concat(replies)
+if number > 0 then redis.pcall('SET', KEYS[1], pack('<d', number) .. answer, 'PX', stays_ms) end
 return answer

@@ -1,4 +1,4 @@
--- The clock of everything that is shared: Redis' own. Tests put another file in this one's place.
+-- The clock of everything that is shared: Redis' own.
 -- returns microseconds since 1970, a whole number below 2^53
 
 local function clock_us()

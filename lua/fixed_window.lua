@@ -1,71 +1,78 @@
 -- Fixed window: a count that starts again at every multiple of the period.
 --
--- KEYS  the key of one window, handed on by take.lua: one string '<dddd', 32 bytes: index, count, limit, period_us
--- ARGV  none of its own: the part of an operation (limit, period_ns)
--- returns the functions of an algorithm: open, told, spend, deny, debit, back, save (see take.lua)
+-- KEYS  the key of one window, by its index: one string of 36 bytes: index, count 'd' each, until_s 'I4'; the plan it
+--       was written under: limit, period_us 'd' each (see keys.lua)
+-- ARGV  none of its own: a plan (limit, period_ns)
+-- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
 -- A changed plan keeps the share that is spent, rounded up to a unit.
 
 local fixed_window = {}
 
-function fixed_window.open(key, now_us, part)
-  local s = { key = key, now_us = now_us, limit = part.limit, period_us = math.ceil(part.period_ns / 1000), count = 0 }
-  s.index = math.floor(now_us / s.period_us)
-  local saved = redis.call('GET', key)
-  if not saved then return s end
-  if #saved ~= 32 then
-    s.count = s.limit
-    return s
+function fixed_window.prepare(plan)
+  plan.period_us = ceil(plan.period_ns / 1000)
+  plan.index = floor(now_us / plan.period_us)
+  plan.tail = pack('<dd', plan.limit, plan.period_us)
+end
+
+function fixed_window.open(state)
+  local key, plan = state.key, state.plan
+  local saved = heads[key] == nil and values[key] or string_of(key)
+  state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
+  if not saved then return end
+  if #saved ~= 36 then
+    state.count = plan.limit
+    return
   end
-  local index, count, limit, period_us = struct.unpack('<dddd', saved)
-  if limit ~= s.limit or period_us ~= s.period_us then
-    s.is_scaled = true
-    if index >= math.floor(now_us / period_us) then s.count = scaled_up(math.min(count, limit), s.limit, limit) end
-  elseif index >= s.index then
+  local index, count, until_s = unpack_from('<ddI4', saved)
+  if sub(saved, 21) ~= plan.tail then
+    local limit, period_us = unpack_from('<dd', saved, 21)
+    if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
+    state.is_scaled = true
+  elseif index >= plan.index then
     -- A clock a little behind finds the count's own window; one that went far back goes on with the count.
-    s.count = count
-    if index == s.index + 1 then s.index = index end
+    state.count, state.until_s = count, until_s
+    if index == plan.index + 1 then state.index = index end
   end
-  return s
 end
 
-local function fixed_end_us(s)
-  return (s.index + 1) * s.period_us - s.now_us
+local function end_us(state)
+  return (state.index + 1) * state.plan.period_us - now_us
 end
 
-function fixed_window.told(s, cost)
-  local told = { wait_us = 0, remaining = math.max(0, s.limit - s.count), reset_us = 0 }
-  if s.count > 0 then told.reset_us = fixed_end_us(s) end
-  if cost > s.limit then
-    told.wait_us = -1
-  elseif cost > told.remaining then
-    told.wait_us = fixed_end_us(s)
-  end
-  return told
+function fixed_window.wait(state, cost)
+  local limit = state.plan.limit
+  if cost > limit then return -1 end
+  if cost > max(0, limit - state.count) then return end_us(state) end
+  return 0
 end
 
-function fixed_window.spend(s, cost)
-  s.count = s.count + cost
+function fixed_window.left(state)
+  if state.count == 0 then return state.plan.limit, 0 end
+  return max(0, state.plan.limit - state.count), end_us(state)
 end
 
-function fixed_window.deny(s, cost)
-  s.count = math.min(s.count + cost, math.max(s.limit, s.count))
+function fixed_window.spend(state, cost)
+  state.count = state.count + cost
 end
 
-function fixed_window.debit(s, cost)
-  s.count = math.min(s.count + cost, math.max(2 * s.limit, s.count))
+function fixed_window.deny(state, cost)
+  state.count = min(state.count + cost, max(state.plan.limit, state.count))
+end
+
+function fixed_window.debit(state, cost)
+  state.count = min(state.count + cost, max(2 * state.plan.limit, state.count))
 end
 
 -- A window that is over needs nothing back.
-function fixed_window.back(s, cost, taken_us)
-  if math.floor(taken_us / s.period_us) == s.index then s.count = math.max(0, s.count - cost) end
+function fixed_window.back(state, cost, taken_us)
+  if floor(taken_us / state.plan.period_us) == state.index then state.count = max(0, state.count - cost) end
 end
 
-function fixed_window.save(s)
-  if s.count == 0 then
-    redis.call('DEL', s.key)
-  else
-    redis.call('SET', s.key, struct.pack('<dddd', s.index, s.count, s.limit, s.period_us),
-      'PX', lasting_ms(fixed_end_us(s)))
-  end
+function fixed_window.save(state, reset_us)
+  local key = state.key
+  if state.count == 0 then return keep(key, false) end
+  keep(key, pack('<ddI4', state.index, state.count, kept_until(key, state.until_s, reset_us, 0)), state.plan.tail)
 end
+
+return fixed_window

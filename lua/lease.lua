@@ -1,16 +1,17 @@
 -- A lease on a token bucket: what a node may spend by itself until the epoch ends.
 --
--- lease_renew(key, now_us, r) reads and writes the one string at `key`, with a TTL of what it must remember. Windows it
--- leaves to window_lease.lua, which stands before this file.
---   now_us  the store's clock, microseconds since 1970
---   r       algorithm, limit, period_ns, burst, epoch_us: the plan; epoch, demand, reported, rate, pending, hint, spent,
---           delta, keep, release (a boolean): what the node says. Rates are units a second
--- returns a table: epoch, tokens, rate, lasts_us, deny_us, level.
+-- lease_renew(key, plan, r) reads and changes the one string of `key` (keys.lua). Windows it leaves to
+-- window_lease.lua, which stands before this file.
+--   plan    algorithm, limit, period_ns, burst, epoch_us
+--   r       epoch, demand, reported, rate, pending, hint, spent, delta, keep, release (a boolean): what the node says.
+--           Rates are units a second
+-- returns epoch, tokens, rate, lasts_us, deny_us, level.
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
 -- reported this epoch and in the last; out, out_before: units given (floats); microseconds since the epoch began (32
--- bits); nodes, nodes_before: who reported (16 bits). What is promised is paid already: the bucket refills at
--- `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all at once.
+-- bits, of which the upper 13 say for how many seconds from at_us the key is kept: see keys.lua); nodes, nodes_before:
+-- who reported (16 bits). What is promised is paid already: the bucket refills at `refill - promised`. A key's first
+-- epoch begins when its record is made, so keys do not renew all at once.
 --
 -- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit.
 
@@ -45,13 +46,14 @@ end
 local function lease_open(saved, now_us, r)
   r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0 }
+    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, ends_us = 0, number = 0, number_before = 0 }
   if saved and #saved ~= 44 then
     -- Another kind of limit wrote it: empty.
     s.level = 0
   elseif saved then
     s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
-      struct.unpack('<ddfffffI4HH', saved)
+      unpack_from('<ddfffffI4HH', saved)
+    s.since_us, s.until_s = lease_times(s.at_us, s.since_us)
     -- A clock that stepped back a little stands still; one that stepped far goes on from there.
     if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
     now_us = lease_max(now_us, s.at_us)
@@ -77,9 +79,10 @@ local function lease_open(saved, now_us, r)
 end
 
 local function lease_save(key, s, r)
-  local ttl_ms = lease_ceil((r.burst - s.level) / r.refill * 1000) + lease_ceil(r.epoch_us / 1000) * 2 + 200
-  redis.call('SET', key, struct.pack('<ddfffffI4HH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before,
-    s.out, s.out_before, s.since_us, s.nodes, s.nodes_before), 'PX', string.format('%.0f', lease_min(ttl_ms, 1e15)))
+  local need_us = lease_ceil((r.burst - s.level) / r.refill * 1e6) + r.epoch_us * 2 + 200000
+  local until_s = kept_until(key, s.until_s, need_us, lease_min(need_us, 6e8))
+  keep(key, pack('<ddfffffI4HH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before,
+    lease_packed(s.at_us, s.since_us, until_s), s.nodes, s.nodes_before), '')
 end
 
 -- Rates: out of what refills; debts are repaid out of it first. `n` is the node that asks: its demand, its share of
@@ -138,9 +141,11 @@ local function lease_deny(s, r, n, part)
   return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
 end
 
-local function lease_renew(key, now_us, r)
-  if r.algorithm == 2 or r.algorithm == 3 then return window_lease_renew(key, now_us, r) end
-  local s = lease_open(redis.call('GET', key), now_us, r)
+local function lease_renew(key, plan, r)
+  r.algorithm, r.limit, r.period_ns, r.burst, r.epoch_us =
+    plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us
+  if r.algorithm == 2 or r.algorithm == 3 then return window_lease_renew(key, r) end
+  local s = lease_open(values[key] or absent(key), now_us, r)
   local left_s = (s.ends_us - s.at_us) / 1e6
   local is_first = r.epoch ~= s.number
   -- What has aged may still come back, as far as the bucket has not refilled in its place.
@@ -175,7 +180,7 @@ local function lease_renew(key, now_us, r)
       s.wanted = lease_max(0, s.wanted - r.reported)
     end
     lease_save(key, s, r)
-    return { epoch = s.number, tokens = 0, rate = 0, lasts_us = 0, deny_us = 0, level = s.level }
+    return s.number, 0, 0, 0, 0, s.level
   end
   local rate, reported, demand = r.rate, r.reported, lease_max(r.demand, 0.001)
   if is_first then
@@ -190,6 +195,7 @@ local function lease_renew(key, now_us, r)
   local tokens, part = lease_tokens(s, r, n)
   local deny_us = lease_deny(s, r, n, part)
   lease_save(key, s, r)
-  return { epoch = s.number, tokens = tokens, rate = n.rate, lasts_us = s.ends_us - s.at_us, deny_us = deny_us,
-    level = s.level }
+  return s.number, tokens, n.rate, s.ends_us - s.at_us, deny_us, s.level
 end
+
+return lease_renew

@@ -1,116 +1,133 @@
 -- Sliding window: this aligned window and the one before, which weighs by the share of it that still overlaps.
 --
--- KEYS  the key of one window, handed on by take.lua: one string '<dddddB', 41 bytes: index, previous, current, limit,
---       period_us
--- ARGV  none of its own: the part of an operation (limit, period_ns)
--- returns the functions of an algorithm: open, told, spend, deny, debit, back, save (see take.lua)
+-- KEYS  the key of one window, by its index: one string of 44 bytes: index, previous, current 'd' each, until_s 'I4';
+--       the plan it was written under: limit, period_us 'd' each (see keys.lua)
+-- ARGV  none of its own: a plan (limit, period_ns)
+-- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
 -- What weighs is rounded up to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
 -- microseconds (71 years) are not. A changed limit scales both counts, a changed period what they weigh together.
 
 local sliding_window = {}
 
-local function sliding_estimate(s)
-  local elapsed_us = math.max(0, s.now_us - s.index * s.period_us)
-  local weighed, rest = scaled(s.previous, s.period_us - elapsed_us, s.period_us)
+function sliding_window.prepare(plan)
+  plan.period_us = ceil(plan.period_ns / 1000)
+  plan.index = floor(now_us / plan.period_us)
+  plan.most = min(plan.limit, 2 ^ 44 - 1)
+  plan.tail = pack('<dd', plan.most, plan.period_us)
+end
+
+local function estimate(index, previous, current, period_us)
+  if previous == 0 then return current end
+  local elapsed_us = max(0, now_us - index * period_us)
+  local weighed, rest = scaled(previous, period_us - elapsed_us, period_us)
   if rest > 0 then weighed = weighed + 1 end
-  return weighed + s.current
+  return weighed + current
 end
 
--- Brings the counts to the window of `now_us`. A clock behind finds the beginning of the counts' own window.
-local function sliding_move(s, index)
-  local ahead = index - s.index
+-- The counts in the window `index`. A clock behind finds the beginning of the counts' own window.
+local function moved(index, was, previous, current)
+  local ahead = index - was
   if ahead == 1 then
-    s.index, s.previous, s.current = index, s.current, 0
+    return index, current, 0
   elseif ahead > 1 then
-    s.index, s.previous, s.current = index, 0, 0
+    return index, 0, 0
   elseif ahead < -1 then
-    s.index = index
+    return index, previous, current
+  end
+  return was, previous, current
+end
+
+local function open_changed(state, plan, saved, was, previous, current)
+  local most, period_us = unpack_from('<dd', saved, 29)
+  local index
+  index, previous, current = moved(floor(now_us / period_us), was, previous, current)
+  state.is_scaled = true
+  if period_us ~= plan.period_us then
+    state.current = scaled_up(min(estimate(index, previous, current, period_us), most), plan.most, most)
+  else
+    state.index = index
+    state.previous = scaled_up(min(previous, most), plan.most, most)
+    state.current = scaled_up(min(current, most), plan.most, most)
   end
 end
 
-function sliding_window.open(key, now_us, part)
-  local period_us = math.ceil(part.period_ns / 1000)
-  local s = { key = key, now_us = now_us, limit = math.min(part.limit, 2 ^ 44 - 1), period_us = period_us,
-    index = math.floor(now_us / period_us), previous = 0, current = 0 }
-  local saved = redis.call('GET', key)
-  if not saved then return s end
-  if #saved ~= 41 then
-    s.current = s.limit
-    return s
+function sliding_window.open(state)
+  local key, plan = state.key, state.plan
+  local saved = heads[key] == nil and values[key] or string_of(key)
+  state.index, state.previous, state.current, state.until_s, state.is_scaled = plan.index, 0, 0, 0, false
+  if not saved then return end
+  if #saved ~= 44 then
+    state.current = plan.most
+    return
   end
-  local old = { now_us = now_us }
-  old.index, old.previous, old.current, old.limit, old.period_us = struct.unpack('<ddddd', saved)
-  sliding_move(old, math.floor(now_us / old.period_us))
-  if old.period_us ~= period_us then
-    s.is_scaled = true
-    s.current = scaled_up(math.min(sliding_estimate(old), old.limit), s.limit, old.limit)
-    return s
-  end
-  s.index, s.previous, s.current = old.index, old.previous, old.current
-  if old.limit ~= s.limit then
-    s.is_scaled = true
-    s.previous = scaled_up(math.min(s.previous, old.limit), s.limit, old.limit)
-    s.current = scaled_up(math.min(s.current, old.limit), s.limit, old.limit)
-  end
-  return s
+  local was, previous, current, until_s = unpack_from('<dddI4', saved)
+  if sub(saved, 29) ~= plan.tail then return open_changed(state, plan, saved, was, previous, current) end
+  state.index, state.previous, state.current = moved(plan.index, was, previous, current)
+  state.until_s = until_s
 end
 
-local function sliding_end_us(s, windows)
-  return (s.index + windows) * s.period_us - s.now_us
+local function end_us(state, windows)
+  return (state.index + windows) * state.plan.period_us - now_us
+end
+
+local function remaining(state)
+  return max(0, state.plan.most - estimate(state.index, state.previous, state.current, state.plan.period_us))
 end
 
 -- The first microsecond at which a cost fits: what weighs only shrinks, along a line a window.
-local function sliding_retry_us(s, cost)
-  local weighs, room, windows = s.previous, s.limit - cost - s.current, 0
+local function retry_us(state, cost)
+  local most, period_us = state.plan.most, state.plan.period_us
+  local weighs, room, windows = state.previous, most - cost - state.current, 0
   if room < 0 then
-    weighs, room, windows = s.current, s.limit - cost, 1
+    weighs, room, windows = state.current, most - cost, 1
   end
-  local overlap_us = scaled(s.period_us, math.min(room, weighs), math.max(1, weighs))
-  return sliding_end_us(s, windows) + s.period_us - overlap_us
+  local overlap_us = scaled(period_us, min(room, weighs), max(1, weighs))
+  return end_us(state, windows) + period_us - overlap_us
 end
 
-function sliding_window.told(s, cost)
-  local told = { wait_us = 0, remaining = math.max(0, s.limit - sliding_estimate(s)), reset_us = 0 }
-  if s.current > 0 then
-    told.reset_us = sliding_end_us(s, 2)
-  elseif s.previous > 0 then
-    told.reset_us = sliding_end_us(s, 1)
+function sliding_window.wait(state, cost)
+  if cost > state.plan.most then return -1 end
+  if cost > remaining(state) then return retry_us(state, cost) end
+  return 0
+end
+
+function sliding_window.left(state)
+  local reset_us = 0
+  if state.current > 0 then
+    reset_us = end_us(state, 2)
+  elseif state.previous > 0 then
+    reset_us = end_us(state, 1)
   end
-  if cost > s.limit then
-    told.wait_us = -1
-  elseif cost > told.remaining then
-    told.wait_us = sliding_retry_us(s, cost)
-  end
-  return told
+  return remaining(state), reset_us
 end
 
-function sliding_window.spend(s, cost)
-  s.current = s.current + cost
+function sliding_window.spend(state, cost)
+  state.current = state.current + cost
 end
 
-function sliding_window.deny(s, cost)
-  s.current = math.min(s.current + cost, math.max(s.limit, s.current))
+function sliding_window.deny(state, cost)
+  state.current = min(state.current + cost, max(state.plan.most, state.current))
 end
 
-function sliding_window.debit(s, cost)
-  s.current = math.min(s.current + cost, math.max(2 * s.limit, s.current))
+function sliding_window.debit(state, cost)
+  state.current = min(state.current + cost, max(2 * state.plan.most, state.current))
 end
 
-function sliding_window.back(s, cost, taken_us)
-  local ago = s.index - math.floor(taken_us / s.period_us)
+function sliding_window.back(state, cost, taken_us)
+  local ago = state.index - floor(taken_us / state.plan.period_us)
   if ago == 0 then
-    s.current = math.max(0, s.current - cost)
+    state.current = max(0, state.current - cost)
   elseif ago == 1 then
-    s.previous = math.max(0, s.previous - cost)
+    state.previous = max(0, state.previous - cost)
   end
 end
 
-function sliding_window.save(s)
-  if s.current == 0 and s.previous == 0 then
-    redis.call('DEL', s.key)
-  else
-    redis.call('SET', s.key, struct.pack('<dddddB', s.index, s.previous, s.current, s.limit, s.period_us, 3),
-      'PX', lasting_ms(sliding_end_us(s, 2)))
-  end
+function sliding_window.save(state, reset_us)
+  local key = state.key
+  if state.current == 0 and state.previous == 0 then return keep(key, false) end
+  local until_s = kept_until(key, state.until_s, reset_us, 0)
+  keep(key, pack('<dddI4', state.index, state.previous, state.current, until_s), state.plan.tail)
 end
+
+return sliding_window

@@ -1,83 +1,91 @@
 -- Exact charges: all of them or none, at one instant.
 --
--- KEYS  one for each part, handed on by the dispatcher
--- ARGV  none of its own: parts { algorithm, limit, period_ns, burst, cost, shadow, count_denied }; algorithms are
---       numbered 1 token bucket, 2 fixed window, 3 sliding window, 4 sliding log, 5 leaky bucket (6, permits, are held
---       and not taken: concurrency.lua)
--- take(keys, parts, now_us)                 returns admitted, and for each part what its window said
--- give_back(keys, parts, taken_us, now_us)  undoes it
--- debit(keys, parts, now_us)                spends what is known only now, whether it fits or not
--- peek(key, part, now_us)                   says what take would, and spends nothing
+-- KEYS  by their indices in the parts
+-- ARGV  none of its own: parts { key, plan, cost, flags }; flags: 1 shadow, 2 count denied. Plans { algorithm, limit,
+--       period_ns, burst }; algorithms are numbered 1 token bucket, 2 fixed window, 3 sliding window, 4 sliding log,
+--       5 leaky bucket (6, permits, are held and not taken: concurrency.lua)
+-- take(parts, count)                returns whether they are admitted; each part has what its window said
+-- give_back(parts, count, taken_us) undoes it
+-- debit(parts, count)               spends what is known only now, whether it fits or not
+-- peek(part)                        says what take would, and spends nothing
 -- what a window says: wait_us (0: it fits; above: until it does; -1: never; below: it fits, after -1 - wait_us),
 --       remaining (units), reset_us (until it is whole)
 --
--- An algorithm opens its key as it is now, tells what a cost would meet, changes what it opened, and saves it. Nothing
--- is saved before everything is opened, so a key that holds something else fails before anything is spent.
+-- An algorithm prepares a plan once a call. It opens a part's key as it is now and keeps what it found in the part; it
+-- tells how long a cost has to wait, changes what it found, says what is left of it, and saves it. Nothing is saved
+-- before everything is open, so a key that holds something else fails before anything is spent.
 
 local algorithms = { token_bucket, fixed_window, sliding_window, sliding_log, leaky_bucket }
+local acts = {}
 
-local function algorithm_of(part)
-  return algorithms[part.algorithm] or error('ALGORITHM ' .. tostring(part.algorithm) .. ' is none that is taken')
-end
-
-local function is_refused(told)
-  return told.wait_us > 0 or told.wait_us == -1
-end
-
-local function take(keys, parts, now_us)
-  local told, states = { admitted = true }, {}
-  for index, part in ipairs(parts) do
-    states[index] = algorithm_of(part).open(keys[index], now_us, part)
-    told[index] = algorithm_of(part).told(states[index], part.cost)
-    if is_refused(told[index]) and not part.shadow then told.admitted = false end
+local function prepare(plan)
+  local number = plan.algorithm
+  local act = acts[number]
+  if not act then
+    local algorithm = algorithms[number] or error('ALGORITHM ' .. tostring(number) .. ' is none that is taken')
+    act = algorithm()
+    acts[number] = act
   end
-  for index, part in ipairs(parts) do
-    local algorithm, state, wait_us = algorithm_of(part), states[index], told[index].wait_us
-    if is_refused(told[index]) then
-      if part.count_denied then
-        algorithm.deny(state, part.cost)
-        wait_us = algorithm.told(state, part.cost).wait_us
+  act.prepare(plan)
+  plan.act = act
+  return act
+end
+
+local function take(parts, count)
+  local is_admitted = true
+  for index = 1, count do
+    local part = parts[index]
+    local act = part.plan.act or prepare(part.plan)
+    act.open(part)
+    local wait_us = act.wait(part, part.cost)
+    part.wait_us = wait_us
+    if (wait_us > 0 or wait_us == -1) and part.flags % 2 == 0 then is_admitted = false end
+  end
+  for index = 1, count do
+    local part = parts[index]
+    local act, wait_us, is_changed = part.plan.act, part.wait_us, part.is_scaled
+    if wait_us > 0 or wait_us == -1 then
+      if part.flags >= 2 then
+        act.deny(part, part.cost)
+        part.wait_us = act.wait(part, part.cost)
+        is_changed = true
       end
-      if part.count_denied or state.is_scaled then algorithm.save(state) end
-    elseif told.admitted or part.count_denied then
-      algorithm.spend(state, part.cost)
-      algorithm.save(state)
-    elseif state.is_scaled then
-      -- What a changed plan found goes on under the new one from here.
-      algorithm.save(state)
+    elseif is_admitted or part.flags >= 2 then
+      act.spend(part, part.cost)
+      is_changed = true
     end
     -- What is left: with the cost where it was taken, without where not.
-    local left = algorithm.told(state, 0)
-    if not told.admitted and wait_us < -1 then wait_us = 0 end
-    told[index] = { wait_us = wait_us, remaining = left.remaining, reset_us = left.reset_us }
+    part.remaining, part.reset_us = act.left(part)
+    -- What a changed plan found goes on under the new one from here.
+    if is_changed then act.save(part, part.reset_us) end
+    if wait_us < -1 and not is_admitted then part.wait_us = 0 end
   end
-  return told
+  return is_admitted
 end
 
-local function give_back(keys, parts, taken_us, now_us)
-  for index, part in ipairs(parts) do
-    -- A key that is gone was whole when it left.
-    if redis.call('EXISTS', keys[index]) == 1 then
-      local state = algorithm_of(part).open(keys[index], now_us, part)
-      algorithm_of(part).back(state, part.cost, taken_us)
-      algorithm_of(part).save(state)
-    end
-  end
-end
-
-local function debit(keys, parts, now_us)
-  for index, part in ipairs(parts) do
-    local state = algorithm_of(part).open(keys[index], now_us, part)
-    algorithm_of(part).debit(state, part.cost)
-    algorithm_of(part).save(state)
+local function change(verb, parts, count, taken_us)
+  for index = 1, count do
+    local part = parts[index]
+    local act = part.plan.act or prepare(part.plan)
+    act.open(part)
+    act[verb](part, part.cost, taken_us)
+    local _, reset_us = act.left(part)
+    act.save(part, reset_us)
   end
 end
 
-local function peek(key, part, now_us)
-  local state = algorithm_of(part).open(key, now_us, part)
-  local told = algorithm_of(part).told(state, part.cost)
-  if is_refused(told) then return told end
-  algorithm_of(part).spend(state, part.cost)
-  local left = algorithm_of(part).told(state, 0)
-  return { wait_us = told.wait_us, remaining = left.remaining, reset_us = left.reset_us }
+local function give_back(parts, count, taken_us)
+  change('back', parts, count, taken_us)
+end
+
+local function debit(parts, count)
+  change('debit', parts, count)
+end
+
+local function peek(part)
+  local act = part.plan.act or prepare(part.plan)
+  act.open(part)
+  local wait_us = act.wait(part, part.cost)
+  if wait_us <= 0 and wait_us ~= -1 then act.spend(part, part.cost) end
+  return wait_us, act.left(part)
 end

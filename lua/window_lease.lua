@@ -1,12 +1,12 @@
 -- A lease on a fixed or a sliding window: units a node may spend by itself until the epoch, or the window, ends.
 --
--- window_lease_renew(key, now_us, r) is called by lease_renew (lease.lua) and takes and returns what that does. A window
+-- window_lease_renew(key, r) is called by lease_renew (lease.lua) and takes and returns what that does. A window
 -- refills at once or by forgetting, so there are no rates: the whole grant is units.
 --
 -- The record, 48 bytes: at_us; current, previous: units given in this window and spent in the one before (doubles);
 -- wanted, wanted_before: demand reported this epoch and in the last; out, out_before: units given (floats);
--- microseconds since the epoch began (32 bits); nodes, nodes_before: who reported (16 bits). An epoch never crosses a
--- window's end.
+-- microseconds since the epoch began (32 bits, of which the upper 13 say for how many seconds from at_us the key is
+-- kept: see keys.lua); nodes, nodes_before: who reported (16 bits). An epoch never crosses a window's end.
 --
 -- Its twin is src/limit/centre/window.rs, operation for operation; a test compares them bit by bit.
 
@@ -18,6 +18,19 @@ local function lease_number(begins_us)
   return begins_ms - math.floor(begins_ms / 16777215) * 16777215 + 1
 end
 
+-- An epoch is half a second at most, 19 bits of microseconds; above them stands for how long the key is kept.
+local lease_since = 2 ^ 19
+
+local function lease_packed(at_us, since_us, until_s)
+  return since_us + lease_since * math.max(0, math.min(until_s - math.floor(at_us / 1e6), 8191))
+end
+
+-- Since the epoch began, and until when the key is kept.
+local function lease_times(at_us, packed)
+  local since_us = packed % lease_since
+  return since_us, math.floor(at_us / 1e6) + (packed - since_us) / lease_since
+end
+
 -- What of the limit is spent: the last window weighs by what of it still overlaps.
 local function window_spent(s, r)
   if r.algorithm == 2 then return s.current end
@@ -27,13 +40,15 @@ end
 -- The record as it is now, in its epoch and window.
 local function window_open(saved, now_us, r)
   local s = { at_us = now_us, current = 0, previous = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0, period_us = window_floor(r.period_ns / 1000) }
+    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, period_us = window_floor(r.period_ns / 1000),
+    window_ends_us = 0, before_us = 0, ends_us = 0, number = 0, number_before = 0 }
   if saved and #saved ~= 48 then
     -- Another kind of limit wrote it: spent, until the window ends.
     s.current = r.limit
   elseif saved then
     s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes,
-      s.nodes_before = struct.unpack('<dddffffI4HH', saved)
+      s.nodes_before = unpack_from('<dddffffI4HH', saved)
+    s.since_us, s.until_s = lease_times(s.at_us, s.since_us)
     if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
     now_us = window_max(now_us, s.at_us)
   end
@@ -67,9 +82,10 @@ local function window_open(saved, now_us, r)
 end
 
 local function window_save(key, s)
-  local ttl_ms = window_ceil((s.window_ends_us + s.period_us - s.at_us) / 1000) + 200
-  redis.call('SET', key, struct.pack('<dddffffI4HH', s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out,
-    s.out_before, s.since_us, s.nodes, s.nodes_before), 'PX', string.format('%.0f', window_min(ttl_ms, 1e15)))
+  local need_us = s.window_ends_us + s.period_us - s.at_us + 200000
+  local since_us = lease_packed(s.at_us, s.since_us, kept_until(key, s.until_s, need_us, 0))
+  keep(key, pack('<dddffffI4HH', s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out, s.out_before,
+    since_us, s.nodes, s.nodes_before), '')
 end
 
 -- How long the node denies by itself when it is out of units.
@@ -86,8 +102,8 @@ local function window_deny(s, r, left)
   return ends_us + window_max(window_floor(s.period_us - s.period_us * ((r.limit - 1) / s.current)), 0)
 end
 
-local function window_lease_renew(key, now_us, r)
-  local s = window_open(redis.call('GET', key), now_us, r)
+local function window_lease_renew(key, r)
+  local s = window_open(values[key] or absent(key), now_us, r)
   local is_first = r.epoch ~= s.number
   if r.delta > 0 then
     s.current = window_min(s.current + r.delta, window_max(s.current, 2 * r.limit))
@@ -98,7 +114,7 @@ local function window_lease_renew(key, now_us, r)
   if r.release then
     if not is_first then s.wanted = window_max(s.wanted - r.reported, 0) end
     window_save(key, s)
-    return { epoch = s.number, tokens = 0, rate = 0, lasts_us = 0, deny_us = 0, level = r.limit - window_spent(s, r) }
+    return s.number, 0, 0, 0, 0, r.limit - window_spent(s, r)
   end
   local reported, demand = r.reported, window_max(r.demand, 0.001)
   if is_first then
@@ -126,5 +142,5 @@ local function window_lease_renew(key, now_us, r)
   s.out = s.out + (tokens - window_min(tokens, r.pending))
   local deny_us = window_deny(s, r, left - tokens)
   window_save(key, s)
-  return { epoch = s.number, tokens = tokens, rate = 0, lasts_us = lasts_us, deny_us = deny_us, level = left - tokens }
+  return s.number, tokens, 0, lasts_us, deny_us, left - tokens
 end

@@ -92,6 +92,24 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// One that is about to be sent, as part of a flush.
+    pub(super) fn new(shard: usize, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
+        Batch {
+            shard,
+            entries,
+            command: Arc::new(command),
+            record: None,
+            asking: false,
+            first_ns: now_ns,
+            sent_ns: now_ns,
+            serial: 0,
+            flush,
+            call: None,
+            is_late: false,
+            is_silent: false,
+        }
+    }
+
     /// Ends it without an answer.
     pub(super) fn fail(self, why: Unanswered, now_ns: u64) {
         for entry in self.entries {
@@ -109,28 +127,28 @@ pub(super) fn command(
     entries: &[Entry],
     incarnation: u64,
 ) -> Cmd {
-    let keys: usize = entries.iter().map(|entry| wire::keys(&entry.op).len()).sum();
-    let mut command = Cmd::with_capacity(keys + entries.len() + 6, 200 * (entries.len() + 1));
-    command.arg("EVALSHA").arg(script.hash()).arg(keys + usize::from(record.is_some()));
+    let call =
+        wire::Call::new(entries.iter().map(|entry| &entry.op), u16::from(record.is_some()), incarnation);
+    let keys = call.keys().len() + usize::from(record.is_some());
+    let bytes = 64 + 40 * keys + call.plans().len() + call.operations().len();
+    let mut command = Cmd::with_capacity(keys + 5, bytes);
+    command.arg("EVALSHA").arg(script.hash()).arg(keys);
     let number = record.as_ref().map_or(0, |(number, _)| *number);
     if let Some((_, name)) = &record {
         command.arg(name);
     }
     let mut buffer = Vec::with_capacity(256);
-    for entry in entries {
-        for (key, plan) in wire::keys(&entry.op) {
-            buffer.clear();
-            names.write_key(&mut buffer, tag, &plan.policy, key);
-            command.arg(&buffer);
-        }
-    }
-    command.arg((number as f64).to_le_bytes().as_slice());
-    command.arg(RECORD_MS.to_le_bytes().as_slice());
-    for entry in entries {
+    for (key, plan) in call.keys() {
         buffer.clear();
-        wire::write(&mut buffer, &entry.op, incarnation);
+        names.write_key(&mut buffer, tag, plan, *key);
         command.arg(&buffer);
     }
+    buffer.clear();
+    buffer.extend((number as f64).to_le_bytes());
+    buffer.extend(RECORD_MS.to_le_bytes());
+    buffer.extend(call.plans());
+    command.arg(&buffer);
+    command.arg(call.operations());
     command
 }
 

@@ -99,16 +99,15 @@ impl Global {
     /// # Errors
     /// Where a server speaks TLS and there are no certificates to trust it by.
     pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
-        Global::start_with(config, &script::OPERATIONS)
+        Global::start_with(config, script::OPERATIONS)
     }
 
-    /// The same with `operations` in place of the script's own: text that defines what lua/batch.lua calls.
+    /// The same with `operations` in place of lua/take.lua: text that defines what lua/batch.lua calls.
     ///
     /// # Errors
     /// As [`Global::start`].
-    pub fn start_with(config: &Config, operations: &[&str]) -> Result<Arc<Global>, ConnectError> {
-        let parts = [&[script::CLOCK], operations, &[script::BATCH]].concat();
-        let connector = Connector::new(config, Arc::new(Script::new(&parts)))?;
+    pub fn start_with(config: &Config, operations: &str) -> Result<Arc<Global>, ConnectError> {
+        let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
         let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
         let (shards, locators, way, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();

@@ -1,4 +1,5 @@
-//! What keys are called in Redis: `prefix:policy:hash`, in a cluster with a tag of ours before the policy.
+//! What keys are called in Redis: `prefix:policy:hash`, in a cluster with a tag of ours before the policy, and after it
+//! a letter for what is kept ([`Plan::mark`]): what another algorithm kept is under another name.
 //!
 //! Nothing of a client is in a name but 128 bits of a keyed hash. The policy is there for people who look for its
 //! keys: two characters, a hash of a longer name. With the usual prefix a name then fits the allocator's 32 bytes;
@@ -9,6 +10,8 @@ use std::hash::Hasher;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use siphasher::sip::SipHasher13;
+
+use crate::limit::Plan;
 
 /// Makes names.
 #[derive(Clone, Debug)]
@@ -23,8 +26,9 @@ impl Names {
     }
 
     /// Appends the name of a window's key.
-    pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, policy: &str, key: u128) {
+    pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, plan: &Plan, key: u128) {
         self.begin(out, tag);
+        let policy = &*plan.policy;
         if policy.len() <= MARK_BYTES && policy.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             out.extend_from_slice(policy.as_bytes());
         } else {
@@ -33,7 +37,7 @@ impl Names {
             let hash = hasher.finish();
             out.extend([hash, hash >> 6].map(|bits| ALPHABET[(bits & 63) as usize]));
         }
-        out.push(b':');
+        out.extend([plan.mark(), b':']);
         let mut hash = [0; HASH_BYTES];
         let length = URL_SAFE_NO_PAD.encode_slice(key.to_be_bytes(), &mut hash);
         out.extend_from_slice(&hash[..length.expect("22 characters hold 16 bytes in base64")]);
@@ -67,23 +71,44 @@ const HASH_BYTES: usize = 22;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::HashSet;
+    use std::num::NonZeroU64;
 
-    fn name(tag: Option<&str>, policy: &str, key: u128) -> String {
+    use super::*;
+    use crate::limit::{Algorithm, Quota, Sharing, WhenDown};
+
+    fn name(tag: Option<&str>, plan: &Plan, key: u128) -> String {
         let mut name = Vec::new();
-        Names::new("sg").write_key(&mut name, tag, policy, key);
+        Names::new("sg").write_key(&mut name, tag, plan, key);
         String::from_utf8(name).expect("names are text")
+    }
+
+    fn plan(policy: &str, algorithm: Algorithm, overshoot: f64) -> Plan {
+        let number = |value| NonZeroU64::new(value).expect("a positive number");
+        let quota = Quota::new(algorithm, number(100), number(1_000_000_000), number(100));
+        Plan { policy: policy.into(), quota, sharing: Sharing::new(&quota, overshoot, WhenDown::Local) }
     }
 
     #[test]
     fn names_are_plain_and_short() {
-        assert_eq!(name(None, "p", 0), "sg:p:AAAAAAAAAAAAAAAAAAAAAA");
-        let long = name(None, "per-tenant", 0);
-        assert_eq!(long.len(), 28);
-        assert_ne!(long, name(None, "per-consumer", 0));
-        let strange = name(Some("7"), "{}", u128::MAX);
+        let bucket = |policy| plan(policy, Algorithm::TokenBucket, 0.2);
+        assert_eq!(name(None, &bucket("p"), 0), "sg:pT:AAAAAAAAAAAAAAAAAAAAAA");
+        let long = name(None, &bucket("per-tenant"), 0);
+        // With its length and its end it fits 32 bytes.
+        assert!(long.len() <= 30);
+        assert_ne!(long, name(None, &bucket("per-consumer"), 0));
+        let strange = name(Some("7"), &bucket("{}"), u128::MAX);
         assert!(strange.starts_with("sg:{7}") && !strange[6..].contains(['{', '}']), "{strange}");
         assert!(strange.ends_with(":_____________________w"));
         assert_eq!(Names::new("sg").own(Some("7"), "up"), b"sg:{7}!up");
+    }
+
+    #[test]
+    fn what_is_kept_in_another_way_has_another_name() {
+        let plans =
+            Algorithm::ALL.iter().flat_map(|algorithm| [0.0, 0.2].map(|lent| plan("p", *algorithm, lent)));
+        let names: HashSet<_> = plans.map(|plan| name(None, &plan, 0)).collect();
+        // Three algorithms can be lent.
+        assert_eq!(names.len(), Algorithm::ALL.len() + 3);
     }
 }

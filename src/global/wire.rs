@@ -1,11 +1,16 @@
-//! Operations and replies as lua/batch.lua packs them.
+//! Operations and replies as lua/batch.lua packs them. Keys and plans of a call are said once each, and operations say
+//! which of them they mean: most operations of a call are of few plans, and many may be of one key.
 //!
 //! A reply is read to its last byte or not at all: what is shorter, longer or not a number is no reply.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::{ptr, slice};
 
 use smallvec::SmallVec;
 
 use crate::limit::central::{Grant, Hold, Op, Part, Renewal, Reply, Taken};
-use crate::limit::{Algorithm, Answer, Outcome, Plan};
+use crate::limit::{Answer, Outcome, Plan};
 
 /// One operation's part of a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,37 +21,132 @@ pub enum Answered {
     Error(String),
 }
 
-/// Appends an operation of this process; its keys travel beside it, see [`keys`].
-pub(super) fn write(out: &mut Vec<u8>, op: &Op, incarnation: u64) {
-    match op {
-        Op::Renew(renewal) => {
-            out.extend([1, 1]);
-            write_renewal(out, renewal);
+/// The operations of one call.
+pub(super) struct Call<'o> {
+    /// The process they are of.
+    incarnation: u64,
+    keys: Vec<(u128, &'o Plan)>,
+    known_keys: HashMap<(u128, &'o str, u8), u16>,
+    known_plans: HashMap<*const Plan, u16>,
+    /// How many keys stand before these.
+    before: u16,
+    plans: Vec<u8>,
+    operations: Vec<u8>,
+}
+
+impl<'o> Call<'o> {
+    /// A call of `ops`, at most 64 of them, with so many keys of its own before theirs.
+    pub(super) fn new(ops: impl Iterator<Item = &'o Op>, before: u16, incarnation: u64) -> Call<'o> {
+        let mut call = Call {
+            incarnation,
+            keys: Vec::new(),
+            known_keys: HashMap::new(),
+            known_plans: HashMap::new(),
+            before,
+            plans: Vec::new(),
+            operations: Vec::new(),
+        };
+        ops.for_each(|op| call.write(op));
+        call
+    }
+
+    /// The keys, each once, and a plan of each.
+    pub(super) fn keys(&self) -> &[(u128, &'o Plan)] {
+        &self.keys
+    }
+
+    /// The plans, as they follow the head of the first argument.
+    pub(super) fn plans(&self) -> &[u8] {
+        &self.plans
+    }
+
+    /// The second argument.
+    pub(super) fn operations(&self) -> &[u8] {
+        &self.operations
+    }
+
+    fn write(&mut self, op: &'o Op) {
+        match op {
+            Op::Renew(renewal) => {
+                self.operations.extend([1, 1]);
+                let flags = if renewal.release { RELEASE } else { 0 };
+                self.write_part(renewal.key, &renewal.plan, 0, flags);
+                self.write_renewal(renewal);
+            }
+            Op::Take(parts) => self.write_parts(2, parts),
+            Op::Return { parts, taken_us } => {
+                self.write_parts(3, parts);
+                self.number(*taken_us as f64);
+            }
+            Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
+            Op::Debit(parts) => self.write_parts(5, parts),
+            Op::Hold(hold) => {
+                self.write_parts(6, slice::from_ref(&hold.part));
+                self.operations.extend(self.incarnation.to_le_bytes());
+                self.number(hold.held as f64);
+                self.number(hold.lasts_us as f64);
+            }
         }
-        Op::Take(parts) => {
-            out.extend([2, count(parts)]);
-            parts.iter().for_each(|part| write_part(out, part));
+    }
+
+    fn write_parts(&mut self, kind: u8, parts: &'o [Part]) {
+        // No more than `PARTS_MAX`.
+        self.operations.extend([kind, parts.len() as u8]);
+        for part in parts {
+            let flags = u8::from(part.shadow) | u8::from(part.count_denied) << 1;
+            self.write_part(part.key, &part.plan, part.cost, flags);
         }
-        Op::Return { parts, taken_us } => {
-            out.extend([3, count(parts)]);
-            number(out, *taken_us as f64);
-            parts.iter().for_each(|part| write_part(out, part));
+    }
+
+    fn write_part(&mut self, key: u128, plan: &'o Plan, cost: u64, flags: u8) {
+        let (key, plan) = (self.key(key, plan), self.plan(plan));
+        self.operations.extend(key.to_le_bytes());
+        self.operations.extend(plan.to_le_bytes());
+        match u8::try_from(cost) {
+            Ok(cost) => self.operations.extend([cost, flags]),
+            Err(_) => {
+                self.operations.extend([0, flags | COST_FOLLOWS]);
+                self.number(cost as f64);
+            }
         }
-        Op::Peek(part) => {
-            out.extend([4, 1]);
-            write_part(out, part);
+    }
+
+    fn write_renewal(&mut self, renewal: &Renewal) {
+        self.operations.extend(renewal.epoch.to_le_bytes());
+        let Renewal { demand, reported, rate, pending, hint, spent, delta, keep, .. } = *renewal;
+        for value in [demand, reported, rate, pending as f64, hint, spent, delta, keep] {
+            self.number(value);
         }
-        Op::Debit(parts) => {
-            out.extend([5, count(parts)]);
-            parts.iter().for_each(|part| write_part(out, part));
+    }
+
+    /// Which of the call's keys it is. 64 operations of 255 parts are far from the end of its numbers.
+    fn key(&mut self, key: u128, plan: &'o Plan) -> u16 {
+        let next = self.before + self.keys.len() as u16 + 1;
+        let index = *self.known_keys.entry((key, &plan.policy, plan.mark())).or_insert(next);
+        if index == next {
+            self.keys.push((key, plan));
         }
-        Op::Hold(hold) => {
-            out.extend([6, 1]);
-            write_part(out, &hold.part);
-            out.extend(incarnation.to_le_bytes());
-            number(out, hold.held as f64);
-            number(out, hold.lasts_us as f64);
+        index
+    }
+
+    fn plan(&mut self, plan: &'o Plan) -> u16 {
+        let next = self.known_plans.len() as u16 + 1;
+        let index = *self.known_plans.entry(ptr::from_ref(plan)).or_insert(next);
+        if index == next {
+            let quota = &plan.quota;
+            self.plans.push(quota.algorithm().number());
+            let [limit, period_ns, burst] =
+                [quota.limit(), quota.period_ns(), quota.burst()].map(NonZeroU64::get);
+            for value in [limit, period_ns, burst, plan.sharing.epoch_ns / 1_000] {
+                self.plans.extend((value as f64).to_le_bytes());
+            }
         }
+        index
+    }
+
+    /// Lua's numbers are doubles: whole ones are exact up to 2^53, which is 104 days in nanoseconds and 9e15 units.
+    fn number(&mut self, value: f64) {
+        self.operations.extend(value.to_le_bytes());
     }
 }
 
@@ -69,54 +169,6 @@ pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
     answers.filter(|_| rest.0.is_empty())
 }
 
-fn write_renewal(out: &mut Vec<u8>, renewal: &Renewal) {
-    write_plan(out, &renewal.plan);
-    out.extend(renewal.epoch.to_le_bytes());
-    let Renewal { demand, reported, rate, pending, hint, spent, delta, keep, .. } = *renewal;
-    for value in [demand, reported, rate, pending as f64, hint, spent, delta, keep] {
-        number(out, value);
-    }
-    out.push(u8::from(renewal.release));
-}
-
-fn write_part(out: &mut Vec<u8>, part: &Part) {
-    write_plan(out, &part.plan);
-    number(out, part.cost as f64);
-    out.push(u8::from(part.shadow) | u8::from(part.count_denied) << 1);
-}
-
-fn write_plan(out: &mut Vec<u8>, plan: &Plan) {
-    let quota = &plan.quota;
-    out.push(algorithm(quota.algorithm()));
-    let numbers =
-        [quota.limit().get(), quota.period_ns().get(), quota.burst().get(), plan.sharing.epoch_ns / 1_000];
-    for value in numbers {
-        number(out, value as f64);
-    }
-}
-
-/// The algorithm's number in lua/.
-fn algorithm(algorithm: Algorithm) -> u8 {
-    match algorithm {
-        Algorithm::TokenBucket => 1,
-        Algorithm::FixedWindow => 2,
-        Algorithm::SlidingWindow => 3,
-        Algorithm::SlidingLog => 4,
-        Algorithm::LeakyBucket => 5,
-        Algorithm::Concurrency => 6,
-    }
-}
-
-/// Lua's numbers are doubles: whole ones are exact up to 2^53, which is 104 days in nanoseconds and 9e15 units.
-fn number(out: &mut Vec<u8>, value: f64) {
-    out.extend(value.to_le_bytes());
-}
-
-/// A policy has at most 16 windows, a request so few policies that its parts fit a byte; see [`PARTS_MAX`].
-fn count(parts: &[Part]) -> u8 {
-    u8::try_from(parts.len()).unwrap_or(u8::MAX)
-}
-
 struct Reader<'r>(&'r [u8]);
 
 impl Reader<'_> {
@@ -127,6 +179,10 @@ impl Reader<'_> {
                 let admitted = self.byte()? == 1;
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
                 Reply::Taken(Taken { at_us, outcomes, admitted })
+            }
+            (b'A', Op::Take(parts)) if parts.len() == 1 => {
+                let outcome = Outcome::new(Answer::Admitted, self.whole()?, self.time_ns()?);
+                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted: true })
             }
             (b'P', Op::Hold(_)) => {
                 let outcome = self.outcome()?;
@@ -199,17 +255,19 @@ impl Reader<'_> {
 
 /// The most parts an operation may have.
 pub(super) const PARTS_MAX: usize = 255;
+/// Flags of a part beside shadow (1) and counted when denied (2).
+const COST_FOLLOWS: u8 = 4;
+const RELEASE: u8 = 8;
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU64;
     use std::sync::Arc;
 
     use proptest::prelude::{any, prop, prop_assert, proptest};
     use smallvec::smallvec;
 
     use super::*;
-    use crate::limit::{Quota, Sharing, WhenDown};
+    use crate::limit::{Algorithm, Quota, Sharing, WhenDown};
 
     fn part() -> Part {
         let number = |value| NonZeroU64::new(value).expect("a positive number");
@@ -220,13 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_packed_as_the_script_reads_it() {
-        let mut out = Vec::new();
-        write(&mut out, &Op::Take(smallvec![part()]), 0);
-        assert_eq!(out.len(), 2 + 1 + 4 * 8 + 8 + 1);
-        assert_eq!(&out[..3], [2, 1, 1]);
-        assert_eq!(out[3..11], 5.0_f64.to_le_bytes());
-        assert_eq!(out[out.len() - 1], 3);
+    fn a_key_and_a_plan_are_said_once() {
+        let one = part();
+        let large = Part { cost: 1_000, shadow: false, ..one.clone() };
+        let other = Part { key: 8, ..part() };
+        let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large])];
+        let call = Call::new(ops.iter(), 1, 0);
+        let keys: Vec<u128> = call.keys().iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, [7, 8]);
+        assert_eq!(call.plans().len(), 2 * 33, "two of the three are one");
+        assert_eq!(call.plans()[1..9], 5.0_f64.to_le_bytes());
+        let mut expected =
+            vec![2, 2, 2, 0, 1, 0, 3, 3, 3, 0, 2, 0, 3, 3, 5, 1, 2, 0, 1, 0, 0, 2 | COST_FOLLOWS];
+        expected.extend(1_000.0_f64.to_le_bytes());
+        assert_eq!(call.operations(), expected);
     }
 
     #[test]

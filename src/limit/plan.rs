@@ -16,6 +16,15 @@ pub struct Plan {
     pub sharing: Sharing,
 }
 
+impl Plan {
+    /// A letter that tells apart what the store keeps under a plan: the algorithm, and whether it lends leases. A
+    /// policy that changes in this begins anew, for what it kept cannot be read.
+    pub fn mark(&self) -> u8 {
+        let leased = *b"TFSLQC".get(usize::from(self.quota.algorithm().number()) - 1).unwrap_or(&b'C');
+        if self.sharing.is_exact() { leased.to_ascii_lowercase() } else { leased }
+    }
+}
+
 /// How exactly a fleet keeps a window together, and what happens without the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sharing {

@@ -32,6 +32,18 @@ impl Algorithm {
         Algorithm::LeakyBucket,
         Algorithm::Concurrency,
     ];
+
+    /// The number by which scripts and fingerprints know it, from 1.
+    pub fn number(self) -> u8 {
+        match self {
+            Algorithm::TokenBucket => 1,
+            Algorithm::FixedWindow => 2,
+            Algorithm::SlidingWindow => 3,
+            Algorithm::SlidingLog => 4,
+            Algorithm::LeakyBucket => 5,
+            Algorithm::Concurrency => 6,
+        }
+    }
 }
 
 /// One window of a policy: `limit` units in `period_ns`, at most `burst` of them at once. What a decision would have
@@ -126,14 +138,7 @@ impl Quota {
 }
 
 fn fingerprint(algorithm: Algorithm, numbers: [NonZeroU64; 3]) -> u32 {
-    let kind = match algorithm {
-        Algorithm::TokenBucket => 1,
-        Algorithm::FixedWindow => 2,
-        Algorithm::SlidingWindow => 3,
-        Algorithm::SlidingLog => 4,
-        Algorithm::LeakyBucket => 5,
-        Algorithm::Concurrency => 6,
-    };
+    let kind = u64::from(algorithm.number());
     // A finaliser of good avalanche (splitmix64, Steele 2014) over each number in turn.
     let [limit, period_ns, burst] = numbers.map(NonZeroU64::get);
     let mixed = [kind, limit, period_ns, burst].iter().fold(0, |sum: u64, number| {

@@ -1,12 +1,16 @@
 //! The global tier against a real Redis: what it asks is done once, and answered.
 
+use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate::global::config::{Login, Secret, Server, Topology};
 use sluicegate::global::{Condition, Config};
-use sluicegate::limit::central::{Hold, Op, Reply, Unanswered};
+use sluicegate::limit::central::{Hold, Op, Part, Reply, Unanswered};
+use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
+use crate::support::scripts::ALGORITHMS;
 use crate::support::{Directory, eventually, tls};
 
 #[test]
@@ -19,7 +23,7 @@ fn every_operation_is_answered_in_its_kind() {
     let parts = [part(1, 3)].into_iter().collect();
     assert_eq!(node.ask(Op::Return { parts, taken_us: 1 }).counted(), Ok(0));
     assert_eq!(node.ask(Op::Peek(part(1, 1))).counted(), Ok(4));
-    assert_eq!(redis.cli(&["GET", "sg:p:AAAAAAAAAAAAAAAAAAAAAQ"]).trim(), "4");
+    assert_eq!(redis.cli(&["GET", "sg:pT:AAAAAAAAAAAAAAAAAAAAAQ"]).trim(), "4");
     let status = node.status();
     assert_eq!((status.condition, status.is_up), (Condition::Up, true));
     assert!(status.version.is_some_and(|version| version.contains('.')));
@@ -44,7 +48,7 @@ fn what_waits_is_gathered_into_few_calls() {
 fn a_key_of_the_wrong_type_spoils_its_own_operation_alone() {
     let redis = Redis::start(&[]);
     let node = Node::of(&redis);
-    redis.cli(&["RPUSH", "sg:p:AAAAAAAAAAAAAAAAAAAAAg", "x"]);
+    redis.cli(&["RPUSH", "sg:pT:AAAAAAAAAAAAAAAAAAAAAg", "x"]);
     let asked: Vec<_> = (1..=3).map(|key| node.ask(add(key, 1)).counted()).collect();
     assert_eq!(asked, [Ok(1), Err(Unanswered::Refused), Ok(1)]);
     assert_eq!(node.status().condition, Condition::Up);
@@ -88,6 +92,30 @@ fn the_shipped_script_takes_leases_and_gives_back() {
     assert!(left(Op::Peek(part(3, 1))) < 60, "a debit is spent");
     let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
     assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
+}
+
+#[test]
+fn a_policy_that_counts_in_another_way_begins_anew() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let [limit, period_ns] =
+        [100, 3_600_000_000_000].map(|number| NonZeroU64::new(number).expect("positive"));
+    for algorithm in ALGORITHMS {
+        // What is never lent has one plan, not two.
+        let ways = if is_never_lent(algorithm) { &[0.0][..] } else { &[0.0, 0.2] };
+        for overshoot in ways {
+            let quota = Quota::new(algorithm, limit, period_ns, limit);
+            let sharing = Sharing::new(&quota, *overshoot, WhenDown::Local);
+            let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+            let took = node.ask(Op::Take([Part { plan, ..part(1, 40) }].into_iter().collect())).answer().0;
+            let Ok(Reply::Taken(taken)) = took else { panic!("{algorithm:?} is taken, but {took:?}") };
+            assert!(taken.admitted && taken.outcomes[0].remaining >= 60, "{algorithm:?}: {taken:?}");
+        }
+    }
+}
+
+fn is_never_lent(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::SlidingLog | Algorithm::LeakyBucket)
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn behind() -> (Redis, Toxic, Node) {
 }
 
 fn counter(redis: &Redis, key: &str) -> u64 {
-    redis.cli(&["GET", &format!("sg:p:{key}")]).trim().parse().unwrap_or(0)
+    redis.cli(&["GET", &format!("sg:pT:{key}")]).trim().parse().unwrap_or(0)
 }
 
 const ONE: &str = "AAAAAAAAAAAAAAAAAAAAAQ";

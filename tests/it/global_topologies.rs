@@ -27,7 +27,11 @@ fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
         assert_eq!(node.add(node.global.settle(key(number), tenant), 1), Ok(1));
     }
     let keys = |redis: &Redis| {
-        redis.cli(&["--scan", "--pattern", "sg:p:*"]).lines().filter(|line| line.starts_with("sg:p:")).count()
+        redis
+            .cli(&["--scan", "--pattern", "sg:pT:*"])
+            .lines()
+            .filter(|line| line.starts_with("sg:pT:"))
+            .count()
     };
     assert_eq!(keys(&vip), 20);
     assert_eq!(keys(&one) + keys(&other), 180);
@@ -71,7 +75,7 @@ fn a_failover_by_sentinels_is_followed() {
     assert_eq!(node.add(1, 1), Ok(1));
     assert_eq!(node.status().server, Some(watched.primary.addr().to_string()));
     eventually("the replica has it", || {
-        watched.replica.cli(&["GET", "sg:p:AAAAAAAAAAAAAAAAAAAAAQ"]).contains('1').then_some(())
+        watched.replica.cli(&["GET", "sg:pT:AAAAAAAAAAAAAAAAAAAAAQ"]).contains('1').then_some(())
     });
     watched.primary.kill();
     eventually("the replica is promoted", || {

@@ -1,7 +1,6 @@
 //! The scripts of leases against their twin in Rust, in a real Redis: the same random histories, the same answers to
 //! the bit, and the same record afterwards. Time is an argument of the tests' own prelude, not the store's clock.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use redis::Commands;
@@ -9,11 +8,11 @@ use sluicegate::limit::central::Renewal;
 use sluicegate::limit::{Algorithm, Centre, Plan, Quota, Sharing, WhenDown};
 use sluicegate::random::Random;
 
-use crate::support::{Directory, eventually};
+use crate::support::scripts::Store;
 
 #[test]
 fn a_bucket_lease_is_the_same_in_both() {
-    let mut store = Store::start();
+    let mut store = Store::ending(CALL);
     for seed in 1..=40 {
         History::new(seed, Algorithm::TokenBucket).run(&mut store);
     }
@@ -21,92 +20,62 @@ fn a_bucket_lease_is_the_same_in_both() {
 
 #[test]
 fn a_window_lease_is_the_same_in_both() {
-    let mut store = Store::start();
+    let mut store = Store::ending(CALL);
     for seed in 1..=40 {
         History::new(seed, Algorithm::FixedWindow).run(&mut store);
         History::new(seed, Algorithm::SlidingWindow).run(&mut store);
     }
 }
 
-/// A redis-server on a socket of its own, with the scripts. It is stopped when the test ends.
-struct Store {
-    child: Child,
-    connection: redis::Connection,
-    script: redis::Script,
-    _directory: Directory,
+/// What the script answers, and what it keeps, without until when.
+fn renew(store: &mut Store, key: &str, renewal: &Renewal, now_us: u64) -> ([f64; 6], Option<Vec<u8>>) {
+    let quota = &renewal.plan.quota;
+    let numbers = [
+        f64::from(quota.algorithm().number()),
+        quota.limit().get() as f64,
+        quota.period_ns().get() as f64,
+        quota.capacity() as f64,
+        (renewal.plan.sharing.epoch_ns / 1_000) as f64,
+        f64::from(renewal.epoch),
+        renewal.demand,
+        renewal.reported,
+        renewal.rate,
+        renewal.pending as f64,
+        renewal.hint,
+        renewal.spent,
+        renewal.delta,
+        renewal.keep,
+        f64::from(u8::from(renewal.release)),
+        now_us as f64,
+    ];
+    let packed: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let reply = store.invoke(&[key], &packed).expect("the script runs");
+    let mut answer = [0.0; 6];
+    for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
+        *number = f64::from_le_bytes(bytes.try_into().expect("a chunk of eight"));
+    }
+    let mut kept: Option<Vec<u8>> = store.connection.get(key).expect("the store answers");
+    if let Some(kept) = &mut kept {
+        let at = kept.len() - SINCE_FROM_END;
+        kept[at + 2] &= 0x07;
+        kept[at + 3] = 0;
+    }
+    (answer, kept)
 }
 
-impl Store {
-    fn start() -> Store {
-        let directory = Directory::new();
-        let socket = directory.join("redis.sock");
-        let child = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--unixsocket"])
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed (tests/all does it)");
-        let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
-        let connection = eventually("redis-server listens", || client.get_connection().ok());
-        let scripts =
-            [include_str!("../../lua/window_lease.lua"), include_str!("../../lua/lease.lua"), CALL].concat();
-        Store { child, connection, script: redis::Script::new(&scripts), _directory: directory }
-    }
-
-    /// What the script answers, and what it keeps.
-    fn renew(&mut self, key: &str, renewal: &Renewal, now_us: u64) -> ([f64; 6], Option<Vec<u8>>) {
-        let quota = &renewal.plan.quota;
-        let kind = match quota.algorithm() {
-            Algorithm::FixedWindow => 2.0,
-            Algorithm::SlidingWindow => 3.0,
-            _ => 1.0,
-        };
-        let numbers = [
-            kind,
-            quota.limit().get() as f64,
-            quota.period_ns().get() as f64,
-            quota.capacity() as f64,
-            (renewal.plan.sharing.epoch_ns / 1_000) as f64,
-            f64::from(renewal.epoch),
-            renewal.demand,
-            renewal.reported,
-            renewal.rate,
-            renewal.pending as f64,
-            renewal.hint,
-            renewal.spent,
-            renewal.delta,
-            renewal.keep,
-            f64::from(u8::from(renewal.release)),
-            now_us as f64,
-        ];
-        let packed: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let reply: Vec<u8> =
-            self.script.key(key).arg(packed).invoke(&mut self.connection).expect("the script runs");
-        let mut answer = [0.0; 6];
-        for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
-            *number = f64::from_le_bytes(bytes.try_into().expect("a chunk of eight"));
-        }
-        (answer, self.connection.get(key).expect("the store answers"))
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
+/// Where the time since the epoch began stands: 32 bits, of which the upper 13 say for how long the key is kept.
+const SINCE_FROM_END: usize = 8;
 
 /// Decodes what the tests send, calls the script, encodes what it returned.
 const CALL: &str = r#"
-local r = {}
-local kind, now_us
-kind, r.limit, r.period_ns, r.burst, r.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta,
-  r.keep, r.release, now_us = struct.unpack('<dddddddddddddddd', ARGV[1])
-r.algorithm, r.release = kind, r.release == 1
-local g = lease_renew(KEYS[1], now_us, r)
-return struct.pack('<dddddd', g.epoch, g.tokens, g.rate, g.lasts_us, g.deny_us, g.level)
+local plan, r = {}, {}
+plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending,
+  r.hint, r.spent, r.delta, r.keep, r.release, now_us = struct.unpack('<dddddddddddddddd', ARGV[1])
+r.release = r.release == 1
+read_keys()
+local reply = struct.pack('<dddddd', leases()(1, plan, r))
+write_keys()
+return reply
 "#;
 
 /// A few nodes that ask of one key, in no sensible order.
@@ -142,7 +111,7 @@ impl History {
             let node = (self.random.next() % 5) as usize;
             let renewal = self.renewal(node);
             let grant = centre.renew(&renewal, self.now_us);
-            let (told, kept) = store.renew(&key, &renewal, self.now_us);
+            let (told, kept) = renew(store, &key, &renewal, self.now_us);
             let [epoch, tokens, rate, lasts_us, deny_us, level] = told;
             let context = format!("seed {}, step {step}: {renewal:?}\n{grant:?}\n{told:?}", self.seed);
             assert_eq!(u64::from(grant.epoch), epoch as u64, "{context}");

@@ -119,7 +119,8 @@ fn what_is_whole_again_leaves_no_key() {
         store.take(&["k"], &[part(quota, 3, 0)], start);
         let ttl_ms: i64 =
             redis::cmd("PTTL").arg("k").query(&mut store.connection).expect("the store answers");
-        assert!((1..=4_000).contains(&ttl_ms), "{algorithm:?}: {ttl_ms}");
+        // Until it is whole, and a few seconds more, so that the next charge need not say it again.
+        assert!((1..=10_000).contains(&ttl_ms), "{algorithm:?}: {ttl_ms}");
         store.give_back(&["k"], &[part(quota, 3, 0)], start, start + 1);
         assert_eq!(store.exists("k"), 0, "{algorithm:?}");
     }

@@ -200,21 +200,8 @@ impl Lane {
             batch::command(shared.connector.script(), &shared.names, tag, name, &entries, shared.incarnation);
         shard.figures.calls.fetch_add(1, Ordering::Relaxed);
         shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
-        let batch = Batch {
-            shard: shard_index,
-            entries,
-            command: Arc::new(command),
-            record,
-            asking,
-            first_ns: now_ns,
-            sent_ns: now_ns,
-            serial: 0,
-            flush: self.flushes,
-            call: None,
-            is_late: false,
-            is_silent: false,
-        };
-        self.send(self.number, batch, now_ns);
+        let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
+        self.send(self.number, Batch { record, asking, ..batch }, now_ns);
         Vec::new()
     }
 

@@ -152,20 +152,7 @@ impl Lane {
         let command = self.shared.probe(Some(shard));
         self.number += 1;
         self.flushes += 1;
-        let batch = Batch {
-            shard,
-            entries: Vec::new(),
-            command: Arc::new(command),
-            record: None,
-            asking: false,
-            first_ns: now_ns,
-            sent_ns: now_ns,
-            serial: 0,
-            flush: self.flushes,
-            call: None,
-            is_late: false,
-            is_silent: false,
-        };
+        let batch = Batch::new(shard, Vec::new(), command, self.flushes, now_ns);
         self.send(self.number, batch, now_ns);
     }
 

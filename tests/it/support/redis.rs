@@ -175,7 +175,7 @@ impl Node {
 
     /// One with a whole configuration.
     pub fn configured(config: Config) -> Node {
-        Node::with(|| Global::start_with(&config, &[COUNTERS]))
+        Node::with(|| Global::start_with(&config, COUNTERS))
     }
 
     /// One with the operations that gateways have.
@@ -302,24 +302,28 @@ pub fn plan() -> Arc<Plan> {
 
 /// Operations that count and nothing else: whether something was applied, and how often, is plain to see.
 pub const COUNTERS: &str = "
-local function lease_renew(key, now_us, r)
-  local level = redis.call('INCRBY', key, r.pending)
-  return { epoch = 1, tokens = r.pending, rate = 0, lasts_us = 1, deny_us = 0, level = level }
-end
-local function take(keys, parts, now_us)
-  local taken = { admitted = true }
-  for index, part in ipairs(parts) do
-    local level = redis.call('INCRBY', keys[index], part.cost)
-    taken[index] = { wait_us = 0, remaining = level, reset_us = 0 }
-  end
-  return taken
-end
-local function give_back(keys, parts, taken_us, now_us)
-  for index, part in ipairs(parts) do
-    redis.call('DECRBY', keys[index], part.cost)
+local function leases()
+  return function(key, plan, r)
+    return 1, r.pending, 0, 1, 0, redis.call('INCRBY', KEYS[key], r.pending)
   end
 end
-local function peek(key, part, now_us)
-  return { wait_us = 0, remaining = tonumber(redis.call('GET', key) or 0), reset_us = 0 }
+local function prepare(plan)
+  plan.act = {}
+  return plan.act
+end
+local function take(parts, count)
+  for index = 1, count do
+    local part = parts[index]
+    part.wait_us, part.remaining, part.reset_us = 0, redis.call('INCRBY', KEYS[part.key], part.cost), 0
+  end
+  return true
+end
+local function give_back(parts, count)
+  for index = 1, count do
+    redis.call('DECRBY', KEYS[parts[index].key], parts[index].cost)
+  end
+end
+local function peek(part)
+  return 0, tonumber(redis.call('GET', KEYS[part.key]) or 0), 0
 end
 ";

@@ -25,9 +25,8 @@ pub fn quota(algorithm: Algorithm, limit: u64, period_us: u64, burst: u64) -> Qu
 
 /// One part as the script wants it: numbers in a row.
 pub fn part(quota: Quota, cost: u64, flags: u8) -> [f64; 6] {
-    let algorithm = 1 + ALGORITHMS.iter().position(|known| *known == quota.algorithm()).unwrap_or(5);
     [
-        algorithm as f64,
+        f64::from(quota.algorithm().number()),
         quota.limit().get() as f64,
         quota.period_ns().get() as f64,
         quota.burst().get() as f64,
@@ -68,7 +67,7 @@ pub struct Store {
 impl Store {
     /// One that keeps keys for an hour: the store's own clock runs beside the tests'.
     pub fn start() -> Store {
-        Store::with("local function lasting_ms() return '3600000' end\n")
+        Store::with("local function lasting_ms() return 3600000 end\n")
     }
 
     /// One that forgets keys when they may be forgotten.
@@ -76,7 +75,16 @@ impl Store {
         Store::with("")
     }
 
+    /// One with an end of the test's own: what is called, over [`library`].
+    pub fn ending(call: &str) -> Store {
+        Store::of(&[&library(""), call].concat())
+    }
+
     fn with(prelude: &str) -> Store {
+        Store::of(&[&library(prelude), include_str!("../../../lua/take.lua"), CALL].concat())
+    }
+
+    fn of(text: &str) -> Store {
         let directory = Directory::new();
         let socket = directory.join("redis.sock");
         let child = Command::new("redis-server")
@@ -88,9 +96,16 @@ impl Store {
             .expect("redis-server is installed (tests/all does it)");
         let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
         let connection = eventually("redis-server listens", || client.get_connection().ok());
-        let scripts = [SCRIPTS[0], prelude, &SCRIPTS[1..].concat(), CALL].concat();
-        let script = redis::Script::new(&scripts);
-        Store { child, connection, script, _directory: directory }
+        Store { child, connection, script: redis::Script::new(text), _directory: directory }
+    }
+
+    /// Calls the script as it stands: keys, and one packed argument.
+    pub fn invoke(&mut self, keys: &[&str], packed: &[u8]) -> Result<Vec<u8>, String> {
+        let mut call = self.script.prepare_invoke();
+        for key in keys {
+            call.key(*key);
+        }
+        call.arg(packed).invoke(&mut self.connection).map_err(|error| error.to_string())
     }
 
     /// Calls one function: its number, its keys and parts, and four numbers it may want.
@@ -101,15 +116,10 @@ impl Store {
         parts: &[[f64; 6]],
         numbers: &[f64; 4],
     ) -> Result<Vec<f64>, String> {
-        let mut call = self.script.prepare_invoke();
-        for key in keys {
-            call.key(*key);
-        }
         let numbers =
             [f64::from(function)].into_iter().chain(*numbers).chain(parts.iter().flatten().copied());
         let packed: Vec<u8> = numbers.flat_map(f64::to_le_bytes).collect();
-        let reply: Result<Vec<u8>, _> = call.arg(packed).invoke(&mut self.connection);
-        let reply = reply.map_err(|error| error.to_string())?;
+        let reply = self.invoke(keys, &packed)?;
         Ok(reply.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
     }
 
@@ -169,16 +179,30 @@ impl Drop for Store {
     }
 }
 
-/// The files, in the order in which they build on each other.
-const SCRIPTS: [&str; 8] = [
-    include_str!("../../../lua/arithmetic.lua"),
-    include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/leaky_bucket.lua"),
-    include_str!("../../../lua/fixed_window.lua"),
-    include_str!("../../../lua/sliding_window.lua"),
-    include_str!("../../../lua/sliding_log.lua"),
-    include_str!("../../../lua/concurrency.lua"),
-    include_str!("../../../lua/take.lua"),
+/// What everything stands on, with `prelude` in the place of what keys and time have in common, and the files of
+/// algorithms and leases, each a function as in the gateway's script.
+fn library(prelude: &str) -> String {
+    let keys = include_str!("../../../lua/keys.lua");
+    let (before, after) = keys.split_once("local function kept_until").expect("keys.lua defines it");
+    let mut text = [include_str!("../../../lua/arithmetic.lua"), before, prelude].concat();
+    text += &["local function kept_until", after].concat();
+    for (name, file) in MODULES {
+        text += &format!("local function {name}()\n{file}\nend\n");
+    }
+    text
+}
+
+const MODULES: [(&str, &str); 7] = [
+    ("token_bucket", include_str!("../../../lua/token_bucket.lua")),
+    ("leaky_bucket", include_str!("../../../lua/leaky_bucket.lua")),
+    ("fixed_window", include_str!("../../../lua/fixed_window.lua")),
+    ("sliding_window", include_str!("../../../lua/sliding_window.lua")),
+    ("sliding_log", include_str!("../../../lua/sliding_log.lua")),
+    ("concurrency", include_str!("../../../lua/concurrency.lua")),
+    (
+        "leases",
+        concat!(include_str!("../../../lua/window_lease.lua"), include_str!("../../../lua/lease.lua")),
+    ),
 ];
 
 /// Decodes what the tests send, calls a function, encodes what it returned.
@@ -187,28 +211,42 @@ local at, numbers = 1, {}
 while at <= #ARGV[1] do
   numbers[#numbers + 1], at = struct.unpack('<d', ARGV[1], at)
 end
-local call, now_us, second, third, fourth = numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]
+local call, second, third, fourth = numbers[1], numbers[3], numbers[4], numbers[5]
+now_us = numbers[2]
+read_keys()
 local parts = {}
 for index = 1, #KEYS do
   local n = index * 6
-  local flags = numbers[n + 5]
-  parts[index] = { algorithm = numbers[n], limit = numbers[n + 1], period_ns = numbers[n + 2],
-    burst = numbers[n + 3], cost = numbers[n + 4], shadow = flags % 2 == 1, count_denied = flags >= 2 }
+  local plan = { algorithm = numbers[n], limit = numbers[n + 1], period_ns = numbers[n + 2], burst = numbers[n + 3] }
+  parts[index] = { key = index, plan = plan, cost = numbers[n + 4], flags = numbers[n + 5] }
 end
-local told = { admitted = true }
+local part, is_admitted, told = parts[1], true, 0
 if call == 1 then
-  told = take(KEYS, parts, now_us)
+  -- As the dispatcher does it: one that is alone may be charged at once.
+  local charge = #KEYS == 1 and part.flags < 2 and prepare(part.plan).charge
+  if charge then part.remaining, part.reset_us = charge(1, part.plan, part.cost) end
+  if part.remaining then
+    part.wait_us = 0
+  else
+    is_admitted = take(parts, #KEYS)
+  end
+  told = #KEYS
 elseif call == 2 then
-  give_back(KEYS, parts, second, now_us)
+  give_back(parts, #KEYS, second)
 elseif call == 3 then
-  debit(KEYS, parts, now_us)
+  debit(parts, #KEYS)
 elseif call == 4 then
-  told[1] = peek(KEYS[1], parts[1], now_us)
+  part.wait_us, part.remaining, part.reset_us = peek(part)
+  told = 1
 else
-  told[1] = hold(KEYS[1], parts[1], string.format('%.0f', second), third, fourth, now_us)
+  part.wait_us, part.remaining, part.reset_us =
+    concurrency()(1, part.plan, part.cost, string.format('%.0f', second), third, fourth)
+  told = 1
 end
-local reply = { struct.pack('<d', told.admitted and 1 or 0) }
-for index, part in ipairs(told) do
+write_keys()
+local reply = { struct.pack('<d', is_admitted and 1 or 0) }
+for index = 1, told do
+  part = parts[index]
   reply[index + 1] = struct.pack('<ddd', part.wait_us, part.remaining, part.reset_us)
 end
 return table.concat(reply)
