@@ -55,7 +55,6 @@ impl Fleet {
     }
 
     /// Changes a key's share; `None` where the table has no room for it.
-    #[inline(always)]
     pub(super) fn change<R>(
         &self,
         charge: &Charge,
@@ -71,6 +70,20 @@ impl Fleet {
             *words = share.into_words();
             result
         })
+    }
+
+    /// Spends a charge of this node's lease, where there is a lease and nothing else to be done.
+    #[inline(always)]
+    pub(super) fn spend(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+        let plan = self.plans.get(charge.plan).filter(|plan| !plan.sharing.is_exact())?;
+        let spent = self.shares.change_known(charge.key, |number, words| {
+            let mut share = Share::from_words(*words);
+            // After a reload the share may be another plan's still.
+            let left = if number == charge.plan { share.spend(plan, charge.cost, now_ns) } else { None };
+            *words = share.into_words();
+            left
+        });
+        spent?.map(|(remaining, reset_ns)| Outcome::new(Answer::Admitted, remaining, reset_ns))
     }
 
     /// Changes the share of a key that has one.
@@ -117,7 +130,6 @@ impl Fleet {
 
 impl Limiter {
     /// What this node can say of one charge.
-    #[inline]
     pub(super) fn stand(
         self: &Arc<Self>,
         charge: &Charge,
@@ -150,7 +162,6 @@ impl Limiter {
     }
 
     /// Spends what this node holds; `None`: the centre must say.
-    #[inline(always)]
     fn spend_lease(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -294,7 +305,6 @@ fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Op
 }
 
 /// What a share's word means to a client. To one that was let ask it is a denial of unknown length.
-#[inline]
 pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outcome {
     match told {
         Told::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
@@ -305,7 +315,6 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
     }
 }
 
-#[inline]
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
     if outcome.is_admitted() { Stand::Taken(undo) } else { Stand::Refused }
 }
