@@ -276,7 +276,7 @@ mod tests {
         let period_ns = NonZeroU64::new(SECOND).expect("not zero");
         let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
         let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40);
-        Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan: 0 }
+        Charge::one(key, quota)
     }
 
     fn decide(limiter: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
