@@ -102,6 +102,13 @@ impl Fleet {
         Some(Share::from_words(words).view(now_ns))
     }
 
+    /// Whether a key that was decided alone is so a little longer: a store that has just come back is not to meet every
+    /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
+    fn is_held_back(&self, key: u128) -> bool {
+        let is_alone = self.shares.peek(key).is_some_and(|(_, words)| Share::from_words(words).is_alone());
+        is_alone && (key >> 64) % 100 >= u128::from(self.link.ramp_percent(key))
+    }
+
     /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
     pub(super) fn share_alone(&self, charge: &Charge) -> Option<Quota> {
         let sharing = &self.plans.get(charge.plan)?.sharing;
@@ -156,7 +163,9 @@ impl Limiter {
         };
         match told {
             Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
-            None if fleet.link.is_quick(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
+            None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
+                (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0))
+            }
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
