@@ -50,6 +50,10 @@ fn main() {
         .measurement_time(Duration::from_secs(2))
         .sample_size(20)
         .configure_from_args();
+    if arguments.iter().any(|argument| argument == "leased") {
+        leased(&mut criterion);
+        return criterion.final_summary();
+    }
     hot(&mut criterion);
     other_quotas(&mut criterion);
     key(&mut criterion);
@@ -368,16 +372,7 @@ fn ample() -> Quota {
 
 #[inline]
 fn charge(key: u64, quota: Quota) -> Charge {
-    Charge {
-        key: spread(key),
-        quota,
-        cost: 1,
-        policy: 0,
-        window: 0,
-        shadow: false,
-        count_denied: false,
-        plan: 0,
-    }
+    Charge::one(spread(key), quota)
 }
 
 fn quota(algorithm: Algorithm, limit: u64, seconds: u64) -> Quota {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Method};
 use sluicegate::identity::Identity;
-use sluicegate::limit::{Charge, WhenDown};
-use sluicegate::policy::definition::{Access, Action, Cost, HeaderChanges, Matches, Missing, Policy, Route};
+use sluicegate::limit::Charge;
+use sluicegate::policy::definition::{Policy, Route};
 use sluicegate::policy::{Facts, Options, Table, shorthand};
 use smallvec::SmallVec;
 
@@ -51,19 +51,10 @@ const SHAPES: &[Shape] = &[
 
 fn route(name: String, host: Option<String>, path: String, limits: Vec<String>) -> Route {
     Route {
-        name,
         hosts: host.into_iter().collect(),
-        path,
         methods: vec![Method::GET, Method::POST],
-        headers: Vec::new(),
         limits,
-        action: Action::Echo,
-        request_headers: HeaderChanges::default(),
-        response_headers: HeaderChanges::default(),
-        body_bytes_max: None,
-        upgrade: false,
-        path_escapes: Default::default(),
-        access: Access::default(),
+        ..Route::new(name, path)
     }
 }
 
@@ -136,21 +127,8 @@ fn finding(criterion: &mut Criterion) {
 fn charging(criterion: &mut Criterion) {
     let policy = |name: &str, limits: &[&str]| {
         let read: Vec<_> = limits.iter().map(|text| shorthand::parse(text).expect("a limit")).collect();
-        Policy {
-            name: name.to_owned(),
-            by: read[0].by.clone(),
-            windows: read.iter().map(|limit| limit.window).collect(),
-            tiers: None,
-            missing: Missing::Ip,
-            matches: Matches::default(),
-            cost: Cost::default(),
-            shadow: false,
-            count_denied: false,
-            idempotency: None,
-            overshoot_ppm: 0,
-            when_down: WhenDown::Local,
-            penalty: None,
-        }
+        let windows = read.iter().map(|limit| limit.window).collect();
+        Policy { by: read[0].by.clone(), ..Policy::new(name.to_owned(), windows) }
     };
     let policies = [
         policy("ip", &["100/m by ip"]),

@@ -43,24 +43,9 @@ pub(super) fn reachable(addr: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::definition::{Access, Action, HeaderChanges, PathEscapes};
 
     fn route(path: &str, method: Option<Method>) -> Route {
-        Route {
-            name: path.to_owned(),
-            hosts: Vec::new(),
-            path: path.to_owned(),
-            methods: method.into_iter().collect(),
-            headers: Vec::new(),
-            limits: Vec::new(),
-            action: Action::Echo,
-            request_headers: HeaderChanges::default(),
-            response_headers: HeaderChanges::default(),
-            body_bytes_max: None,
-            upgrade: false,
-            path_escapes: PathEscapes::Refuse,
-            access: Access::default(),
-        }
+        Route { methods: method.into_iter().collect(), ..Route::new(path.to_owned(), path.to_owned()) }
     }
 
     #[test]

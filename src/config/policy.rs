@@ -47,12 +47,12 @@ pub(super) fn read_tiers(documents: &[Table<'_>]) -> Vec<TierWindows> {
 /// The policy that a shorthand on a route stands for.
 pub(super) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
     let (window, by) = window(text, Counting::default())?;
-    Some(Policy { by, windows: vec![window], ..default(name) })
+    Some(Policy { by, ..Policy::new(name, vec![window]) })
 }
 
 fn read(named: Named<'_>, tiers: &[TierWindows]) -> Policy {
     let table = named.table;
-    let mut policy = default(named.name);
+    let mut policy = Policy::new(named.name, Vec::new());
     match table.value("by") {
         Some(value) => policy.by = value.texts().iter().filter_map(dimension).collect(),
         None => table.wrong(
@@ -353,31 +353,10 @@ fn default_cost(value: &Value<'_>) -> Option<NonZeroU64> {
     value.integer(1..=COST_MAX).and_then(NonZeroU64::new)
 }
 
-fn default(name: String) -> Policy {
-    Policy {
-        name,
-        by: Vec::new(),
-        windows: Vec::new(),
-        tiers: None,
-        missing: Missing::default(),
-        matches: Matches::default(),
-        cost: Cost::default(),
-        shadow: false,
-        count_denied: false,
-        idempotency: None,
-        overshoot_ppm: OVERSHOOT_PPM,
-        when_down: WhenDown::default(),
-        penalty: None,
-    }
-}
-
 /// A share of the window, or the number 0.
 fn overshoot(value: &Value<'_>) -> Option<u32> {
     if value.is_integer() { value.integer(0..=0).map(|_| 0) } else { value.share_ppm() }
 }
-
-/// What a fleet may admit too much where nothing is said: 5 %.
-const OVERSHOOT_PPM: u32 = 50_000;
 
 /// `when-store-down`, as the language spells it.
 pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =

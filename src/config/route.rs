@@ -57,23 +57,18 @@ impl Reader<'_> {
     fn route(&mut self, table: Table<'_>) -> Route {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| value.texts()).unwrap_or_default();
+        let path = table.value("path").and_then(|value| path(&value));
         let mut route = Route {
-            name: String::new(),
             hosts,
-            path: table.value("path").and_then(|value| path(&value)).unwrap_or_else(|| ANY_PATH.to_owned()),
             methods: methods.iter().filter_map(method::read).collect(),
             headers: table.table("match").map(matches).unwrap_or_default(),
-            limits: Vec::new(),
-            action: Action::Echo,
             request_headers: table.value("headers").map(|value| changes(&value)).unwrap_or_default(),
             response_headers: table
                 .value("response-headers")
                 .map(|value| changes(&value))
                 .unwrap_or_default(),
             body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
-            upgrade: false,
-            path_escapes: PathEscapes::default(),
-            access: Access::default(),
+            ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
         };
         route.name = match table.value("name") {
             Some(value) => name(&value),

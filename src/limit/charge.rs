@@ -22,3 +22,11 @@ pub struct Charge {
     /// Number of the window's [`Plan`](super::Plan) where the fleet shares it; 0: this node alone counts.
     pub plan: u32,
 }
+
+impl Charge {
+    /// One unit, enforced, counted by this node alone, in the first window of the first policy.
+    #[inline]
+    pub fn one(key: u128, quota: Quota) -> Charge {
+        Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan: 0 }
+    }
+}

@@ -45,6 +45,12 @@ pub enum Undo {
     Nothing,
 }
 
+impl Default for Undo {
+    fn default() -> Undo {
+        Undo::Table(Place::Slot)
+    }
+}
+
 impl Limiter {
     /// Decides the one charge of a fleet's request: the usual one, with nothing to be weighed against. `None`: it is
     /// decided.

@@ -55,7 +55,6 @@ impl Fleet {
     }
 
     /// Changes a key's share; `None` where the table has no room for it.
-    #[inline(always)]
     pub(super) fn change<R>(
         &self,
         charge: &Charge,
@@ -73,6 +72,20 @@ impl Fleet {
         })
     }
 
+    /// Spends a charge of this node's lease, where there is a lease and nothing else to be done.
+    #[inline(always)]
+    pub(super) fn spend(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+        let plan = self.plans.get(charge.plan).filter(|plan| !plan.sharing.is_exact())?;
+        let spent = self.shares.change_known(charge.key, |number, words| {
+            let mut share = Share::from_words(*words);
+            // After a reload the share may be another plan's still.
+            let left = if number == charge.plan { share.spend(plan, charge.cost, now_ns) } else { None };
+            *words = share.into_words();
+            left
+        });
+        spent?.map(|(remaining, reset_ns)| Outcome::new(Answer::Admitted, remaining, reset_ns))
+    }
+
     /// Changes the share of a key that has one.
     pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(&mut Share) -> R) -> Option<R> {
         self.shares.change_known(key, |_, words| {
@@ -87,6 +100,13 @@ impl Fleet {
     pub fn view(&self, key: u128, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
         Some(Share::from_words(words).view(now_ns))
+    }
+
+    /// Whether a key that was decided alone is so a little longer: a store that has just come back is not to meet every
+    /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
+    fn is_held_back(&self, key: u128) -> bool {
+        let is_alone = self.shares.peek(key).is_some_and(|(_, words)| Share::from_words(words).is_alone());
+        is_alone && (key >> 64) % 100 >= u128::from(self.link.ramp_percent(key))
     }
 
     /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
@@ -117,7 +137,6 @@ impl Fleet {
 
 impl Limiter {
     /// What this node can say of one charge.
-    #[inline]
     pub(super) fn stand(
         self: &Arc<Self>,
         charge: &Charge,
@@ -144,13 +163,14 @@ impl Limiter {
         };
         match told {
             Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
-            None if fleet.link.is_quick(charge.key) => (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0)),
+            None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
+                (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0))
+            }
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
 
     /// Spends what this node holds; `None`: the centre must say.
-    #[inline(always)]
     fn spend_lease(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -294,7 +314,6 @@ fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Op
 }
 
 /// What a share's word means to a client. To one that was let ask it is a denial of unknown length.
-#[inline]
 pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outcome {
     match told {
         Told::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
@@ -305,7 +324,6 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
     }
 }
 
-#[inline]
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
     if outcome.is_admitted() { Stand::Taken(undo) } else { Stand::Refused }
 }

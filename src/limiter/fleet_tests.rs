@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
@@ -22,6 +23,7 @@ struct Desk {
     leased: Mutex<HashMap<u128, Centre>>,
     exact: Mutex<HashMap<u128, State>>,
     held: Mutex<HashMap<u128, u64>>,
+    held_back_percent: AtomicU32,
 }
 
 impl Link for Desk {
@@ -31,6 +33,10 @@ impl Link for Desk {
 
     fn is_up(&self, _key: u128) -> bool {
         !*self.is_down.lock().expect("no test panics here")
+    }
+
+    fn ramp_percent(&self, _key: u128) -> u32 {
+        100 - self.held_back_percent.load(Ordering::Relaxed)
     }
 
     fn same_shard(&self, one: u128, other: u128) -> bool {
@@ -151,7 +157,7 @@ fn charge(node: &Limiter, key: u64, limit: u64, overshoot: f64, when_down: WhenD
     let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
     node.declare([quota, quota.share_of(2)]);
     let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key);
-    Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan }
+    Charge { plan, ..Charge::one(key, quota) }
 }
 
 fn exact(node: &Limiter, key: u64, limit: u64) -> Charge {
@@ -335,6 +341,31 @@ fn without_the_store_a_node_keeps_to_its_share() {
         assert_eq!(admitted, most, "{when_down:?} {overshoot}");
         assert_eq!(desk.answer(NOW), 0);
     }
+}
+
+#[test]
+fn keys_that_were_alone_come_back_in_turns() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
+    desk.set_down(true);
+    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == Tier::Fallback));
+    desk.set_down(false);
+    let back = |held_back| {
+        desk.held_back_percent.store(held_back, Ordering::Relaxed);
+        let tiers = charges.iter().map(|charge| {
+            let decision = decide(&node, &desk, &[*charge], NOW);
+            assert!(decision.is_admitted());
+            decision.tier
+        });
+        tiers.filter(|tier| *tier != Tier::Fallback).count()
+    };
+    let (few, half) = (back(90), back(50));
+    assert!((1..15).contains(&few) && (15..35).contains(&half), "{few} and {half} of 50");
+    desk.held_back_percent.store(90, Ordering::Relaxed);
+    let others = (51..=60).map(|key| leased(&node, key, 1_000));
+    assert!(others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier == Tier::Global));
+    assert_eq!(back(0), 50);
 }
 
 #[test]

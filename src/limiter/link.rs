@@ -18,6 +18,11 @@ pub trait Link: Send + Sync {
         self.is_up(key)
     }
 
+    /// The share of keys that should be renewed at the key's shard now, percent: less than all just after an outage.
+    fn ramp_percent(&self, _key: u128) -> u32 {
+        100
+    }
+
     /// Whether one `Op::Take` may hold both keys.
     fn same_shard(&self, one: u128, other: u128) -> bool;
 
@@ -44,6 +49,10 @@ impl Link for Global {
 
     fn is_quick(&self, key: u128) -> bool {
         Global::is_quick(self, key)
+    }
+
+    fn ramp_percent(&self, key: u128) -> u32 {
+        Global::ramp_percent(self, key)
     }
 
     fn same_shard(&self, one: u128, other: u128) -> bool {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::limit::{Charge, Outcome, Quota};
-use crate::local::{Place, Table, Taken};
+use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
 pub use attempt::Undo;
@@ -58,7 +58,10 @@ pub struct Decision {
     /// Whether it is refused because the store is away.
     pub is_store_down: bool,
     is_refused: bool,
-    /// Charges that are not given back to their own slot, by index: hardly ever any on one node.
+    /// How charges are given back that are not among `undos`: to their own slot, or, of a request's only one, to the
+    /// lease.
+    usual: Undo,
+    /// Charges that are given back another way, by index: hardly ever any on one node.
     undos: SmallVec<[(u16, Undo); 2]>,
 }
 
@@ -93,12 +96,12 @@ impl Decision {
     /// How the charge of this index is given back.
     pub fn undo(&self, index: usize) -> Undo {
         let other = self.undos.iter().find(|(of, _)| usize::from(*of) == index);
-        other.map_or(Undo::Table(Place::Slot), |(_, undo)| *undo)
+        other.map_or(self.usual, |(_, undo)| *undo)
     }
 
     /// Notes how the charge of this index is given back.
     fn note(&mut self, index: usize, undo: Undo) {
-        if undo != Undo::Table(Place::Slot) {
+        if undo != self.usual {
             // A request has no more charges than a route has windows, far fewer than that.
             self.undos.push((u16::try_from(index).unwrap_or(u16::MAX), undo));
         }
@@ -177,7 +180,13 @@ impl Limiter {
                 self.decide_one(charge, now_ns, decision);
                 None
             }
-            ([charge], Some(_)) => self.decide_shared(charge, caller, now_ns, decision),
+            ([charge], Some(fleet)) => match fleet.spend(charge, now_ns) {
+                Some(outcome) => {
+                    decision.spent(charge, outcome);
+                    None
+                }
+                None => self.decide_shared(charge, caller, now_ns, decision),
+            },
             _ => self.decide_all(charges, caller, now_ns, decision),
         }
     }
@@ -219,8 +228,17 @@ impl Decision {
         self.binding = None;
         self.tier = Tier::Local;
         self.is_store_down = false;
+        self.usual = Undo::default();
         self.undos.clear();
         self.is_refused = false;
+    }
+
+    /// The one charge of a request was spent of this node's lease.
+    #[inline(always)]
+    fn spent(&mut self, charge: &Charge, outcome: Outcome) {
+        self.usual = Undo::Share;
+        self.binding = if charge.shadow { None } else { Some(0) };
+        self.outcomes.push(outcome);
     }
 
     /// Finds the charge a client is told of.
@@ -258,7 +276,7 @@ mod tests {
         let period_ns = NonZeroU64::new(SECOND).expect("not zero");
         let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
         let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40);
-        Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan: 0 }
+        Charge::one(key, quota)
     }
 
     fn decide(limiter: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {

@@ -91,16 +91,7 @@ mod tests {
     fn charge(number: u64) -> Charge {
         let whole = |number| NonZeroU64::new(number).expect("tests give no zero");
         let quota = Quota::new(Algorithm::TokenBucket, whole(1), whole(3_600 * SECOND), whole(1));
-        Charge {
-            key: key(number),
-            quota,
-            cost: 1,
-            policy: 0,
-            window: 0,
-            shadow: false,
-            count_denied: false,
-            plan: 0,
-        }
+        Charge::one(key(number), quota)
     }
 
     fn penalise(table: &Table, key: u128) -> u64 {

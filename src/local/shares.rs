@@ -29,7 +29,6 @@ impl Shares {
 
     /// Changes the key's share, all zero where it is new; `change` is told the plan it was written under. `None`,
     /// with nothing changed, where the table is full of keys that `is_idle` does not give up.
-    #[inline(always)]
     pub fn change<R>(
         &self,
         key: u128,
@@ -46,6 +45,7 @@ impl Shares {
     }
 
     /// Changes the share of a key that has one; it stays under its plan.
+    #[inline(always)]
     pub fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Words) -> R) -> Option<R> {
         let mut slot = self.slots.find(key)?;
         let (plan, mut words) = (slot.fingerprint(), slot.state());

@@ -66,15 +66,13 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     /// The key's slot, if a look finds it. `None` may be wrong while another thread puts the key in.
     #[inline(always)]
     pub(super) fn find(&self, key: u128) -> Option<Locked<'_, W, S>> {
-        let home = self.home(key);
-        for slot in self.window(home) {
+        for slot in self.window(self.home(key)) {
             let tag = slot[TAG].load(Relaxed);
             if tag & OCCUPIED == 0 {
                 return None;
             }
             if tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == high(key) {
-                let locked = Locked::at_once(slot, tag).unwrap_or_else(|| Locked::wait_for(slot));
-                return locked.holds(key).then_some(locked);
+                return Locked::of(slot, key);
             }
         }
         None
@@ -165,6 +163,14 @@ pub(super) struct Locked<'a, const W: usize, const S: usize> {
 }
 
 impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
+    /// Holds a slot in which this key was just seen, if it is still there.
+    #[inline(always)]
+    fn of(slot: &'a [AtomicU64; W], key: u128) -> Option<Locked<'a, W, S>> {
+        let tag = slot[TAG].load(Relaxed);
+        let locked = Locked::at_once(slot, tag).unwrap_or_else(|| Locked::wait_for(slot));
+        locked.holds(key).then_some(locked)
+    }
+
     /// Holds a slot whose tag was just seen, if nobody holds or has changed it.
     #[inline]
     fn at_once(slot: &'a [AtomicU64; W], tag: u64) -> Option<Locked<'a, W, S>> {

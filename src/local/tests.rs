@@ -18,16 +18,7 @@ fn quota(algorithm: Algorithm, limit: u64) -> Quota {
 }
 
 fn charge(key: u64, quota: Quota) -> Charge {
-    Charge {
-        key: spread(key),
-        quota,
-        cost: 1,
-        policy: 0,
-        window: 0,
-        shadow: false,
-        count_denied: false,
-        plan: 0,
-    }
+    Charge::one(spread(key), quota)
 }
 
 /// 128 bits as a keyed hash would spread them: splitmix64, once for each half.

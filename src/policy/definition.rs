@@ -38,6 +38,27 @@ pub struct Route {
     pub access: Access,
 }
 
+impl Route {
+    /// A route to everybody that echoes requests on this path.
+    pub fn new(name: String, path: String) -> Route {
+        Route {
+            name,
+            hosts: Vec::new(),
+            path,
+            methods: Vec::new(),
+            headers: Vec::new(),
+            limits: Vec::new(),
+            action: Action::Echo,
+            request_headers: HeaderChanges::default(),
+            response_headers: HeaderChanges::default(),
+            body_bytes_max: None,
+            upgrade: false,
+            path_escapes: PathEscapes::default(),
+            access: Access::default(),
+        }
+    }
+}
+
 /// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -212,6 +233,29 @@ impl Dimension {
 }
 
 impl Policy {
+    /// What a fleet may admit too much where nothing is said: 5 %.
+    const OVERSHOOT_PPM: u32 = 50_000;
+
+    /// A policy that counts every request together, in these windows, with everything else as it is where a
+    /// configuration does not say.
+    pub fn new(name: String, windows: Vec<Quota>) -> Policy {
+        Policy {
+            name,
+            by: Vec::new(),
+            windows,
+            tiers: None,
+            missing: Missing::default(),
+            matches: Matches::default(),
+            cost: Cost::default(),
+            shadow: false,
+            count_denied: false,
+            idempotency: None,
+            overshoot_ppm: Policy::OVERSHOOT_PPM,
+            when_down: WhenDown::default(),
+            penalty: None,
+        }
+    }
+
     /// How a fleet shares one of its windows. Units of refused requests are the centre's to count, so a policy that
     /// counts them has no leases.
     pub fn sharing(&self, window: &Quota) -> Sharing {

@@ -164,14 +164,10 @@ impl History {
             let key = u128::from(history.random.next()) << 64 | u128::from(history.random.next());
             history.keys.push(format!("{seed}:{window}"));
             let charge = Charge {
-                key,
-                quota,
-                cost: 1,
-                policy: 0,
                 window: window as u16,
                 shadow: history.below(6) == 0,
                 count_denied: history.below(6) == 0,
-                plan: 0,
+                ..Charge::one(key, quota)
             };
             history.charges.push(charge);
             history.slack_ns.push(TICKS_NS);

@@ -10,6 +10,11 @@ use super::{Share, Told, UNIT, fixed, rate_of, seconds};
 use crate::limit::{Algorithm, Plan, Quota};
 
 impl Share {
+    /// Whether it is this node's own bucket now.
+    pub fn is_alone(&self) -> bool {
+        self.0.has(Flag::Alone)
+    }
+
     /// Takes `cost` out of this node's own share of the limit, of `nodes` that were last known. Never `Told::Ask`.
     pub fn take_alone(&mut self, plan: &Plan, cost: u64, now_ns: u64, nodes: u32) -> Told {
         self.0.add_offered(cost);

@@ -54,6 +54,44 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
     assert_eq!(share.take(&plan, 1, NOW + 401 * MS), Told::Ask);
 }
 
+proptest! {
+    #[test]
+    fn spending_is_taking_where_there_is_plenty(
+        tokens in 0.0f64..50.0, rate in 0.0f64..2_000.0, level in 0.0f64..1_500.0,
+        steps in prop::collection::vec((0u64..40, 1u64..30, prop::bool::weighted(0.1)), 1..60),
+    ) {
+        let plan = plan_of(1_000, SECOND, 20, 100);
+        let grant = Grant { epoch: 9, tokens, rate, level, lasts_ns: 500 * MS, ..Grant::default() };
+        let (mut share, mut now_ns) = (granted(&plan, grant), NOW);
+        let starts_rich = tokens >= 2.0 && steps[0].0 == 0 && steps[0].1 == 1;
+        let mut spent = 0;
+        for (step_ms, cost, is_renewed) in steps {
+            now_ns += step_ms * MS;
+            if is_renewed {
+                share.renewal(&plan, 7, 0, now_ns);
+                share.granted(&grant, now_ns);
+            }
+            let before = share;
+            let left = share.spend(&plan, cost, now_ns);
+            let mut taken = before;
+            let told = taken.take(&plan, cost, now_ns);
+            match left {
+                Some(left) => {
+                    prop_assert_eq!((told, taken), (ADMITTED, share));
+                    prop_assert_eq!(left, taken.estimate(&plan, now_ns));
+                    spent += 1;
+                }
+                None => {
+                    prop_assert_eq!(share, before);
+                    share = taken;
+                }
+            }
+        }
+        // Two units are more than a key whose demand nobody knows needs until its renewal.
+        prop_assert!(spent > 0 || !starts_rich);
+    }
+}
+
 #[test]
 fn a_debt_without_end_stays_a_debt() {
     let plan = plan();

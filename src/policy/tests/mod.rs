@@ -9,51 +9,21 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::definition::{
-    Access, Action, Cost, HeaderChanges, HeaderMatch, Matches, Missing, PathEscapes, Policy, Route,
-};
+use super::definition::{HeaderMatch, Policy, Route};
 use super::{Facts, Options, Table, shorthand};
 use crate::identity::Identity;
-use crate::limit::WhenDown;
 use crate::policy::Error;
 
 /// A route that echoes.
 fn route(name: &str, path: &str) -> Route {
-    Route {
-        name: name.to_owned(),
-        hosts: Vec::new(),
-        path: path.to_owned(),
-        methods: Vec::new(),
-        headers: Vec::new(),
-        limits: Vec::new(),
-        action: Action::Echo,
-        request_headers: HeaderChanges::default(),
-        response_headers: HeaderChanges::default(),
-        body_bytes_max: None,
-        upgrade: false,
-        path_escapes: PathEscapes::Refuse,
-        access: Access::default(),
-    }
+    Route::new(name.to_owned(), path.to_owned())
 }
 
 /// A policy with these windows, counted by what the first one says.
 fn policy(name: &str, windows: &[&str]) -> Policy {
     let read: Vec<_> = windows.iter().map(|text| shorthand::parse(text).expect("a limit")).collect();
-    Policy {
-        name: name.to_owned(),
-        by: read.first().map(|first| first.by.clone()).unwrap_or_default(),
-        windows: read.iter().map(|limit| limit.window).collect(),
-        tiers: None,
-        missing: Missing::Ip,
-        matches: Matches::default(),
-        cost: Cost::default(),
-        shadow: false,
-        count_denied: false,
-        idempotency: None,
-        overshoot_ppm: 50_000,
-        when_down: WhenDown::Local,
-        penalty: None,
-    }
+    let by = read.first().map(|first| first.by.clone()).unwrap_or_default();
+    Policy { by, ..Policy::new(name.to_owned(), read.iter().map(|limit| limit.window).collect()) }
 }
 
 fn header_match(name: &'static str, value: Option<&str>) -> HeaderMatch {

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::identity::{Claim, Identity};
-use sluicegate::policy::definition::{self, Access, Action, Dimension, HeaderChanges, Missing, PathEscapes};
+use sluicegate::policy::definition::{Dimension, Missing, Route};
 use sluicegate::policy::key::Keys;
 use sluicegate::policy::{Facts, Options, Table};
 
@@ -107,21 +107,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
 
 /// One route, `/{id}`.
 fn table() -> Table {
-    let route = definition::Route {
-        name: ROUTE.to_owned(),
-        hosts: Vec::new(),
-        path: "/{id}".to_owned(),
-        methods: Vec::new(),
-        headers: Vec::new(),
-        limits: Vec::new(),
-        action: Action::Echo,
-        request_headers: HeaderChanges::default(),
-        response_headers: HeaderChanges::default(),
-        body_bytes_max: None,
-        upgrade: false,
-        path_escapes: PathEscapes::default(),
-        access: Access::default(),
-    };
+    let route = Route::new(ROUTE.to_owned(), "/{id}".to_owned());
     let options = Options { salt: [0; 16], ipv6_prefix: IPV6_PREFIX, upstreams: &[], auth: &[] };
     Table::compile(&[route], &[], &options).expect("one route is right")
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::identity::Identity;
-use sluicegate::policy::definition::{Access, Action, HeaderChanges, PathEscapes, Route};
+use sluicegate::policy::definition::Route;
 use sluicegate::policy::path::{self, Canonical};
 use sluicegate::policy::{Facts, NotFound, Options, Table};
 
@@ -110,19 +110,9 @@ fn route(index: usize, wanted: &Wanted) -> Route {
     }
     let methods = [(wanted.get, Method::GET), (wanted.post, Method::POST), (wanted.head, Method::HEAD)];
     Route {
-        name: format!("r{index}"),
         hosts: route_host(wanted.host).map(str::to_owned).into_iter().collect(),
-        path,
         methods: methods.into_iter().filter(|(listed, _)| *listed).map(|(_, method)| method).collect(),
-        headers: Vec::new(),
-        limits: Vec::new(),
-        action: Action::Echo,
-        request_headers: HeaderChanges::default(),
-        response_headers: HeaderChanges::default(),
-        body_bytes_max: None,
-        upgrade: false,
-        path_escapes: PathEscapes::default(),
-        access: Access::default(),
+        ..Route::new(format!("r{index}"), path)
     }
 }
 
