@@ -106,14 +106,16 @@ end
 local function lease_tokens(s, r, n)
   local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
   local slack = 0
-  if s.level > r.burst / 4 then slack = 2 * math.sqrt(n.demand * ahead_s) end
+  if s.level > r.burst / 4 then slack = 2 * math.sqrt(n.demand * ahead_s) + 3 end
   local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s,
     lease_min(r.hint, lease_ceil(n.demand * ahead_s) + 1), 0)
   local part = n.share
   if n.share >= 0.25 then part = n.share / 2 end
   local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
   local whole = lease_floor(s.level)
-  local tokens = lease_floor(lease_min(r.pending + beyond + slack, s.level * part + dither))
+  -- Where parts of what is left are too small to be worth a message, who asks first has up to eight.
+  local most = lease_max(s.level * part + dither, 8)
+  local tokens = lease_floor(lease_min(r.pending + beyond + slack, most))
   tokens = lease_max(lease_min(tokens, whole), 0)
   -- Who waits is served exactly, first come.
   if tokens < r.pending then tokens = lease_max(tokens, lease_min(r.pending, whole)) end
@@ -125,19 +127,20 @@ end
 
 -- How long the node denies by itself when it is out of units.
 local function lease_deny(s, r, n, part)
-  local free = s.level * part
+  -- Who asks first has it, while there is any.
+  if s.level >= 1 then return 0 end
   local life_s = r.epoch_us / 1e6
-  -- Where shares are too small for leases: who asks first, while there is any.
-  if free >= 1 or (s.level >= 1 and r.refill * n.share * life_s < 4) then return 0 end
   local owned = s.promised
   if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
   local unowned = lease_max(r.refill - owned, 0)
   local wait_s = 1e9
-  if unowned > 0 then wait_s = lease_max(2 - free, 1) / (unowned * n.share) end
-  -- Who is new, or has much less than is due because others have not given theirs back, asks again soon.
+  if unowned > 0 then wait_s = lease_max(2 - s.level * part, 1) / (unowned * n.share) end
+  -- Who is new, or has much less than is due because others have not given theirs back, asks again soon; the latter
+  -- not before eight units are due.
   local due = r.refill * n.share
   local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4
-  if (n.is_first and n.demand <= 0.5) or is_short then wait_s = lease_min(wait_s, 0.1) end
+  if n.is_first and n.demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
+  if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.1)) end
   return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
 end
 

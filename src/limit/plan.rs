@@ -93,8 +93,10 @@ impl Sharing {
         let drift = per_life * DRIFT;
         let with = match quota.algorithm() {
             _ if self.is_exact() => 0.0,
-            // A node may only overdraw a lease of two units or more, so not all can.
-            Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0).min(f64::from(nodes)) + drift,
+            // Each node a unit, where so many are spared.
+            Algorithm::TokenBucket if nodes <= self.spare => f64::from(nodes) + drift,
+            // Else a node may only overdraw a lease of two units or more, so not all can.
+            Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0) + drift,
             Algorithm::SlidingWindow => per_life * (1.0 + AGE_SHARE) + drift,
             _ => drift,
         };

@@ -183,13 +183,33 @@ impl Limiter {
             (told, share.estimate(plan, now_ns))
         })?;
         match told {
-            Told::Ask => return None,
+            Told::Ask => return self.spend_ahead(fleet, plan, charge, now_ns),
             Told::Admitted { renew: true } if fleet.link.is_up(charge.key) => {
                 self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
             }
             Told::Admitted { .. } | Told::Denied { .. } => {}
         }
         Some(outcome_of(told, left))
+    }
+
+    /// Admits what would have to wait, where every node may owe a unit; the centre is told at once.
+    fn spend_ahead(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        plan: &Arc<Plan>,
+        charge: &Charge,
+        now_ns: u64,
+    ) -> Option<Outcome> {
+        let is_spared = charge.cost == 1 && fleet.link.nodes() <= plan.sharing.spare;
+        if !is_spared || !fleet.link.is_quick(charge.key) {
+            return None;
+        }
+        let left = fleet
+            .change(charge, now_ns, |share| share.overdraw(now_ns).then(|| share.estimate(plan, now_ns)))??;
+        // What is owed is in no estimate.
+        let left = (left.0.saturating_sub(1), left.1);
+        self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
+        Some(outcome_of(Told::Admitted { renew: true }, left))
     }
 
     /// Decides a charge without the store, as its policy wants it.

@@ -284,12 +284,13 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
+    let mut first = Decision::default();
+    assert!(node.decide(&[charge], Caller::default(), NOW, &mut first).is_none(), "a unit may be owed");
+    assert_eq!((first.is_admitted(), first.tier), (true, Tier::Local));
     let mut decisions: Vec<Decision> = (0..100).map(|_| Decision::default()).collect();
     let waiting: Vec<_> = decisions
         .iter_mut()
-        .map(|decision| {
-            node.decide(&[charge], Caller::default(), NOW, decision).expect("a first touch waits")
-        })
+        .map(|decision| node.decide(&[charge], Caller::default(), NOW, decision).expect("and no more"))
         .collect();
     assert_eq!(desk.answer(NOW + MS), 2, "one for the first, one for all others");
     for (waiting, decision) in waiting.into_iter().zip(&mut decisions) {
@@ -318,7 +319,8 @@ fn a_late_answer_is_undone_and_the_policy_decides() {
         for overshoot in [0.0, 0.3] {
             let desk = Arc::new(Desk::default());
             let node = node(&desk);
-            let charge = charge(&node, 1, 100, overshoot, when_down);
+            // More than the unit that may be owed without asking.
+            let charge = Charge { cost: 2, ..charge(&node, 1, 100, overshoot, when_down) };
             let decision = decide_late(&node, &[charge], NOW);
             assert_eq!((decision.is_admitted(), decision.tier), (admitted, Tier::Fallback));
             assert_eq!(decision.is_store_down, !admitted);
@@ -440,8 +442,8 @@ fn a_draining_node_returns_its_leases() {
     let other = super::fleet_tests::node(&desk);
     let most = leased(&other, 1, 1_000);
     let left = (0..2_000).filter(|_| decide(&other, &desk, &[most], end).is_admitted()).count();
-    // 500 were spent and 500 refilled; a newcomer is given most of it at once, not the last of it.
-    assert!(left >= 800, "{left}");
+    // 500 were spent and 500 refilled, less what was spent and not yet told: for so much the bucket did not refill.
+    assert!(left >= 650, "{left}");
 }
 
 #[test]

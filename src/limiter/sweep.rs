@@ -55,6 +55,7 @@ impl Limiter {
                 if share.says_nothing(plan, now_ns) {
                     return false;
                 }
+                share.forgive(now_ns);
                 if is_over(share, plan) && fleet.link.is_up(key) {
                     released.extend(share.release(plan, key, now_ns));
                     return false;

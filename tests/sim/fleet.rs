@@ -131,6 +131,7 @@ enum What {
     },
     Answered {
         node: usize,
+        key: u128,
         grant: Grant,
         done: Done,
     },
@@ -187,7 +188,10 @@ impl<'a> Fleet<'a> {
         match what {
             What::Arrival { key } => self.arrive(key),
             What::Asked { node, renewal, answer } => self.ask_centre(node, &renewal, answer),
-            What::Answered { node, grant, done } => self.answer(node, Ok(Reply::Grant(grant)), done),
+            What::Answered { node, key, grant, done } => {
+                self.judge.granted(index(key), node, self.now_ns + grant.lasts_ns);
+                self.answer(node, Ok(Reply::Grant(grant)), done);
+            }
             What::Unanswered { node, done } => self.answer(node, Err(Unanswered::Lost), done),
             What::Deadline { node } => self.resume(node),
             What::Sweep { node } => {
@@ -245,7 +249,7 @@ impl<'a> Fleet<'a> {
         sent.sort_by_key(|(op, _)| if let Op::Renew(renewal) = op { renewal.key } else { 0 });
         for (op, done) in sent {
             let Op::Renew(renewal) = op else { continue };
-            self.judge.operation(index(renewal.key), node);
+            self.judge.operation(index(renewal.key), node, &renewal, self.now_ns);
             let (there, back) = (self.way_ns(), self.way_ns());
             let answer = match (there, back) {
                 (Some(there_ns), Some(back_ns)) if !self.is_away && there_ns + back_ns < DEADLINE_NS => {
@@ -271,7 +275,7 @@ impl<'a> Fleet<'a> {
         }
         let grant = self.centres[index(renewal.key)].renew(renewal, EPOCH_US + self.now_ns / 1_000);
         if let Some((back_ns, done)) = answer {
-            self.push(self.now_ns + back_ns, What::Answered { node, grant, done });
+            self.push(self.now_ns + back_ns, What::Answered { node, key: renewal.key, grant, done });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sluicegate::limit::central::Renewal;
 use sluicegate::limit::{Plan, Quota, State};
 
 /// Counts of one scene.
@@ -12,8 +13,27 @@ pub struct Judge {
     keys: Vec<Key>,
     /// Requests and operations of each node and key.
     pairs: BTreeMap<(u32, u32), (u64, u64)>,
+    /// When the lease of each ends.
+    leases: BTreeMap<(u32, u32), u64>,
     requests: u64,
     waited: u64,
+}
+
+/// Why an operation was sent.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    /// A request waits: the node held no lease.
+    First,
+    /// A request waits: the lease was over.
+    Late,
+    /// A request waits: the lease was spent.
+    Dry,
+    /// None waits: the lease was over.
+    Renewed,
+    /// None waits: the lease was nearly spent.
+    Ahead,
+    /// Nobody used it.
+    Returned,
 }
 
 #[derive(Clone)]
@@ -26,6 +46,7 @@ struct Key {
     seconds: Vec<(u32, u32, u32)>,
     offered: u64,
     waited: u64,
+    causes: [u64; 6],
 }
 
 /// The figures of LIMITER's table, shares in percent.
@@ -57,6 +78,7 @@ impl Judge {
             seconds: vec![(0, 0, 0); seconds as usize + 1],
             offered: 0,
             waited: 0,
+            causes: [0; 6],
         };
         Judge {
             quota: plan.quota,
@@ -64,6 +86,7 @@ impl Judge {
             seconds,
             keys: vec![key; keys],
             pairs: BTreeMap::new(),
+            leases: BTreeMap::new(),
             requests: 0,
             waited: 0,
         }
@@ -88,8 +111,25 @@ impl Judge {
         second.2 += u32::from(!outcome.is_admitted());
     }
 
-    pub fn operation(&mut self, key: usize, node: usize) {
-        self.pairs.entry((key as u32, node as u32)).or_default().1 += 1;
+    /// An operation, and why it was sent.
+    pub fn operation(&mut self, key: usize, node: usize, renewal: &Renewal, now_ns: u64) {
+        let pair = (key as u32, node as u32);
+        self.pairs.entry(pair).or_default().1 += 1;
+        let is_over = self.leases.get(&pair).is_none_or(|end_ns| *end_ns <= now_ns);
+        let cause = match renewal.pending {
+            _ if renewal.release => Cause::Returned,
+            0 if is_over => Cause::Renewed,
+            0 => Cause::Ahead,
+            _ if renewal.epoch == 0 => Cause::First,
+            _ if is_over => Cause::Late,
+            _ => Cause::Dry,
+        };
+        self.keys[key].causes[cause as usize] += 1;
+    }
+
+    /// A lease was given that ends then.
+    pub fn granted(&mut self, key: usize, node: usize, end_ns: u64) {
+        self.leases.insert((key as u32, node as u32), end_ns);
     }
 
     pub fn waited(&mut self, key: usize) {
@@ -141,14 +181,19 @@ impl Judge {
         for (index, key) in self.keys.iter().enumerate().take(8) {
             let sum =
                 |of: fn(&(u32, u32, u32)) -> u32| key.seconds.iter().map(|s| u64::from(of(s))).sum::<u64>();
-            let (exact, ours) = (sum(|s| s.0), sum(|s| s.1));
+            let exact = sum(|s| s.0);
             let short = 100.0 * sum(|s| s.0.saturating_sub(s.1)) as f64 / exact as f64;
             let pairs = self.pairs.iter().filter(|((key, _), _)| *key as usize == index);
             let (nodes, ops) = pairs.fold((0, 0), |(nodes, ops), (_, pair)| (nodes + 1, ops + pair.1));
-            println!(
-                "    key {index}: offered {}, exact {exact}, ours {ours}, short {short:.2} %, waited {}, operations {ops} of {nodes} nodes",
-                key.offered, key.waited
+            print!(
+                "    key {index}: exact {exact} of {}, short {short:.2} %, {nodes} nodes, waited {:.2} %, {ops} ops:",
+                key.offered,
+                100.0 * key.waited as f64 / key.offered as f64
             );
+            let causes =
+                [Cause::First, Cause::Late, Cause::Dry, Cause::Renewed, Cause::Ahead, Cause::Returned];
+            causes.iter().for_each(|cause| print!(" {cause:?} {}", key.causes[*cause as usize]));
+            println!();
         }
     }
 }

@@ -205,13 +205,14 @@ fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
 
 fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
-    let slack = if s.level > r.burst / 4.0 { 2.0 * (n.demand * ahead_s).sqrt() } else { 0.0 };
+    let slack = if s.level > r.burst / 4.0 { 2.0 * (n.demand * ahead_s).sqrt() + 3.0 } else { 0.0 };
     let beyond =
         ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
     let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
-    let mut tokens = (r.pending + beyond + slack).min(s.level * part + dither).floor();
+    let most = (s.level * part + dither).max(8.0);
+    let mut tokens = (r.pending + beyond + slack).min(most).floor();
     tokens = tokens.min(whole).max(0.0);
     if tokens < r.pending {
         tokens = tokens.max(r.pending.min(whole));
@@ -222,21 +223,23 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
 }
 
 fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
-    let free = s.level * part;
-    let life_s = r.epoch_us / 1e6;
-    if free >= 1.0 || (s.level >= 1.0 && r.refill * n.share * life_s < 4.0) {
+    if s.level >= 1.0 {
         return 0.0;
     }
+    let life_s = r.epoch_us / 1e6;
     let mut owned = s.promised;
     if n.left_s > 0.8 * life_s {
         owned = owned.max(r.refill.min(1.3 * s.wanted_before));
     }
     let unowned = (r.refill - owned).max(0.0);
-    let mut wait_s = if unowned > 0.0 { (2.0 - free).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let mut wait_s = if unowned > 0.0 { (2.0 - s.level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
     let due = r.refill * n.share;
     let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
-    if (n.is_first && n.demand <= 0.5) || is_short {
+    if n.is_first && n.demand <= 0.5 {
         wait_s = wait_s.min(0.1);
+    }
+    if is_short {
+        wait_s = wait_s.min((8.0 / due).max(0.1));
     }
     (n.left_s.min(wait_s) * 1e6).floor()
 }

@@ -139,6 +139,17 @@ impl Share {
         Told::Ask
     }
 
+    /// Takes a unit that is not held, for a request that would have to wait: once, until the centre has said that
+    /// there is still some left. So all nodes together owe no more than a unit each, however often they are asked.
+    pub fn overdraw(&mut self, now_ns: u64) -> bool {
+        if self.0.has(Flag::Overdrawn) || self.0.has(Flag::Alone) || self.held(now_ns) < 0 {
+            return false;
+        }
+        self.0.raise(Flag::Overdrawn);
+        self.0.set_balance(self.0.balance().saturating_sub(UNIT));
+        true
+    }
+
     /// Undoes a `take` that admitted, whatever became of the lease since; the demand is taken back too.
     #[inline]
     pub fn give_back(&mut self, cost: u64) {

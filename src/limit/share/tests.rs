@@ -120,6 +120,38 @@ fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
 }
 
 #[test]
+fn a_unit_is_owed_once_until_the_centre_has_some_left() {
+    let plan = plan();
+    let mut share = Share::default();
+    assert!(share.overdraw(NOW) && !share.overdraw(NOW));
+    let told = share.renewal(&plan, 7, 0, NOW);
+    assert_eq!(told.delta, 1.0);
+    let grant = Grant { epoch: 9, lasts_ns: 400 * MS, level: 9.0, ..Grant::default() };
+    share.granted(&grant, NOW);
+    assert!(!share.overdraw(NOW + MS), "all might owe again what all owe already");
+    share.renewal(&plan, 7, 0, NOW + MS);
+    share.granted(&Grant { level: 10.0, ..grant }, NOW + MS);
+    assert!(share.overdraw(NOW + 2 * MS));
+}
+
+#[test]
+fn a_denial_is_forgotten_when_its_demand_has_gone() {
+    let plan = plan();
+    let mut share =
+        granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 400 * MS, ..Grant::default() });
+    admitted_of(&mut share, &plan, 100, NOW + 50 * MS);
+    share.renewal(&plan, 7, 0, NOW + 50 * MS);
+    share.granted(
+        &Grant { epoch: 9, lasts_ns: 350 * MS, deny_ns: 350 * MS, ..Grant::default() },
+        NOW + 50 * MS,
+    );
+    share.forgive(NOW + 70 * MS);
+    assert!(matches!(share.take_again(&plan, 1, NOW + 70 * MS), Told::Denied { .. }));
+    share.forgive(NOW + 150 * MS);
+    assert_eq!(share.take_again(&plan, 1, NOW + 150 * MS), Told::Ask);
+}
+
+#[test]
 fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
     let plan = plan();
     let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 100 * MS, ..Grant::default() };

@@ -69,7 +69,9 @@ impl Share {
         // What requests wait for is spent at once, and neither side counts it among what is held.
         self.0.set_last_grant((grant.tokens - self.0.last_grant()).max(0.0));
         self.0.lower(Flag::InFlight);
-        self.0.lower(Flag::Overdrawn);
+        if grant.level >= OVERDRAW_MIN {
+            self.0.lower(Flag::Overdrawn);
+        }
         self.0.raise(Flag::Known);
     }
 
@@ -93,6 +95,18 @@ impl Share {
         let quiet_ns = ((IDLE_ARRIVALS / self.0.demand()) * 1e9).max(IDLE_NS as f64);
         // The balance is what it holds and what it would still accrue.
         !is_over && self.0.balance() >= IDLE_UNITS * UNIT && self.0.unseen_ns(now_ns) as f64 >= quiet_ns
+    }
+
+    /// Ends a denial for which nobody has come for a while: it was measured by a demand that is gone, here and so
+    /// elsewhere too, and what others gave back meanwhile is there to be had.
+    pub fn forgive(&mut self, now_ns: u64) {
+        if now_ns >= self.0.deny_until_ns() || self.0.has(Flag::InFlight) || self.0.has(Flag::Alone) {
+            return;
+        }
+        let quiet_ns = ((QUIET_ARRIVALS / self.0.demand()) * 1e9).max(IDLE_NS as f64);
+        if self.0.unseen_ns(now_ns) as f64 >= quiet_ns {
+            self.0.set_deny_until_ns(0);
+        }
     }
 
     /// Gives everything back, where there is a lease: what it holds, and the rate. The demand stays known.
@@ -190,5 +204,9 @@ const HINT_NS: u64 = 50_000_000;
 /// A share is idle when so many arrivals are missing, and at least for `IDLE_NS`.
 const IDLE_ARRIVALS: f64 = 6.0;
 const IDLE_NS: u64 = 30_000_000;
+/// With so much left at the centre, units, a node may again owe one.
+const OVERDRAW_MIN: f64 = 10.0;
+/// A denial is forgotten when so many are missing.
+const QUIET_ARRIVALS: f64 = 8.0;
 /// Less than this is not worth a message.
 const IDLE_UNITS: i64 = 2;
