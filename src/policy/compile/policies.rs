@@ -1,0 +1,206 @@
+//! Policies on their own: windows, what they count and what a request costs, and every mistake in them.
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+
+use super::{DIMENSIONS_MAX, Errors, Options, TIERS_MAX, WINDOWS_MAX, check_names};
+use crate::limit::{Algorithm, Quota};
+use crate::policy::counting::{Cost, CostRule, Matches, Memory, Policy, Tiers, Window};
+use crate::policy::definition;
+use crate::policy::error::{PolicyField, Problem};
+use crate::policy::key::Keys;
+use crate::policy::method::Methods;
+use crate::policy::pattern::Pattern;
+
+pub(super) fn compile(
+    policies: &[definition::Policy],
+    options: &Options<'_>,
+    errors: &mut Errors,
+) -> Vec<Option<Policy>> {
+    check_names(policies.iter().map(|policy| &*policy.name), |index, problem| {
+        errors.policy(index, PolicyField::Name, problem);
+    });
+    let mut labels = HashSet::new();
+    let numbered = policies.iter().zip(0_u16..);
+    numbered.map(|(policy, index)| policy_of(policy, index, options, &mut labels, errors)).collect()
+}
+
+fn policy_of(
+    policy: &definition::Policy,
+    number: u16,
+    options: &Options<'_>,
+    labels: &mut HashSet<String>,
+    errors: &mut Errors,
+) -> Option<Policy> {
+    let index = usize::from(number);
+    for (dimension, by) in policy.by.iter().enumerate() {
+        if policy.by[..dimension].contains(by) {
+            errors.policy(index, PolicyField::By(dimension), Problem::DimensionTwice);
+        }
+    }
+    if policy.by.len() > DIMENSIONS_MAX {
+        let problem = Problem::TooMany { what: "dimensions", max: DIMENSIONS_MAX };
+        errors.policy(index, PolicyField::By(DIMENSIONS_MAX), problem);
+        return None;
+    }
+    let tiers = policy.tiers.as_ref();
+    let most = tiers.map_or(policy.windows.len(), |tiers| {
+        tiers.counts.iter().map(|(_, count)| *count).max().unwrap_or(0)
+    });
+    if tiers.is_some_and(|tiers| tiers.counts.len() > TIERS_MAX) {
+        let problem = Problem::TooMany { what: "tiers", max: TIERS_MAX };
+        errors.policy(index, PolicyField::Window(0), problem);
+        return None;
+    }
+    if most > WINDOWS_MAX {
+        let problem = Problem::TooMany { what: "windows", max: WINDOWS_MAX };
+        errors.policy(index, PolicyField::Window(WINDOWS_MAX), problem);
+        return None;
+    }
+    let path = match policy.matches.path.as_deref().map(Pattern::parse).transpose() {
+        Ok(path) => path,
+        Err(error) => {
+            errors.policy(index, PolicyField::MatchPath, error);
+            None
+        }
+    };
+    let windows = windows_of(policy, labels);
+    let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
+    Some(Policy {
+        index: number,
+        name: policy.name.as_str().into(),
+        by: policy.by.clone().into(),
+        missing: policy.missing,
+        shadow: policy.shadow,
+        count_denied: policy.count_denied,
+        penalty: policy.penalty,
+        matches: Matches { methods: Methods::new(&policy.matches.methods), path },
+        cost: cost_of(policy, index, errors),
+        keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
+        idempotency: policy.idempotency.as_ref().map(memory_of),
+        tiers: tiers.map(tiers_of),
+        windows,
+    })
+}
+
+fn tiers_of(tiers: &definition::Tiers) -> Tiers {
+    let mut at = 0;
+    let ranges: Box<[_]> = tiers
+        .counts
+        .iter()
+        .map(|(name, count)| {
+            at += count;
+            (Box::from(name.as_str()), at - count..at)
+        })
+        .collect();
+    let default = ranges.iter().find(|(name, _)| **name == *tiers.default);
+    // A default that is not listed has no windows; a configuration names none such.
+    let default = default.map_or(0..0, |(_, range)| range.clone());
+    Tiers { ranges, default }
+}
+
+fn memory_of(idempotency: &definition::Idempotency) -> Memory {
+    let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
+    let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
+    let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
+    Memory { header: idempotency.header.clone(), quota, plan: 0 }
+}
+
+fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {
+    let tiers = policy.tiers.iter().flat_map(|tiers| &tiers.counts);
+    let tier_of: Vec<(&str, usize)> =
+        tiers.flat_map(|(name, count)| std::iter::repeat_n((name.as_str(), *count), *count)).collect();
+    let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
+        // What may stand unescaped in a structured-fields string (RFC 9651, section 3.3.3).
+        let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
+        let mut label: String =
+            policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
+        let mut siblings = policy.windows.len();
+        if let Some((tier, count)) = tier_of.get(number) {
+            label.push('-');
+            label.extend(tier.chars().filter(|char| is_plain(*char)));
+            siblings = *count;
+        }
+        if siblings > 1 {
+            label = match quota.algorithm() {
+                Algorithm::Concurrency => format!("{label}-in-flight"),
+                _ => format!("{label}-{}", period_text(quota.period_ns().get())),
+            };
+        }
+        let mut unique = label.clone();
+        for number in 2.. {
+            if labels.insert(unique.clone()) {
+                break;
+            }
+            unique = format!("{label}-{number}");
+        }
+        // Integers of structured fields have 15 digits (RFC 9651, section 3.3.1).
+        let limit = quota.limit().get().min(999_999_999_999_999);
+        // Whole seconds, rounded up: a client that believes it never comes too early.
+        let seconds = quota.period_ns().get().div_ceil(SECOND_NS);
+        let item = match quota.algorithm() {
+            // What is in flight has no window, but a unit (the quota units of draft-ietf-httpapi-ratelimit-headers-11).
+            Algorithm::Concurrency => format!("\"{unique}\";q={limit};qu=\"concurrent-requests\""),
+            _ => format!("\"{unique}\";q={limit};w={seconds}"),
+        };
+        Window { quota: *quota, plan: 0, label: unique.into(), item: item.into() }
+    });
+    windows.collect()
+}
+
+fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Cost {
+    let capacity = policy.windows.iter().map(Quota::capacity).min().unwrap_or(u64::MAX);
+    let default = policy.cost.default.get();
+    if default > capacity {
+        errors.policy(
+            index,
+            PolicyField::CostDefault,
+            Problem::CostAboveCapacity { cost: default, capacity },
+        );
+    }
+    let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
+    if max > capacity {
+        errors.policy(index, PolicyField::CostMax, Problem::CostAboveCapacity { cost: max, capacity });
+    }
+    let (header, response_header) = (policy.cost.header.clone(), policy.cost.response_header.clone());
+    let mut rules: Vec<CostRule> = Vec::new();
+    for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
+        let field = PolicyField::CostRule(number);
+        if *units > capacity {
+            errors.policy(index, field, Problem::CostAboveCapacity { cost: *units, capacity });
+        }
+        match Pattern::parse(path) {
+            Ok(path) => {
+                rules.push(CostRule { methods: Methods::new(method.as_slice()), path, units: *units })
+            }
+            Err(error) => {
+                errors.policy(index, field, error);
+                return Cost { default, rules: Box::default(), header, response_header, max };
+            }
+        }
+        let (this, earlier) = rules.split_last().expect("pushed just above");
+        let same =
+            |rule: &CostRule| rule.path.cmp_specific(&this.path).is_eq() && rule.methods == this.methods;
+        if let Some(other) = earlier.iter().position(same) {
+            errors.policy(index, field, Problem::CostTwice { other });
+        }
+    }
+    rules.sort_by(|left, right| left.path.cmp_specific(&right.path));
+    Cost { default, rules: rules.into(), header, response_header, max }
+}
+
+/// A period in its largest whole unit: `1m`, `90s`, `1500ms`.
+fn period_text(period_ns: u64) -> String {
+    let units = [
+        (86_400 * SECOND_NS, "d"),
+        (3_600 * SECOND_NS, "h"),
+        (60 * SECOND_NS, "m"),
+        (SECOND_NS, "s"),
+        (1_000_000, "ms"),
+    ];
+    let whole = units.into_iter().find(|(unit_ns, _)| period_ns.is_multiple_of(*unit_ns));
+    let (unit_ns, unit) = whole.unwrap_or((1, "ns"));
+    format!("{}{unit}", period_ns / unit_ns)
+}
+
+const SECOND_NS: u64 = 1_000_000_000;

@@ -1,0 +1,223 @@
+//! Routes on their own: what they match, what they name, what they do, and every mistake in them.
+
+use std::collections::HashMap;
+
+use super::{Errors, Options, check_names};
+use crate::policy::access::Access;
+use crate::policy::changes::{self, HeaderChanges};
+use crate::policy::cors::Cors;
+use crate::policy::definition;
+use crate::policy::error::{Change, Direction, Problem, RouteField};
+use crate::policy::host::Host;
+use crate::policy::method::Methods;
+use crate::policy::pattern::Pattern;
+use crate::policy::route::{Action, HeaderMatch, Route};
+use crate::policy::template::{HeaderTemplate, Rewrite};
+
+pub(super) fn compile(
+    routes: &[definition::Route],
+    policies: &[definition::Policy],
+    options: &Options<'_>,
+    errors: &mut Errors,
+) -> Vec<Option<Route>> {
+    check_names(routes.iter().map(|route| &*route.name), |index, problem| {
+        errors.route(index, RouteField::Name, problem);
+    });
+    let names = Names {
+        policies: policies.iter().map(|policy| &*policy.name).zip(0..).collect(),
+        upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
+        auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
+    };
+    routes.iter().enumerate().map(|(index, route)| route_of(route, index, &names, errors)).collect()
+}
+
+/// What routes refer to.
+struct Names<'d> {
+    policies: HashMap<&'d str, u16>,
+    upstreams: HashMap<&'d str, usize>,
+    auth: HashMap<&'d str, u16>,
+}
+
+/// `None` where its host or path is no such thing, so that nothing more can be said of it.
+fn route_of(
+    route: &definition::Route,
+    index: usize,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Option<Route> {
+    let hosts = hosts_of(route, index, errors);
+    let pattern =
+        Pattern::parse(&route.path).map_err(|error| errors.route(index, RouteField::Path, error)).ok();
+    let headers = header_matches_of(route, index, errors);
+    let policies = limits_of(route, index, names, errors);
+    let methods = Methods::new(&route.methods);
+    let access = access_of(&route.access, &methods, index, names, errors);
+    let (hosts, pattern) = (hosts?, pattern?);
+    let action = action_of(&route.action, index, &pattern, names, errors)?;
+    let mut changes = |changes, direction| changes_of(changes, index, direction, &pattern, errors);
+    Some(Route {
+        index,
+        name: route.name.as_str().into(),
+        action,
+        policies,
+        request_headers: changes(&route.request_headers, Direction::Request),
+        response_headers: changes(&route.response_headers, Direction::Response),
+        body_bytes_max: route.body_bytes_max,
+        upgrade: route.upgrade,
+        holds: false,
+        penalises: false,
+        path_escapes: route.path_escapes,
+        remembers: false,
+        access,
+        strangers: Box::default(),
+        hosts,
+        pattern,
+        methods,
+        headers,
+        limits_shown: None,
+        windows: 0,
+    })
+}
+
+fn hosts_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Option<Box<[Host]>> {
+    let mut hosts = Vec::new();
+    for (number, text) in route.hosts.iter().enumerate() {
+        match Host::parse(text) {
+            Ok(host) if hosts.contains(&host) => {}
+            Ok(host) => hosts.push(host),
+            Err(error) => errors.route(index, RouteField::Host(number), error),
+        }
+    }
+    (hosts.is_empty() == route.hosts.is_empty()).then(|| hosts.into())
+}
+
+fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Box<[HeaderMatch]> {
+    let mut headers: Vec<HeaderMatch> = Vec::new();
+    for (number, header) in route.headers.iter().enumerate() {
+        let value = header.value.as_deref().map(|value| Box::from(value.as_bytes()));
+        let header = HeaderMatch { name: header.name.clone(), value };
+        match headers.iter_mut().find(|earlier| earlier.name == header.name) {
+            None => headers.push(header),
+            Some(earlier) if earlier.agrees_with(&header) => {
+                // The one with a value asks for all that the other does.
+                if earlier.value.is_none() {
+                    *earlier = header;
+                }
+            }
+            Some(_) => {
+                let problem = Problem::HeaderNeverMatches { name: header.name.to_string() };
+                errors.route(index, RouteField::Header(number), problem);
+            }
+        }
+    }
+    headers.into()
+}
+
+fn limits_of(route: &definition::Route, index: usize, names: &Names<'_>, errors: &mut Errors) -> Box<[u16]> {
+    let mut policies = Vec::new();
+    for (number, name) in route.limits.iter().enumerate() {
+        let problem = match names.policies.get(name.as_str()) {
+            Some(policy) if !policies.contains(policy) => {
+                policies.push(*policy);
+                continue;
+            }
+            Some(_) => Problem::PolicyTwice { name: name.clone() },
+            None => Problem::UnknownPolicy { name: name.clone() },
+        };
+        errors.route(index, RouteField::Limit(number), problem);
+    }
+    policies.into()
+}
+
+/// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
+fn access_of(
+    access: &definition::Access,
+    methods: &Methods,
+    route: usize,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Access {
+    let mut auth = Vec::new();
+    for (number, name) in access.auth.iter().enumerate() {
+        match names.auth.get(name.as_str()) {
+            Some(method) if !auth.contains(method) => auth.push(*method),
+            Some(_) => {}
+            None => {
+                let problem = Problem::UnknownAuth { name: name.clone() };
+                errors.route(route, RouteField::Auth(number), problem);
+            }
+        }
+    }
+    Access {
+        auth: auth.into(),
+        require: access.require.clone().map(Box::new),
+        addresses: access.addresses.clone(),
+        cors: access.cors.as_ref().map(|cors| Box::new(Cors::new(cors, methods))),
+    }
+}
+
+fn action_of(
+    action: &definition::Action,
+    index: usize,
+    pattern: &Pattern,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Option<Action> {
+    match action {
+        definition::Action::Forward { upstream, rewrite } => {
+            let rewrite = rewrite.as_deref().map(|text| Rewrite::parse(text, pattern)).transpose();
+            let rewrite = rewrite.map_err(|error| errors.route(index, RouteField::Rewrite, error));
+            let known = names.upstreams.get(upstream.as_str()).copied();
+            if known.is_none() {
+                let problem = Problem::UnknownUpstream { name: upstream.clone() };
+                errors.route(index, RouteField::Upstream, problem);
+            }
+            Some(Action::Forward { upstream: known.unwrap_or(0), rewrite: rewrite.unwrap_or(None) })
+        }
+        definition::Action::Respond(respond) => {
+            for (number, (name, _)) in respond.headers.iter().enumerate() {
+                if changes::is_framing(name) {
+                    let problem = Problem::FramingHeader { name: name.to_string() };
+                    errors.route(index, RouteField::RespondHeader(number), problem);
+                }
+            }
+            Some(Action::Respond(respond.clone()))
+        }
+        definition::Action::Echo => Some(Action::Echo),
+        definition::Action::RedirectHttps => Some(Action::RedirectHttps),
+    }
+}
+
+fn changes_of(
+    written: &definition::HeaderChanges,
+    route: usize,
+    direction: Direction,
+    pattern: &Pattern,
+    errors: &mut Errors,
+) -> HeaderChanges {
+    let mut check = |change, index, name: &http::HeaderName| {
+        if changes::is_framing(name) {
+            let problem = Problem::FramingHeader { name: name.to_string() };
+            errors.route(route, RouteField::Change { direction, change, index }, problem);
+        }
+    };
+    written.remove.iter().enumerate().for_each(|(index, name)| check(Change::Remove, index, name));
+    written.set.iter().enumerate().for_each(|(index, (name, _))| check(Change::Set, index, name));
+    written.add.iter().enumerate().for_each(|(index, (name, _))| check(Change::Add, index, name));
+    let mut compiled = |change, list: &[(http::HeaderName, String)]| {
+        let templates = list.iter().enumerate().filter_map(|(index, (name, text))| {
+            let template = HeaderTemplate::parse(text, pattern);
+            let field = RouteField::Change { direction, change, index };
+            template
+                .map(|template| (name.clone(), template))
+                .map_err(|error| errors.route(route, field, error))
+                .ok()
+        });
+        templates.collect()
+    };
+    HeaderChanges {
+        remove: written.remove.clone().into(),
+        set: compiled(Change::Set, &written.set),
+        add: compiled(Change::Add, &written.add),
+    }
+}
