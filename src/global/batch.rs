@@ -85,6 +85,8 @@ pub(super) struct Batch {
     pub(super) flush: u64,
     /// Ends the wait for its reply.
     pub(super) call: Option<AbortHandle>,
+    /// It was handed to a connection more than once: an earlier one may have delivered it.
+    pub(super) is_repeated: bool,
     /// It was counted as late.
     pub(super) is_late: bool,
     /// It was counted as unanswered.
@@ -105,6 +107,7 @@ impl Batch {
             serial: 0,
             flush,
             call: None,
+            is_repeated: false,
             is_late: false,
             is_silent: false,
         }

@@ -366,7 +366,7 @@ fn keys_that_were_alone_come_back_in_turns() {
     assert!((1..15).contains(&few) && (15..35).contains(&half), "{few} and {half} of 50");
     desk.held_back_percent.store(90, Ordering::Relaxed);
     let others = (51..=60).map(|key| leased(&node, key, 1_000));
-    assert!(others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier == Tier::Global));
+    assert!(others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier != Tier::Fallback));
     assert_eq!(back(0), 50);
 }
 

@@ -211,6 +211,7 @@ impl Lane {
             self.again.push((number, batch));
             return;
         };
+        batch.is_repeated = batch.serial != 0;
         let (serial, asking) = (self.link.serial, batch.asking);
         (batch.serial, batch.sent_ns) = (serial, now_ns);
         let (command, shared) = (Arc::clone(&batch.command), Arc::clone(&self.shared));
@@ -260,6 +261,12 @@ impl Lane {
                     self.disconnect(now_ns);
                 }
                 self.retry(landed.number, batch, now_ns);
+            }
+            // Of what was sent twice, the first may have been applied before its slot went: nobody there knows its
+            // record, so it goes no further.
+            Err(error) if is_elsewhere(&error) && batch.is_repeated => {
+                shared.look.notify_one();
+                self.lose(batch, now_ns);
             }
             Err(error) if is_elsewhere(&error) => {
                 self.release(&batch);

@@ -229,7 +229,7 @@ impl Lane {
         Some(batch)
     }
 
-    fn lose(&mut self, batch: Batch, now_ns: u64) {
+    pub(super) fn lose(&mut self, batch: Batch, now_ns: u64) {
         self.release(&batch);
         let lost = batch.entries.len() as u64;
         self.shared.shards[batch.shard].figures.lost.fetch_add(lost, Ordering::Relaxed);
