@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Version};
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
@@ -25,16 +25,14 @@ use super::config::Timeouts;
 use super::exchange::Reason;
 use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
-use super::http2::{FrameWatch, UNREAD_RESETS_MAX};
+use super::http2::FrameWatch;
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
 use super::porch::http2::PREFACE;
 use super::reply::Refusal;
 use super::worker::Worker;
-use super::{config, exchange, farewell, headers, pipeline, porch, reply, tunnel};
+use super::{config, exchange, farewell, headers, http2, pipeline, porch, reply, tunnel};
 use crate::auth::mtls::Certificate;
-use crate::frames::{Meter, Metered, Peer as Role};
-use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
 
 /// What the requests of one connection share.
@@ -103,7 +101,7 @@ pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream
         return http1(&conn, stream, Bytes::new(), first).await;
     }
     match Box::pin(sniff(&conn, stream, first)).await {
-        Some((stream, ahead, true)) => http2(&conn, stream, ahead, accepted).await,
+        Some((stream, ahead, true)) => http2::serve(&conn, stream, ahead, accepted).await,
         Some((stream, ahead, false)) if protocol == Protocol::Either => {
             http1(&conn, stream, ahead, first).await
         }
@@ -340,95 +338,8 @@ async fn conclude(
     None
 }
 
-/// HTTP/2: on the porch until something is asked for.
-async fn http2(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepted: Instant) {
-    let meter = Meter::new(Role::Client, conn.config.max.streams, clock::instant());
-    let meter = Rc::new(RefCell::new(meter));
-    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
-    match Box::pin(porch::http2::wait(conn, io, accepted)).await {
-        porch::http2::Left::In(io) => Box::pin(drive_http2(conn, io, meter)).await,
-        porch::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
-        porch::http2::Left::Late => conn.late_http2(),
-    }
-}
-
-/// One hyper connection from the first request to GOAWAY.
-async fn drive_http2(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Meter>>) {
-    let max = &conn.config.max;
-    let mut builder = http2::Builder::new(LocalExecutor);
-    builder
-        .max_concurrent_streams(max.streams)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(SEND_BUFFER_BYTES)
-        .max_header_list_size(header_list_bytes_max(max))
-        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
-    let service = service_fn(|request| {
-        meter.borrow_mut().accepted();
-        // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
-        Box::pin(pipeline::handle(Rc::clone(conn), request))
-    });
-    let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = Watch::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
-    let mut drain = pin!(conn.worker.drain_begins());
-    let mut draining = false;
-    let end = std::future::poll_fn(|cx| {
-        loop {
-            let polled = served.as_mut().poll(cx);
-            while let Some(refused) = meter.borrow_mut().take_refused() {
-                conn.tell_refused(refused);
-            }
-            if let Poll::Ready(result) = polled {
-                return Poll::Ready(End::Done(result));
-            }
-            if !draining && (conn.leaving.get() || drain.as_mut().poll(cx).is_ready()) {
-                draining = true;
-                served.as_mut().graceful_shutdown();
-                continue;
-            }
-            match ready!(watch.poll(&conn.gauge, cx)) {
-                // An idle connection is told to go (GOAWAY) and given one more period to do so.
-                Expiry::Idle if !draining => {
-                    conn.deadline_passed(metrics::Deadline::Idle);
-                    draining = true;
-                    served.as_mut().graceful_shutdown();
-                    watch.give(FAREWELL);
-                }
-                expiry => return Poll::Ready(End::Expired(expiry)),
-            }
-        }
-    })
-    .await;
-    match end {
-        End::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
-        End::Expired(Expiry::Stall) => {
-            conn.stalled.set(true);
-            conn.deadline_passed(metrics::Deadline::BodyStall);
-        }
-        End::Expired(Expiry::Head) => conn.late_http2(),
-        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
-    }
-}
-
-/// What hyper's first frame says of us, by what [`drive_http2`] tells it.
-pub(super) fn announced(max: &config::Sizes) -> Vec<u8> {
-    porch::http2::settings(&[
-        (porch::http2::MAX_CONCURRENT_STREAMS, max.streams),
-        (porch::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
-        (porch::http2::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
-        (porch::http2::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
-    ])
-}
-
-/// Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
-fn header_list_bytes_max(max: &config::Sizes) -> u32 {
-    (max.header_bytes as u32).saturating_mul(2)
-}
-
 /// How hyper's part of a connection ended.
-enum End {
+pub(super) enum End {
     Done(hyper::Result<()>),
     /// A head that is none is the next to answer.
     Refused(Fault),
@@ -450,7 +361,7 @@ pub(super) enum Expiry {
 
 /// Looks at the gauge now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
 /// a deadline is kept to a quarter of itself.
-struct Watch<'a> {
+pub(super) struct Watch<'a> {
     timeouts: &'a Timeouts,
     rest: Option<Duration>,
     period: Duration,
@@ -464,7 +375,11 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(timeouts: &'a Timeouts, rest: Option<Duration>, frames: Option<FrameWatch>) -> Watch<'a> {
+    pub(super) fn new(
+        timeouts: &'a Timeouts,
+        rest: Option<Duration>,
+        frames: Option<FrameWatch>,
+    ) -> Watch<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
         let moved_at = clock::instant();
@@ -481,11 +396,11 @@ impl<'a> Watch<'a> {
     }
 
     /// Leaves everything be for `time`.
-    fn give(&mut self, time: Duration) {
+    pub(super) fn give(&mut self, time: Duration) {
         self.sleep.as_mut().reset(tokio::time::Instant::now() + time);
     }
 
-    fn poll(&mut self, gauge: &Gauge, cx: &mut Context<'_>) -> Poll<Expiry> {
+    pub(super) fn poll(&mut self, gauge: &Gauge, cx: &mut Context<'_>) -> Poll<Expiry> {
         loop {
             ready!(self.sleep.as_mut().poll(cx));
             let now = clock::instant();
@@ -550,13 +465,7 @@ impl Conn {
         farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
     }
 
-    /// A head over HTTP/2 takes too long.
-    fn late_http2(&self) {
-        self.deadline_passed(metrics::Deadline::Header);
-        self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-    }
-
-    fn deadline_passed(&self, deadline: metrics::Deadline) {
+    pub(super) fn deadline_passed(&self, deadline: metrics::Deadline) {
         self.listener.metrics.deadline_passed(&self.worker.metrics, deadline);
     }
 
@@ -586,17 +495,7 @@ impl Conn {
 const PARK_AFTER: Duration = Duration::from_millis(250);
 /// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
 const OWED_BYTES_MIN: u64 = 1024;
-/// How long a client has to take our last words.
-const FAREWELL: Duration = Duration::from_secs(1);
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// hyper's own least size of a connection's buffer.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;
-/// hyper's own largest frame (RFC 9113 section 4.2).
-const FRAME_BYTES_MAX: u32 = 16 * 1024;
-const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
-/// What a stream may hold of an answer the client does not take.
-const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// Streams we may have to reset for errors of the client before the connection goes.
-const LOCAL_RESETS_MAX: usize = 100;

@@ -1,20 +1,114 @@
-//! What only an HTTP/2 connection needs beside hyper: deadlines that its frames tell of, and the story of what was
+//! An HTTP/2 connection: from the porch into hyper, the deadlines that its frames tell of, and the story of what was
 //! refused before anybody here read it.
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
-use std::time::Instant;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::Version;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 
 use super::config::Timeouts;
-use super::connection::{Conn, Expiry};
+use super::connection::{Conn, End, Expiry, Watch};
 use super::exchange::Reason;
 use super::framing::Fault;
-use super::io::{Gauge, Stream};
-use super::{farewell, reply};
-use crate::clock;
-use crate::frames::{Excess, Meter, Refused};
+use super::io::{Gauge, Gauged, Stream};
+use super::{config, farewell, pipeline, porch, reply};
+use crate::frames::{Excess, Meter, Metered, Peer, Refused};
+use crate::upstream::connect::LocalExecutor;
+use crate::{clock, metrics};
+
+/// HTTP/2: on the porch until something is asked for.
+pub(super) async fn serve(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepted: Instant) {
+    let meter = Meter::new(Peer::Client, conn.config.max.streams, clock::instant());
+    let meter = Rc::new(RefCell::new(meter));
+    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
+    match Box::pin(porch::http2::wait(conn, io, accepted)).await {
+        porch::http2::Left::In(io) => Box::pin(drive(conn, io, meter)).await,
+        porch::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
+        porch::http2::Left::Late => conn.late_http2(),
+    }
+}
+
+/// One hyper connection from the first request to GOAWAY.
+async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Meter>>) {
+    let max = &conn.config.max;
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .max_concurrent_streams(max.streams)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .max_header_list_size(header_list_bytes_max(max))
+        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
+        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    let service = service_fn(|request| {
+        meter.borrow_mut().accepted();
+        // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+        Box::pin(pipeline::handle(Rc::clone(conn), request))
+    });
+    let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut watch = Watch::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
+    let mut drain = pin!(conn.worker.drain_begins());
+    let mut draining = false;
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            let polled = served.as_mut().poll(cx);
+            while let Some(refused) = meter.borrow_mut().take_refused() {
+                conn.tell_refused(refused);
+            }
+            if let Poll::Ready(result) = polled {
+                return Poll::Ready(End::Done(result));
+            }
+            if !draining && (conn.leaving.get() || drain.as_mut().poll(cx).is_ready()) {
+                draining = true;
+                served.as_mut().graceful_shutdown();
+                continue;
+            }
+            match ready!(watch.poll(&conn.gauge, cx)) {
+                // An idle connection is told to go (GOAWAY) and given one more period to do so.
+                Expiry::Idle if !draining => {
+                    conn.deadline_passed(metrics::Deadline::Idle);
+                    draining = true;
+                    served.as_mut().graceful_shutdown();
+                    watch.give(FAREWELL);
+                }
+                expiry => return Poll::Ready(End::Expired(expiry)),
+            }
+        }
+    })
+    .await;
+    match end {
+        End::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
+        End::Expired(Expiry::Stall) => {
+            conn.stalled.set(true);
+            conn.deadline_passed(metrics::Deadline::BodyStall);
+        }
+        End::Expired(Expiry::Head) => conn.late_http2(),
+        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
+    }
+}
+
+/// What hyper's first frame says of us, by what [`drive`] tells it.
+pub(super) fn announced(max: &config::Sizes) -> Vec<u8> {
+    porch::http2::settings(&[
+        (porch::http2::MAX_CONCURRENT_STREAMS, max.streams),
+        (porch::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
+        (porch::http2::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
+        (porch::http2::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
+    ])
+}
+
+/// Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
+fn header_list_bytes_max(max: &config::Sizes) -> u32 {
+    (max.header_bytes as u32).saturating_mul(2)
+}
 
 /// Deadlines of a head that does not end, and of answers that are not taken. Looked at now and then, like all of a
 /// connection's.
@@ -91,6 +185,12 @@ impl Conn {
         self.refuse_unread(Version::HTTP_2, reason, reply::BAD_REQUEST_STATUS);
     }
 
+    /// A head over HTTP/2 takes too long.
+    fn late_http2(&self) {
+        self.deadline_passed(metrics::Deadline::Header);
+        self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+    }
+
     /// Tells of a request over HTTP/2 that hyper refused without us.
     pub(super) fn tell_refused(&self, refused: Refused) {
         match refused {
@@ -110,7 +210,17 @@ impl Conn {
 /// What a client takes at least of what waits for it, within the deadline of a stalled body.
 const DRAIN_BYTES_MIN: u64 = 16 * 1024;
 /// Requests a client may take back before they are read (hyper's default).
-pub(super) const UNREAD_RESETS_MAX: usize = 20;
+const UNREAD_RESETS_MAX: usize = 20;
+/// How long a client has to take our last words.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// hyper's own largest frame (RFC 9113 section 4.2).
+const FRAME_BYTES_MAX: u32 = 16 * 1024;
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// What a stream may hold of an answer the client does not take.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Streams we may have to reset for errors of the client before the connection goes.
+const LOCAL_RESETS_MAX: usize = 100;
 /// Error codes of HTTP/2 (RFC 9113 section 7).
 const NO_ERROR: u32 = 0;
 const REFUSED_STREAM: u32 = 7;

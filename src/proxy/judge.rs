@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::header::HOST;
+use http::header::{CONTENT_LENGTH, HOST};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
@@ -26,9 +26,8 @@ pub fn head(
     if length(&head.uri) > max.uri_bytes {
         return Err(Refusal::UriTooLong);
     }
-    // hyper counts HTTP/1's fields and bytes itself; of HTTP/2 it bounds only the bytes, and answers without us.
-    if head.version == Version::HTTP_2 && over(&head.headers, max) {
-        return Err(Refusal::HeadersTooLarge);
+    if head.version == Version::HTTP_2 {
+        of_http2(&head.headers, max)?;
     }
     if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(Refusal::Malformed("the scheme of the request target is neither http nor https"));
@@ -83,11 +82,28 @@ fn length(uri: &Uri) -> usize {
         + uri.authority().map_or(0, |authority| authority.as_str().len())
 }
 
-/// More fields, or more bytes of them, than the listener takes; a field counts as RFC 9113 section 6.5.2 counts it.
-fn over(headers: &HeaderMap, max: &Sizes) -> bool {
-    let bytes: usize =
-        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum();
-    headers.len() > max.headers || bytes > max.header_bytes
+/// What is refused of HTTP/1's fields before they come here, and what hyper lets through of HTTP/2's: more of them, or
+/// more bytes, than the listener takes (a field counts as RFC 9113 section 6.5.2 counts it; hyper bounds only the bytes,
+/// and answers without us); a value with blanks around it, which an HTTP/1 server reads without them (section 8.2.1); a
+/// length that is said twice, or not plainly.
+fn of_http2(headers: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
+    let (mut bytes, mut lengths) = (0, 0);
+    for (name, value) in headers {
+        bytes += name.as_str().len() + value.len() + FIELD_OVERHEAD;
+        if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value.as_bytes() {
+            return Err(Refusal::Malformed("the value of a field begins or ends with a blank"));
+        }
+        if name == CONTENT_LENGTH {
+            lengths += 1;
+            if lengths > 1 || value.len() > 1 && value.as_bytes().starts_with(b"0") {
+                return Err(Refusal::Malformed("Content-Length is not one plain number"));
+            }
+        }
+    }
+    if headers.len() > max.headers || bytes > max.header_bytes {
+        return Err(Refusal::HeadersTooLarge);
+    }
+    Ok(())
 }
 
 /// About what the fields of a head hold of memory, bytes: a field of two bytes costs as much of it as a long one.

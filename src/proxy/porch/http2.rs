@@ -16,7 +16,8 @@ use crate::clock;
 use crate::frames::{
     CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
 };
-use crate::proxy::connection::{Conn, announced};
+use crate::proxy::connection::Conn;
+use crate::proxy::http2::announced;
 use crate::proxy::io::Gauged;
 
 /// How a client left the porch.
