@@ -30,7 +30,7 @@ impl Plan {
 pub struct Sharing {
     /// Life of a lease, nanoseconds; 0: no leases, every admission is the centre's.
     pub epoch_ns: u64,
-    /// Units that all nodes together may spend beyond their leases while they wait for renewals.
+    /// Units that all nodes together may owe: spent instead of letting requests wait for the centre.
     pub spare: u32,
     /// What happens while the store is away.
     pub when_down: WhenDown,
@@ -53,8 +53,8 @@ impl Sharing {
     /// burst included. 0 is exact.
     ///
     /// What a bucket has left at the centre and what the nodes hold of it unspent are one burst together, so leases
-    /// by themselves overshoot nothing, whatever their life. What does is the unit a node may spend while it waits
-    /// for its renewal, `spare` in all of them. A fixed window counts what is reserved, and a reserved unit is spent
+    /// by themselves overshoot nothing, whatever their life. What does is the unit a node may owe instead of letting
+    /// a request wait, `spare` in all of them. A fixed window counts what is reserved, and a reserved unit is spent
     /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
     /// and an age later: what is reserved in that time may be too much.
     ///
