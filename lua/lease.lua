@@ -191,8 +191,7 @@ local function lease_renew(key, plan, r)
     s.nodes = lease_min(s.nodes + 1, 65535)
   end
   s.wanted = lease_max(s.wanted + demand - reported, demand)
-  local share = lease_max(lease_min(1, demand / lease_max(s.wanted_before, s.wanted)),
-    0.5 / lease_max(s.nodes_before, s.nodes, 1))
+  local share = lease_share(s, demand)
   local n = { demand = demand, share = share, rate = rate, is_first = is_first, left_s = left_s }
   lease_rate(s, r, n)
   local tokens, part = lease_tokens(s, r, n)

@@ -31,6 +31,12 @@ local function lease_times(at_us, packed)
   return since_us, math.floor(at_us / 1e6) + (packed - since_us) / lease_since
 end
 
+-- A node's share of what the fleet wanted in the last epoch or in this, whichever is more; half an even one at least.
+local function lease_share(s, demand)
+  return math.max(math.min(demand / math.max(s.wanted_before, s.wanted), 1),
+    0.5 / math.max(s.nodes_before, s.nodes, 1))
+end
+
 -- What of the limit is spent: the last window weighs by what of it still overlaps.
 local function window_spent(s, r)
   if r.algorithm == 2 then return s.current end
@@ -123,8 +129,7 @@ local function window_lease_renew(key, r)
     s.out = s.out + r.keep
   end
   s.wanted = window_max(s.wanted + demand - reported, demand)
-  local share = window_max(window_min(demand / window_max(s.wanted_before, s.wanted), 1),
-    0.5 / window_max(s.nodes_before, s.nodes, 1))
+  local share = lease_share(s, demand)
   if share >= 0.25 then share = share / 2 end
   local left = r.limit - window_spent(s, r)
   -- A lease ends so early that its units are spent or aged before the window ends.

@@ -1,6 +1,6 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, Granted};
+use super::{Asked, Granted, float, pack, share_of};
 
 /// What the centre keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,21 +25,12 @@ pub(super) struct Record {
 impl Record {
     /// As the script packs it.
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let doubles = [self.at_us, self.level];
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
-        let counts = [self.nodes, self.nodes_before];
-        doubles
-            .iter()
-            .flat_map(|number| number.to_le_bytes())
-            .chain(floats.iter().flat_map(|number| (*number as f32).to_le_bytes()))
-            .chain((self.since_us as u32).to_le_bytes())
-            .chain(counts.iter().flat_map(|number| (*number as u16).to_le_bytes()))
-            .collect()
+        pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
     /// As it is after the store has kept it.
     fn packed(self) -> Record {
-        let float = |number: f64| f64::from(number as f32);
         Record {
             promised: float(self.promised),
             wanted: float(self.wanted),
@@ -101,8 +92,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         s.nodes = (s.nodes + 1.0).min(65535.0);
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
-    let share =
-        (demand / s.wanted_before.max(s.wanted)).min(1.0).max(0.5 / s.nodes_before.max(s.nodes).max(1.0));
+    let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
     let mut n = Node { demand, share, rate, is_first, left_s };
     lease_rate(&mut s, r, &mut n);
     let (tokens, part) = lease_tokens(&mut s, r, &n);

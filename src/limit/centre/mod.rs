@@ -89,6 +89,26 @@ impl From<&Renewal> for Asked {
     }
 }
 
+/// A record as a script packs it: times and counts of units, what is kept as floats, the time since the epoch began,
+/// who reported.
+fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<u8> {
+    let doubles = doubles.iter().flat_map(|number| number.to_le_bytes());
+    let floats = floats.iter().flat_map(|number| (*number as f32).to_le_bytes());
+    let nodes = nodes.into_iter().flat_map(|number| (number as u16).to_le_bytes());
+    doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
+}
+
+/// A number after the store has kept it as a float.
+fn float(number: f64) -> f64 {
+    f64::from(number as f32)
+}
+
+/// A node's share of what the fleet wanted in the last epoch and in this, whichever is more; half of an even one at
+/// least.
+fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
+    (demand / wanted[0].max(wanted[1])).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
+}
+
 /// A grant as a script returns it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granted {

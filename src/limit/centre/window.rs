@@ -1,7 +1,7 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted};
+use super::{Asked, Granted, float, pack, share_of};
 
 /// What the centre keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,19 +28,11 @@ impl Record {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let doubles = [self.at_us, self.current, self.previous];
         let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
-        let counts = [self.nodes, self.nodes_before];
-        doubles
-            .iter()
-            .flat_map(|number| number.to_le_bytes())
-            .chain(floats.iter().flat_map(|number| (*number as f32).to_le_bytes()))
-            .chain((self.since_us as u32).to_le_bytes())
-            .chain(counts.iter().flat_map(|number| (*number as u16).to_le_bytes()))
-            .collect()
+        pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
     /// As it is after the store has kept it.
     fn packed(self) -> Record {
-        let float = |number: f64| f64::from(number as f32);
         Record {
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
@@ -116,8 +108,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         s.out += r.keep;
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
-    let mut share =
-        (demand / s.wanted_before.max(s.wanted)).min(1.0).max(0.5 / s.nodes_before.max(s.nodes).max(1.0));
+    let mut share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
     if share >= 0.25 {
         share /= 2.0;
     }
