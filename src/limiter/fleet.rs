@@ -206,8 +206,6 @@ impl Limiter {
         }
         let left = fleet
             .change(charge, now_ns, |share| share.overdraw(now_ns).then(|| share.estimate(plan, now_ns)))??;
-        // What is owed is in no estimate.
-        let left = (left.0.saturating_sub(1), left.1);
         self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
         Some(outcome_of(Told::Admitted { renew: true }, left))
     }

@@ -246,7 +246,7 @@ fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
         let refused = decide(&node, &desk, &[own, near, lease, far, full], NOW + round);
         assert!(!refused.is_admitted());
         assert_eq!(refused.binding, Some(4));
-        assert_eq!((refused.outcomes[0].remaining, refused.outcomes[2].remaining), (4, before));
+        assert_eq!((refused.outcomes[0].remaining, refused.outcomes[2].remaining), (4, before), "{round}");
     }
     desk.answer(NOW);
     assert_eq!((desk.left(&near, NOW), desk.left(&far, NOW)), (5, 5));

@@ -213,15 +213,19 @@ impl Share {
     /// whole if nobody spends. An estimate: what others spent since the last word of the centre is not in it.
     pub fn estimate(&self, plan: &Plan, now_ns: u64) -> (u64, u64) {
         let whole = plan.quota.capacity() as f64;
-        if self.0 == Words::default() {
-            return (whole as u64, 0);
-        }
         let unit_ns = unit_ns(&plan.quota);
-        let held = if self.0.epoch() == 0 { 0.0 } else { self.held(now_ns).max(0) as f64 / UNIT as f64 };
+        // Without a lease it may still owe.
+        let held = if self.0.epoch() == 0 { self.0.balance().min(0) } else { self.held(now_ns) };
+        let held = held as f64 / UNIT as f64;
         let level = if self.0.has(Flag::Alone) { 0.0 } else { self.0.level() };
         // While the lease lasts others hold leases too, and what refills is theirs; after it, nobody's.
         let gone_ns = now_ns.saturating_sub(self.0.end_ns().max(1));
-        let refilled = if gone_ns == 0 { 0.0 } else { gone_ns as f64 / unit_ns };
+        let refilled = match gone_ns {
+            0 => 0.0,
+            // Nothing has been heard of it, so nothing is known to be spent.
+            _ if self.0.end_ns() == 0 && !self.0.has(Flag::Alone) => whole,
+            _ => gone_ns as f64 / unit_ns,
+        };
         let left = (level + held + refilled).clamp(0.0, whole);
         (left as u64, ((whole - left) * unit_ns) as u64)
     }
