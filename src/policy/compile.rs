@@ -23,7 +23,7 @@ pub struct Options<'o> {
     pub salt: [u8; 16],
     /// Bits of an IPv6 address that make one caller, at most 128.
     pub ipv6_prefix: u8,
-    /// Names of the upstreams; [`Action::Forward`] holds indices into them.
+    /// Names of the upstreams; [`super::Action::Forward`] holds indices into them.
     pub upstreams: &'o [String],
     /// Names of the ways to authenticate; [`Access::auth`](super::access::Access::auth) holds indices into them.
     pub auth: &'o [String],
