@@ -1,6 +1,6 @@
 //! Memory that runs out: keep-alive goes first, then requests, then connections, and all of it comes back.
 
-use crate::support::h2::{Connection, End, GOAWAY, HEADERS, encoded};
+use crate::support::h2::{Connection, End, GOAWAY, HEADERS, PING, encoded};
 use crate::support::{Client, Gateway, Upstream, eventually, heavy};
 
 /// A configuration with these marks on a memory of a gibibyte, of which a test uses some percent.
@@ -106,7 +106,8 @@ fn memory_that_clients_hold_comes_back_when_they_go() {
     let mut held = Vec::new();
     for _ in 0..600 {
         let mut link = Connection::open(gateway.plain());
-        // A head that does not end, so that all of HTTP/2's buffers are there.
+        // A question, so that all of HTTP/2's buffers are there, and a head that does not end.
+        link.try_write(&encoded(PING, 0, 0, &[0; 8]));
         link.try_write(&encoded(HEADERS, 0, 1, b"\x82"));
         held.push(link);
         if held.len() % 50 == 0 && step() > 0.0 {
