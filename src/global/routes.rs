@@ -97,8 +97,13 @@ impl Shared {
             },
             None => entry,
         };
-        self.shards[refused.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
-        refused.asker.tell(Err(Unanswered::Down), now_ns);
+        self.give_up(refused, now_ns);
+    }
+
+    /// An entry that was never sent, and will not be.
+    pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
+        self.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
+        entry.asker.tell(Err(Unanswered::Down), now_ns);
     }
 
     /// The shards that are on a node.

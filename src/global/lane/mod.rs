@@ -134,11 +134,7 @@ impl Lane {
     fn flush(&mut self, now_ns: u64) {
         if self.link.connection.is_none() {
             // They wait for an answer in time; there is none to be had.
-            for entry in self.waiting.drain(..) {
-                self.shared.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
-                entry.asker.tell(Err(Unanswered::Down), now_ns);
-            }
-            return;
+            return self.waiting.drain(..).for_each(|entry| self.shared.give_up(entry, now_ns));
         }
         while let Some(first) = self.waiting.front() {
             let flushes: usize = self.flushes_in_flight();
@@ -341,13 +337,10 @@ impl Lane {
     /// Sends a batch once more, where it may be; it counts once by its record.
     fn retry(&mut self, number: u64, batch: Batch, now_ns: u64) {
         let is_old = now_ns.saturating_sub(batch.first_ns) > LOST_NS;
-        let figures = &self.shared.shards[batch.shard].figures;
         if batch.record.is_none() || is_old {
-            figures.lost.fetch_add(batch.entries.len() as u64, Ordering::Relaxed);
-            self.release(&batch);
-            return batch.fail(Unanswered::Lost, now_ns);
+            return self.lose(batch, now_ns);
         }
-        figures.resent.fetch_add(1, Ordering::Relaxed);
+        self.shared.shards[batch.shard].figures.resent.fetch_add(1, Ordering::Relaxed);
         self.send(number, batch, now_ns);
     }
 

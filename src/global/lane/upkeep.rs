@@ -80,8 +80,7 @@ impl Lane {
         while let Some(entry) =
             self.waiting.pop_front_if(|entry| now_ns.saturating_sub(entry.asked_ns) > LOST_NS)
         {
-            self.shared.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
-            entry.asker.tell(Err(Unanswered::Down), now_ns);
+            self.shared.give_up(entry, now_ns);
         }
         for (number, batch) in std::mem::take(&mut self.again) {
             if now_ns.saturating_sub(batch.first_ns) > LOST_NS {
