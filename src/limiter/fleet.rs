@@ -109,6 +109,11 @@ impl Fleet {
         is_alone && (key >> 64) % 100 >= u128::from(self.link.ramp_percent(key))
     }
 
+    /// This node's share of a charge's window; the window itself where the fleet does not share it.
+    pub(super) fn share_of(&self, charge: &Charge) -> Quota {
+        self.plans.share(charge.plan).unwrap_or(charge.quota)
+    }
+
     /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
     pub(super) fn share_alone(&self, charge: &Charge) -> Option<Quota> {
         let sharing = &self.plans.get(charge.plan)?.sharing;
@@ -178,36 +183,25 @@ impl Limiter {
         charge: &Charge,
         now_ns: u64,
     ) -> Option<Outcome> {
+        // What would have to wait may be owed where every node may owe a unit; the centre is told at once.
+        let may_owe = || {
+            charge.cost == 1 && fleet.link.nodes() <= plan.sharing.spare && fleet.link.is_quick(charge.key)
+        };
         let (told, left) = fleet.change(charge, now_ns, |share| {
-            let told = share.take(plan, charge.cost, now_ns);
+            let told = match share.take(plan, charge.cost, now_ns) {
+                Told::Ask if may_owe() && share.overdraw(now_ns) => Told::Admitted { renew: true },
+                told => told,
+            };
             (told, share.estimate(plan, now_ns))
         })?;
         match told {
-            Told::Ask => return self.spend_ahead(fleet, plan, charge, now_ns),
+            Told::Ask => return None,
             Told::Admitted { renew: true } if fleet.link.is_up(charge.key) => {
                 self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
             }
             Told::Admitted { .. } | Told::Denied { .. } => {}
         }
         Some(outcome_of(told, left))
-    }
-
-    /// Admits what would have to wait, where every node may owe a unit; the centre is told at once.
-    fn spend_ahead(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        plan: &Arc<Plan>,
-        charge: &Charge,
-        now_ns: u64,
-    ) -> Option<Outcome> {
-        let is_spared = charge.cost == 1 && fleet.link.nodes() <= plan.sharing.spare;
-        if !is_spared || !fleet.link.is_quick(charge.key) {
-            return None;
-        }
-        let left = fleet
-            .change(charge, now_ns, |share| share.overdraw(now_ns).then(|| share.estimate(plan, now_ns)))??;
-        self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
-        Some(outcome_of(Told::Admitted { renew: true }, left))
     }
 
     /// Decides a charge without the store, as its policy wants it.
@@ -229,7 +223,7 @@ impl Limiter {
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
                 // Not by address: what is in flight is told to the centre when it is back.
                 let share = match when_down {
-                    WhenDown::Local => fleet.plans.share(charge.plan).unwrap_or(charge.quota),
+                    WhenDown::Local => fleet.share_of(charge),
                     WhenDown::Allow | WhenDown::Deny => charge.quota,
                 };
                 let outcome = fleet.permits.take_alone(charge, plan, &share);
@@ -263,7 +257,7 @@ impl Limiter {
 
     /// Spends this node's share of a window in its own table.
     fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> (Stand, Outcome) {
-        let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
+        let quota = fleet.share_of(charge);
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
         (stand_of(&taken.outcome, Undo::Alone(taken.place)), taken.outcome)
     }
@@ -276,7 +270,7 @@ impl Limiter {
             (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),
             (_, None) => {}
             (Undo::Alone(place), Some(fleet)) => {
-                let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
+                let quota = fleet.share_of(charge);
                 self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
             }
             (Undo::Share, Some(fleet)) => {
@@ -306,7 +300,7 @@ impl Limiter {
             (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
             (_, None) => {}
             (Undo::Alone(place), Some(fleet)) => {
-                let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
+                let quota = fleet.share_of(charge);
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
             }
             (Undo::Share, Some(fleet)) => {

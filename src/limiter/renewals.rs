@@ -258,7 +258,7 @@ impl Limiter {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
             let is_taken = taken.admitted && outcome.is_admitted();
             if is_taken {
-                let quota = fleet.plans.share(charge.plan).unwrap_or(charge.quota);
+                let quota = fleet.share_of(charge);
                 self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
             }
             fleet.change(charge, sent_ns, |share| {
