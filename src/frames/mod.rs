@@ -13,4 +13,6 @@ mod trailers;
 
 pub use meter::{Excess, Meter, Peer, Refused};
 pub use metered::Metered;
-pub use splitter::{CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, SETTINGS, Splitter, WINDOW_UPDATE};
+pub use splitter::{
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, SETTINGS, Splitter, WINDOW_UPDATE, frame,
+};

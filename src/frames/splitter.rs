@@ -15,6 +15,15 @@ pub struct Head {
     pub code: u32,
 }
 
+/// A frame's bytes: its head, and its payload of at most 2^24-1 bytes.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
 /// Finds the heads in one direction of a connection. It holds a part of a head at most.
 #[derive(Clone, Debug)]
 pub struct Splitter {

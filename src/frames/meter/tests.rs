@@ -3,14 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
-    bytes
-}
+use crate::frames::frame;
 
 /// A meter behind the preface, and when it began.
 fn meter() -> (Meter, Instant) {

@@ -14,7 +14,8 @@ use tokio::time::timeout_at;
 
 use crate::clock;
 use crate::frames::{
-    CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
+    frame,
 };
 use crate::proxy::connection::Conn;
 use crate::proxy::http2::announced;
@@ -262,20 +263,20 @@ impl AsyncWrite for Handed {
 
 /// The frame of SETTINGS that hyper begins with: what it announces and nothing else.
 pub fn settings(announced: &[(u16, u32)]) -> Vec<u8> {
-    let length = announced.len() * SETTING_BYTES;
-    let mut frame = vec![0, (length >> 8) as u8, length as u8, SETTINGS, 0, 0, 0, 0, 0];
-    for (name, value) in announced {
-        frame.extend(name.to_be_bytes());
-        frame.extend(value.to_be_bytes());
-    }
-    frame
+    let settings: Vec<[u8; SETTING_BYTES]> = announced
+        .iter()
+        .map(|(name, value)| {
+            let ([a, b], [c, d, e, f]) = (name.to_be_bytes(), value.to_be_bytes());
+            [a, b, c, d, e, f]
+        })
+        .collect();
+    frame(SETTINGS, 0, 0, settings.as_flattened())
 }
 
 /// What a client has its SETTINGS acknowledged with (RFC 9113 section 6.5).
 const ACKNOWLEDGED: [u8; 9] = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
 /// Frames of SETTINGS that are sent from the porch.
 const ANSWERED: u8 = 2;
-const ACK: u8 = 1;
 /// The client connection preface (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Parameters (RFC 9113 section 6.5.2).
@@ -298,14 +299,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-        bytes.extend([kind, flags]);
-        bytes.extend(stream.to_be_bytes());
-        bytes.extend(payload);
-        bytes
-    }
 
     fn hello(frames: &[Vec<u8>]) -> Vec<u8> {
         [&PREFACE[..], &frames.concat()].concat()
