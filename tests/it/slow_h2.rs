@@ -253,6 +253,18 @@ fn pinned_kib(gateway: &Gateway, connections: u64, mut pin: impl FnMut() -> Conn
     gateway.memory_peak_kib().saturating_sub(before) / connections
 }
 
+/// A connection with a hundred requests of this head, all of them read; it takes no answer and ends no body.
+fn a_hundred_requests(gateway: &Gateway, block: &[u8]) -> Connection {
+    let mut bomb = Connection::open(gateway.plain());
+    bomb.try_write(&shut());
+    for number in 0..100 {
+        bomb.try_write(&encoded(HEADERS, END_HEADERS, 2 * number + 1, block));
+    }
+    bomb.try_write(&encoded(PING, 0, 0, b"are you?"));
+    while bomb.any_frame().is_some_and(|frame| frame.payload != b"are you?") {}
+    bomb
+}
+
 #[test]
 fn a_header_bomb_pins_less_than_a_mebibyte() {
     // Takes the requests and never answers: what a head holds stays held.
@@ -264,16 +276,7 @@ fn a_header_bomb_pins_less_than_a_mebibyte() {
         let line =
             [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", "/bomb")];
         let block = [fields(&line), b"\x40\x01a\x01b".to_vec(), vec![0xbe; fields_more]].concat();
-        let pinned = pinned_kib(&gateway, 10, || {
-            let mut bomb = Connection::open(gateway.plain());
-            bomb.try_write(&shut());
-            for number in 0..100 {
-                bomb.try_write(&encoded(HEADERS, END_HEADERS, 2 * number + 1, &block));
-            }
-            bomb.try_write(&encoded(PING, 0, 0, b"are you?"));
-            while bomb.any_frame().is_some_and(|frame| frame.payload != b"are you?") {}
-            bomb
-        });
+        let pinned = pinned_kib(&gateway, 10, || a_hundred_requests(&gateway, &block));
         let reason = "reason=\"headers-too-large\"";
         (pinned, gateway.metric("sluicegate_refused_requests_total", &[reason]))
     };
@@ -298,16 +301,7 @@ fn a_head_is_not_kept_by_an_answer_that_nobody_takes() {
         let line = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", &path)];
         let value = "v".repeat(1_000);
         let block = fields(&[&line[..], &vec![("x", &*value); fields_more]].concat());
-        let pinned = pinned_kib(&gateway, 10, || {
-            let mut bomb = Connection::open(gateway.plain());
-            bomb.try_write(&shut());
-            for number in 0..100 {
-                bomb.try_write(&encoded(HEADERS, END_HEADERS, 2 * number + 1, &block));
-            }
-            bomb.try_write(&encoded(PING, 0, 0, b"are you?"));
-            while bomb.any_frame().is_some_and(|frame| frame.payload != b"are you?") {}
-            bomb
-        });
+        let pinned = pinned_kib(&gateway, 10, || a_hundred_requests(&gateway, &block));
         (pinned, gateway.metric("sluicegate_refused_requests_total", &["reason=\"headers-too-large\""]))
     };
     let (plain, refused) = pinned(1, 0);
