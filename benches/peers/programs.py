@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 WORK = TARGET / "peers"
 NEXT_SUITE = "trixie"
-DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 @dataclass(frozen=True)
@@ -101,38 +100,14 @@ def llvm_profdata() -> Path | None:
 
 def _from_next_suite(package: str) -> list[str]:
     """How to call `package` from Debian's next suite, which runs on that suite's own libraries."""
-    root = WORK / NEXT_SUITE
-    files = root / "root"
+    files = WORK / NEXT_SUITE / "root"
+    run([str(ROOT / "tests/unpack"), NEXT_SUITE, str(files.parent), "haproxy", "nginx"])
     binary = files / "usr/sbin" / package
-    if not binary.exists():
-        _unpack_next_suite(root, files)
     libraries = "usr/lib/x86_64-linux-gnu"
     loader = files / "usr/lib64/ld-linux-x86-64.so.2"
     if not loader.exists():
         loader = files / libraries / "ld-linux-x86-64.so.2"
     return [str(loader), "--library-path", str(files / libraries), str(binary)]
-
-
-def _unpack_next_suite(root: Path, files: Path) -> None:
-    """Downloads haproxy and nginx with all they need, and unpacks them; the system's apt is not touched."""
-    for folder in ("etc", "lists/partial", "cache/archives/partial", "root"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
-    (root / "status").touch()
-    (root / "etc/sources.list").write_text(
-        f"deb [signed-by={DEBIAN_KEYRING}] http://deb.debian.org/debian {NEXT_SUITE} main\n"
-    )
-    (root / "apt.conf").write_text(
-        f'Dir::Etc "{root}/etc/"; Dir::Etc::SourceList "sources.list"; Dir::Etc::SourceParts "/dev/null";\n'
-        f'Dir::State "{root}"; Dir::State::Lists "lists"; Dir::State::status "{root}/status";\n'
-        f'Dir::Cache "{root}/cache"; APT::Sandbox::User "";\n'
-    )
-    env = os.environ | {"APT_CONFIG": str(root / "apt.conf")}
-    # With an empty status file apt takes nothing for installed, so every library comes along.
-    run(["apt-get", "-qq", "update"], env=env)
-    download = ["apt-get", "-qq", "-y", "--no-install-recommends", "--download-only", "install"]
-    run([*download, "haproxy", "nginx"], env=env)
-    for archive in sorted((root / "cache/archives").glob("*.deb")):
-        run(["dpkg-deb", "--extract", str(archive), str(files)])
 
 
 def _haproxy(argv: list[str]) -> Program:
