@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use super::cache::{Cache, Digest, digest_of};
 use super::entries::{Entry, Error, Parsed};
-use super::place::{Carried, authorization};
+use super::place::authorization;
 use super::{Asked, Checked, Wait};
 use crate::identity::Identity;
 
@@ -93,10 +93,9 @@ impl Users {
 
     /// Looks at what the request carries, as far as that can be said at once.
     pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
-        let credential = match authorization(asked.headers, "basic") {
-            Carried::Nothing => return Checked::Absent,
-            Carried::Several => return Checked::Refused,
-            Carried::One(credential) => credential,
+        let credential = match authorization(asked.headers, "basic").only() {
+            Ok(credential) => credential,
+            Err(checked) => return checked,
         };
         if credential.len() > CREDENTIAL_BYTES_MAX {
             return Checked::Refused;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::entries::{Entry, Error, Parsed};
-use super::place::{Carried, Place, carried};
+use super::place::{Place, carried};
 use super::{Asked, Checked};
 use crate::identity::Identity;
 
@@ -69,13 +69,12 @@ impl Keys {
 
     /// Looks up what the request carries.
     pub(super) fn check(&self, asked: &Asked<'_>) -> Checked {
-        match carried(&self.config.places, asked.headers, asked.query) {
-            Carried::Nothing => Checked::Absent,
-            Carried::Several => Checked::Refused,
-            Carried::One(key) => {
+        match carried(&self.config.places, asked.headers, asked.query).only() {
+            Ok(key) => {
                 let found = self.table.load().find(digest(&SHA256, &key).as_ref(), asked.unix_seconds());
                 found.map_or(Checked::Refused, Checked::Known)
             }
+            Err(checked) => checked,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::Checked;
 use crate::policy::percent::{self, Plus};
 
 /// One place.
@@ -42,6 +43,17 @@ pub enum Carried<'r> {
     One(Cow<'r, [u8]>),
     /// More than one: none of them counts.
     Several,
+}
+
+impl<'r> Carried<'r> {
+    /// The one credential; else what is said of a request without it.
+    pub(super) fn only(self) -> Result<Cow<'r, [u8]>, Checked> {
+        match self {
+            Carried::Nothing => Err(Checked::Absent),
+            Carried::Several => Err(Checked::Refused),
+            Carried::One(credential) => Ok(credential),
+        }
+    }
 }
 
 /// The credential in these places, all looked at.

@@ -13,15 +13,16 @@ mod rules;
 mod tests;
 mod token;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 pub use jsonwebtoken::Algorithm;
 
-use super::cache::{Cache, digest_of};
+use super::cache::{Cache, Digest, digest_of};
 use super::entries::{self, text};
-use super::place::{Carried, Place, carried};
+use super::place::{Place, carried};
 use super::{Asked, Checked, Wait};
 use crate::identity::Identity;
 use keyset::{KeySet, Signature};
@@ -145,31 +146,33 @@ impl Verifier {
 
     /// Whether the request carries a token that was verified before; a new one is not looked at yet.
     pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
-        let credential = match carried(&self.config.places, asked.headers, asked.query) {
-            Carried::Nothing => return Checked::Absent,
-            Carried::Several => return Checked::Refused,
-            Carried::One(credential) => credential,
-        };
-        let generation = self.keys.load().generation;
-        match cache.find(&digest_of(&credential), generation, asked.unix_seconds()) {
-            Some(identity) => Checked::Known(identity),
-            None => Checked::Wait(Wait::Token),
+        let unseen = self.unseen(asked, cache, self.keys.load().generation);
+        unseen.map_or_else(|checked| checked, |_| Checked::Wait(Wait::Token))
+    }
+
+    /// The token that the request carries, and its digest, where it was not verified before; else what that says.
+    fn unseen<'r>(
+        &self,
+        asked: &Asked<'r>,
+        cache: &Cache,
+        generation: u64,
+    ) -> Result<(Cow<'r, [u8]>, Digest), Checked> {
+        let credential = carried(&self.config.places, asked.headers, asked.query).only()?;
+        let digest = digest_of(&credential);
+        match cache.find(&digest, generation, asked.unix_seconds()) {
+            Some(identity) => Err(Checked::Known(identity)),
+            None => Ok((credential, digest)),
         }
     }
 
     /// Judges what the request carries, its signature too.
     pub(super) fn verify(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
-        let credential = match carried(&self.config.places, asked.headers, asked.query) {
-            Carried::Nothing => return Checked::Absent,
-            Carried::Several => return Checked::Refused,
-            Carried::One(credential) => credential,
-        };
         let now = asked.unix_seconds();
         let keys = self.keys.load();
-        let digest = digest_of(&credential);
-        if let Some(identity) = cache.find(&digest, keys.generation, now) {
-            return Checked::Known(identity);
-        }
+        let (credential, digest) = match self.unseen(asked, cache, keys.generation) {
+            Ok(unseen) => unseen,
+            Err(checked) => return checked,
+        };
         let Some(token) = Token::parse(&credential) else { return Checked::Refused };
         if !self.config.algorithms.contains(&token.algorithm) {
             return Checked::Refused;
