@@ -20,6 +20,14 @@ fn config(directory: &Directory, pairs: &[&str]) -> String {
     )
 }
 
+/// A gateway with one certificate, for localhost.
+fn localhost() -> Gateway {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let text = config(&directory, &["a"]);
+    Gateway::start_in(directory, &text)
+}
+
 #[test]
 fn the_certificate_is_chosen_by_the_name_the_client_asks_for() {
     let directory = Directory::new();
@@ -44,10 +52,7 @@ fn the_certificate_is_chosen_by_the_name_the_client_asks_for() {
 
 #[test]
 fn the_access_log_tells_the_name_in_the_hello() {
-    let directory = Directory::new();
-    tls::certify(&directory, "a", &["localhost"]);
-    let text = config(&directory, &["a"]);
-    let gateway = Gateway::start_in(directory, &text);
+    let gateway = localhost();
     for (host, logged) in [("api.example.com", Some("api.example.com")), ("127.0.0.1", None)] {
         let stream = tls::connect(gateway.listener("tls"), host, &[]).expect("it is spoken");
         let field = format!("Host: {host}");
@@ -58,10 +63,7 @@ fn the_access_log_tells_the_name_in_the_hello() {
 
 #[test]
 fn only_tls_1_2_and_1_3_are_spoken() {
-    let directory = Directory::new();
-    tls::certify(&directory, "a", &["localhost"]);
-    let text = config(&directory, &["a"]);
-    let gateway = Gateway::start_in(directory, &text);
+    let gateway = localhost();
     let addr = gateway.listener("tls");
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let mut client = Client::over(
@@ -93,10 +95,7 @@ fn agreed(addr: std::net::SocketAddr, offered: &[&str]) -> Option<String> {
 
 #[test]
 fn only_ciphers_and_groups_without_a_doubt_are_agreed_on_and_in_our_order() {
-    let directory = Directory::new();
-    tls::certify(&directory, "a", &["localhost"]);
-    let text = config(&directory, &["a"]);
-    let gateway = Gateway::start_in(directory, &text);
+    let gateway = localhost();
     let addr = gateway.listener("tls");
     // All there are at level 0, but for those with a fresh key and an authenticated cipher.
     for offered in [
@@ -151,10 +150,7 @@ fn sessions_are_resumed_at_every_worker() {
 
 #[test]
 fn a_request_in_the_packet_of_the_handshake_is_answered() {
-    let directory = Directory::new();
-    tls::certify(&directory, "a", &["localhost"]);
-    let text = config(&directory, &["a"]);
-    let gateway = Gateway::start_in(directory, &text);
+    let gateway = localhost();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let stream = tls::hasten(gateway.listener("tls"), "localhost", &[], request).expect("it is served");
     let mut client = Client::over(stream);
@@ -164,10 +160,7 @@ fn a_request_in_the_packet_of_the_handshake_is_answered() {
 
 #[test]
 fn what_is_no_tls_is_closed_and_counted() {
-    let directory = Directory::new();
-    tls::certify(&directory, "a", &["localhost"]);
-    let text = config(&directory, &["a"]);
-    let gateway = Gateway::start_in(directory, &text);
+    let gateway = localhost();
     let mut client = Client::connect(gateway.listener("tls"));
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").rest();
     eventually("the failure is counted", || {
@@ -237,10 +230,7 @@ fn a_self_signed_pair_is_made_on_the_first_start() {
 
 #[test]
 fn the_end_of_a_certificate_can_be_watched() {
-    let directory = Directory::new();
-    tls::certify(&directory, "a", &["localhost"]);
-    let text = config(&directory, &["a"]);
-    let gateway = Gateway::start_in(directory, &text);
+    let gateway = localhost();
     let end = gateway.metric("sluicegate_certificate_expiry_timestamp_seconds", &["listener=\"tls\""]);
     assert!(end > 1.7e9, "{end}");
 }
