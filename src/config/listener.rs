@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
@@ -88,27 +90,42 @@ pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
 
 /// `allow` and `deny`: who may come in.
 pub(super) fn addresses(table: &Table<'_>) -> Addresses {
-    let networks = |key| -> Vec<ipnet::IpNet> {
-        let Some(value) = table.value(key) else { return Vec::new() };
-        let texts = value.texts();
-        if texts.is_empty() && value.is_array() {
-            value.wrong(format!("`{key}` is empty"), "leave it out");
-        }
-        if texts.len() > NETWORKS_MAX {
-            let hint = "each request is compared with every one of them";
-            value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
-        }
-        texts.iter().filter_map(network).collect()
-    };
-    Addresses { allow: networks("allow"), deny: networks("deny") }
+    let list = |key| networks(table, key, "leave it out");
+    Addresses { allow: list("allow"), deny: list("deny") }
+}
+
+/// A list of address ranges; empty where it is not written.
+fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNet> {
+    let Some(value) = table.value(key) else { return Vec::new() };
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong(format!("`{key}` is empty"), where_empty);
+    }
+    if texts.len() > NETWORKS_MAX {
+        let hint = "each client is compared with every one of them";
+        value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
+    }
+    texts.iter().filter_map(network).collect()
+}
+
+/// `proxy-protocol`: who speaks it, and has to.
+fn proxies(value: &Value<'_>) -> Vec<IpNet> {
+    let Some(table) = value.table("`proxy-protocol`") else { return Vec::new() };
+    if table.value("from").is_none() {
+        let hint = "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`";
+        table.wrong("`proxy-protocol` needs `from`", hint);
+    }
+    let proxies = networks(&table, "from", "name the proxies that speak it, or leave `proxy-protocol` out");
+    table.finish(&[]);
+    proxies
 }
 
 /// An address range; a single address is one.
-fn network(text: &Text<'_>) -> Option<ipnet::IpNet> {
+fn network(text: &Text<'_>) -> Option<IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
         return Some(address.into());
     }
-    let Ok(network) = text.text.parse::<ipnet::IpNet>() else {
+    let Ok(network) = text.text.parse::<IpNet>() else {
         let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
         text.wrong(format!("{} is not an address range", text.shown()), hint);
         return None;
@@ -173,7 +190,10 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     }
     listener.client_auth = client_auth(&table, !listener.certs.is_empty());
     listener.addresses = addresses(&table);
-    table.finish(&["proxy-protocol"]);
+    if let Some(value) = table.value("proxy-protocol") {
+        listener.proxies = proxies(&value);
+    }
+    table.finish(&[]);
     (listener, bind.filter(|_| address.is_some()))
 }
 
@@ -281,6 +301,7 @@ fn default(name: String) -> Listener {
         underscores: Underscores::default(),
         client_auth: None,
         addresses: Addresses::default(),
+        proxies: Vec::new(),
         redirect_https: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,

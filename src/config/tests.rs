@@ -84,6 +84,7 @@ certs = [
   { cert = "certs/a.pem", key = "certs/a.key", self-signed = true },
   { cert = "/etc/b.pem", key = "/etc/b.key" },
 ]
+proxy-protocol = { from = ["10.0.0.0/8", "2001:db8::1"] }
 max-connections = 1_000
 max-connections-per-ip = 10
 timeouts = { handshake = "1s", header = "2s", idle = "1m30s", body-stall = "4s" }
@@ -565,9 +566,21 @@ fn listeners_are_checked() {
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = { from = [] }",
-            "`proxy-protocol` belongs to the language, but this version does not have it",
+            "`from` is empty",
+            "3:27",
+            "name the proxies that speak it, or leave `proxy-protocol` out",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = {}",
+            "`proxy-protocol` needs `from`",
             "3:1",
-            "leave it out",
+            "as in `from = [\"10.0.0.0/8\"]`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = { from = [\"10.0.0.1/8\"] }",
+            "`10.0.0.1/8` has bits set after its prefix",
+            "3:28",
+            "write `10.0.0.0/8`",
         ),
         (
             "[client-ip]\ntrust = [\"10.0.0.0/33\"]",

@@ -260,6 +260,12 @@ fn listeners(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.handshake_failures())),
     )?;
     families.counters(
+        "proxy_protocol_failures",
+        "Connections that did not begin with the PROXY protocol header that they should have",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.announcement_failures())),
+    )?;
+    families.counters(
         "connection_deadlines",
         "Connections closed by a deadline",
         None,

@@ -406,6 +406,11 @@ impl Listener {
         self.0.count(worker, listener::HANDSHAKE_FAILURES);
     }
 
+    /// A connection did not begin with the header of the PROXY protocol that it should have.
+    pub fn announcement_failed(&self, worker: &Worker) {
+        self.0.count(worker, listener::ANNOUNCEMENT_FAILURES);
+    }
+
     /// A deadline closed a connection.
     pub fn deadline_passed(&self, worker: &Worker, deadline: Deadline) {
         self.0.count(worker, listener::DEADLINES_FIRST + deadline as usize);
@@ -431,6 +436,10 @@ impl Listener {
         self.0.total(listener::HANDSHAKE_FAILURES)
     }
 
+    pub(super) fn announcement_failures(&self) -> u64 {
+        self.0.total(listener::ANNOUNCEMENT_FAILURES)
+    }
+
     pub(super) fn deadlines(&self, deadline: Deadline) -> u64 {
         self.0.total(listener::DEADLINES_FIRST + deadline as usize)
     }
@@ -440,7 +449,8 @@ mod listener {
     pub(super) const ACCEPTED: usize = 0;
     pub(super) const OPEN: usize = 1;
     pub(super) const HANDSHAKE_FAILURES: usize = 2;
-    pub(super) const REFUSED_FIRST: usize = 3;
+    pub(super) const ANNOUNCEMENT_FAILURES: usize = 3;
+    pub(super) const REFUSED_FIRST: usize = 4;
     pub(super) const DEADLINES_FIRST: usize = REFUSED_FIRST + super::Refused::ALL.len();
     pub(super) const SLOTS: usize = DEADLINES_FIRST + super::Deadline::ALL.len();
 }

@@ -36,6 +36,7 @@ mod limits;
 mod lua_exact;
 mod overload;
 mod penalty;
+mod proxy_protocol;
 mod reload;
 mod routes;
 mod slow_h2;
