@@ -65,7 +65,7 @@ impl Gateway {
         let Loaded { config, table, .. } = loaded;
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
-        let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
+        let log = record::Log::open(&config.access_log.to, &metrics.access_log)?;
         let (limiter, store) = store::limiter(&config)?;
         let salt = store::salt(&config);
         let none = build::Kept::default();

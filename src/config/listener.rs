@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::admin::Bind;
 use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
-use super::reader::{self, Named, Table, Text, Value};
-use super::report::{Fields, Place};
+use super::Config;
+use super::reader::{self, Context, Named, Table, Text, Value};
+use super::report::{Fields, Place, Places};
 
 /// Reads every listener; without one there is plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
@@ -41,6 +43,24 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
         places.push(Fields::default());
     }
     (listeners, places)
+}
+
+/// Reports listeners on the admin's address. That one shares its port with nobody, on whatever address it is.
+pub(super) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
+    let Some(Bind::Tcp(admin)) = config.admin.as_ref().map(|admin| &admin.bind) else { return };
+    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
+        let bind = listener.bind;
+        let meets = bind.ip() == admin.ip() || bind.ip().is_unspecified() || admin.ip().is_unspecified();
+        // One of the two may be where it is by default.
+        let place = fields.place("bind").or_else(|| places.admin.place("bind"));
+        if let Some(place) = place.filter(|_| bind.port() == admin.port() && meets && bind.port() != 0) {
+            ctx.wrong(
+                place,
+                format!("{bind} is taken by the admin listener"),
+                "choose another address or port; `[admin]` has a `bind` of its own",
+            );
+        }
+    }
 }
 
 /// Whether two listeners would take each other's connections. `[::]` takes IPv4 as well.

@@ -796,6 +796,18 @@ fn policies_are_checked() {
             "write a share from `0%` to `100%`, as in `20%`",
         ),
         (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1",
+            "`overshoot` is a share",
+            "4:13",
+            "write it as in `\"1%\"`, or 0",
+        ),
+        (
+            "[policy.a]\nby = \"header:\"\nlimit = \"1/s\"",
+            "`header:` is not a dimension",
+            "2:6",
+            "header:<name>",
+        ),
+        (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",
             "`shadow` must be true or false, not an integer",
             "4:10",
@@ -919,6 +931,45 @@ fn routes_are_checked() {
             "write the name of an `[auth.<name>]`",
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
+    ]);
+}
+
+#[test]
+fn addresses_that_cannot_be_had_are_checked() {
+    let taken = "127.0.0.1:9900 is taken by the admin listener";
+    let long = format!("[admin]\nbind = \"unix:/{}\"", "a".repeat(107));
+    each_says(&[
+        ("[listener.a]\nbind = \"127.0.0.1:9900\"", taken, "2:8", "choose another"),
+        (
+            "[listener.a]\nbind = \"[::]:81\"\n[admin]\nbind = \"127.0.0.1:81\"",
+            "[::]:81 is taken by the admin listener",
+            "2:8",
+            "choose another",
+        ),
+        (
+            "[admin]\nbind = \"127.0.0.1:8080\"",
+            "127.0.0.1:8080 is taken by the admin listener",
+            "2:8",
+            "choose another",
+        ),
+    ]);
+    assert!(said(&long).starts_with("error: `bind` is too long\n"), "{}", said(&long));
+    config("admin = false\n[listener.a]\nbind = \"127.0.0.1:9900\"");
+    config("[listener.a]\nbind = \"127.0.0.1:0\"\n[admin]\nbind = \"127.0.0.1:0\"");
+    config(&format!("[admin]\nbind = \"unix:/{}\"", "a".repeat(106)));
+}
+
+#[test]
+fn methods_that_never_match_are_checked() {
+    each_says(&[
+        ("[[route]]\nto = \"echo\"\nmethods = []", "`methods` is empty", "3:11", "for any method"),
+        ("[[route]]\nto = \"echo\"\nmethods = \"*\"", "`*` is not a method", "3:11", "for any method"),
+        (
+            "[[route]]\nto = \"echo\"\nmethods = [\"GET\", \"TRACE\"]",
+            "`TRACE` never matches: it is answered 501",
+            "3:19",
+            "leave it out",
+        ),
     ]);
 }
 

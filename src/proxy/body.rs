@@ -217,7 +217,11 @@ impl Download {
             if self.is_overdue() {
                 return Poll::Ready(Some(Err(Error::Timeout)));
             }
-            if frame.is_none() || self.incoming.is_end_stream() {
+            let is_last = match &frame {
+                Some(Ok(frame)) => frame.is_trailers() || self.incoming.is_end_stream(),
+                _ => frame.is_none(),
+            };
+            if is_last {
                 self.finish();
             }
             return Poll::Ready(frame.map(|frame| frame.map(cleaned).map_err(Error::from)));
@@ -323,7 +327,8 @@ impl ResponseBody {
             None => {}
         }
         let ended = match frame {
-            Some(Ok(_)) => self.is_end_stream(),
+            // Nothing follows trailers, and hyper asks for nothing more; over HTTP/1 the body does not say so itself.
+            Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
             Some(Err(_)) => false,
             None => true,
         };
@@ -348,7 +353,8 @@ impl Body for ResponseBody {
             Source::Echo(body) => Pin::new(body).poll_frame(cx),
             Source::Upstream(download) => download.poll_frame(cx),
         };
-        let more_may_follow = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.is_end_stream();
+        let more_may_follow =
+            matches!(&polled, Poll::Ready(Some(Ok(frame))) if !frame.is_trailers()) && !self.is_end_stream();
         self.hold(more_may_follow);
         let frame = ready!(polled);
         self.note(&frame);

@@ -42,5 +42,6 @@ mod routes;
 mod slow_h2;
 mod smuggling;
 mod tls;
+mod trailers;
 mod trouble;
 mod upgrade;
