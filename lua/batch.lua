@@ -11,6 +11,7 @@
 --                 4 peek
 --                 5 debit
 --                 6 hold    the node 'c8', held lasts_us 'd' each
+--                 7 look, which changes nothing, not even what a key of an older plan holds
 --                 part: key plan 'H' each, the cost's units 'B', flags 'B' (1: shadow, 2: count denied, 4: the cost
 --                 follows as a 'd', 8: a lease is released); key and plan: which of KEYS and of the plans, from 1
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
@@ -19,6 +20,7 @@
 --       'A' taken: admitted, of one part, with no wait: remaining reset_us 'd' each
 --       'R' returned, debited
 --       'P' what is left or held, as one part of 'T'
+--       'L' looked at: as one part of 'T', of permits and exact windows alone; the key's string: length 'B', bytes
 --       'E' an error of this operation alone: length 'I2', text
 -- errors with STALE where its sender has numbered a later batch on this record: this one came too late
 --
@@ -79,6 +81,20 @@ local function taken(count)
   return table.concat(said)
 end
 
+local function look(part)
+  local plan, saved = part.plan, ''
+  local wait_us, remaining, reset_us = 0, 0, 0
+  if plan.algorithm == 6 then
+    local _, free = concurrency()
+    wait_us, remaining, reset_us = free(part.key, plan, part.cost)
+  elseif plan.epoch_us == 0 then
+    wait_us, remaining, reset_us = peek(part)
+  end
+  -- Logs and permits are no strings.
+  if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
+  return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
+end
+
 local function perform(kind, count)
   for index = 1, count do
     read_part(index)
@@ -98,6 +114,8 @@ local function perform(kind, count)
     node, held, lasts_us, at = unpack_from('<c8dd', asked, at)
     local part, hold = parts[1], concurrency()
     return pack('<Bddd', 80, hold(part.key, part.plan, part.cost, node, held, lasts_us))
+  elseif kind == 7 then
+    return look(parts[1])
   end
   return pack('<Bddd', 80, peek(parts[1]))
 end

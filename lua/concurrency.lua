@@ -3,7 +3,8 @@
 -- KEYS  the key of one window, by its index: a hash of node to '<dd': permits it holds, when they lapse (microseconds)
 -- ARGV  none of its own: a plan (limit)
 -- hold(key, plan, cost, node, held, lasts_us): the node holds `held` permits and asks for `cost` more
--- returns wait_us (0: granted, -1: never, else a second), remaining, reset_us
+-- free(key, plan, cost): what a node that holds nothing would be told, with nothing changed
+-- both return wait_us (0: granted, -1: never, else a second), remaining, reset_us
 --
 -- A node says all it holds each time, and again before that lapses: what a lost reply left wrong is right again then,
 -- and the permits of a node that is no more lapse. A cost of 0 gives back, or only says that it is still there.
@@ -40,4 +41,21 @@ local function hold(key, plan, cost, node, held, lasts_us)
   return wait_us, max(0, plan.limit - others - wanted), reset_us
 end
 
-return hold
+local function free(key, plan, cost)
+  local used = 0
+  local entries = redis.call('HGETALL', KEYS[key])
+  for index = 2, #entries, 2 do
+    local count, until_us = unpack_from('<dd', entries[index])
+    if until_us > now_us then used = used + count end
+  end
+  local wait_us, reset_us = 0, 0
+  if cost > plan.limit then
+    wait_us = -1
+  elseif used + cost > plan.limit then
+    wait_us = 1e6
+  end
+  if used > 0 then reset_us = 1e6 end
+  return wait_us, max(0, plan.limit - used), reset_us
+end
+
+return hold, free

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
 
@@ -10,9 +11,9 @@ use super::{ExplainRequest, Phase, State};
 use crate::metrics::Format;
 use crate::policy::percent::{self, Plus};
 
-/// Answers a request; its body is not looked at.
-pub(super) fn answer<B>(request: &Request<B>, state: &State) -> Response<Full<Bytes>> {
-    let path = request.uri().path();
+/// Answers a request of this head.
+pub(super) async fn answer(request: &Parts, state: &State) -> Response<Full<Bytes>> {
+    let path = request.uri.path();
     let is_asked = |page: &&Page| match page.path.split_once('{') {
         Some((before, _)) => path.starts_with(before),
         None => page.path == path,
@@ -20,13 +21,13 @@ pub(super) fn answer<B>(request: &Request<B>, state: &State) -> Response<Full<By
     let Some(page) = PAGES.iter().find(is_asked) else {
         return problem(StatusCode::NOT_FOUND, "no such page; / lists them");
     };
-    if !may_see(page, request.headers(), state.token.as_deref()) {
+    if !may_see(page, &request.headers, state.token.as_deref()) {
         let mut response =
             problem(StatusCode::UNAUTHORIZED, "the admin token is asked for as a bearer token");
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD {
+    if request.method != Method::GET && request.method != Method::HEAD {
         let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
@@ -36,12 +37,12 @@ pub(super) fn answer<B>(request: &Request<B>, state: &State) -> Response<Full<By
         Shows::Health => text(StatusCode::OK, "ok\n".to_owned()),
         Shows::Readiness => readiness(state.readiness.phase()),
         Shows::Metrics => {
-            let format = format(request.headers());
+            let format = format(&request.headers);
             with_type(StatusCode::OK, format.content_type(), state.metrics.encode(format))
         }
         Shows::Config => text(StatusCode::OK, (state.config)()),
-        Shows::Explain => explain(request.uri().query().unwrap_or_default(), state),
-        Shows::Key => key(path, state),
+        Shows::Explain => explain(request.uri.query().unwrap_or_default(), state).await,
+        Shows::Key => key(path, state).await,
     }
 }
 
@@ -115,21 +116,21 @@ fn readiness(phase: Phase) -> Response<Full<Bytes>> {
     }
 }
 
-fn explain(query: &str, state: &State) -> Response<Full<Bytes>> {
+async fn explain(query: &str, state: &State) -> Response<Full<Bytes>> {
     match ExplainRequest::parse(query) {
-        Ok(request) => with_type(StatusCode::OK, "application/json", (state.explain)(&request)),
+        Ok(request) => with_type(StatusCode::OK, "application/json", (state.explain)(&request).await),
         Err(error) => problem(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
 /// `/v1/keys/{policy}/{value}…`, each percent-encoded.
-fn key(path: &str, state: &State) -> Response<Full<Bytes>> {
+async fn key(path: &str, state: &State) -> Response<Full<Bytes>> {
     let parts: Option<Vec<String>> = path.split('/').skip(3).map(decoded).collect();
     let Some((policy, values)) = parts.as_deref().and_then(|parts| parts.split_first()) else {
         return problem(StatusCode::BAD_REQUEST, "a value is not percent-encoded UTF-8");
     };
     match (state.key)(policy, values) {
-        Some(shown) => with_type(StatusCode::OK, "application/json", shown),
+        Some(shown) => with_type(StatusCode::OK, "application/json", shown.await),
         None => problem(StatusCode::NOT_FOUND, "no such policy, or not a value for each of its dimensions"),
     }
 }

@@ -12,6 +12,7 @@ mod serve;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 pub use explain::ExplainRequest;
@@ -39,8 +40,11 @@ pub enum Bind {
     Unix(PathBuf),
 }
 
+/// A text that may have to be waited for.
+pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
+
 /// From a policy's name and values to what is shown of that key.
-pub type KeyReader = Box<dyn Fn(&str, &[String]) -> Option<String> + Send + Sync>;
+pub type KeyReader = Box<dyn Fn(&str, &[String]) -> Option<Text> + Send + Sync>;
 
 /// What the admin listener shows, and to whom.
 pub struct State {
@@ -51,7 +55,7 @@ pub struct State {
     /// The effective configuration as text, secrets masked: `/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// What would become of a request, as JSON, without spending anything: `/v1/explain`.
-    pub explain: Box<dyn Fn(&ExplainRequest) -> String + Send + Sync>,
+    pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
     /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` where there is
     /// no such policy, or the values are not its: `/v1/keys/{policy}/{value}…`.
     pub key: KeyReader,

@@ -8,6 +8,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -83,9 +85,10 @@ async fn serve_within(
 }
 
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<State>, limits: Limits) {
-    let service = service_fn(|request| {
-        let response = answer(&request, &state);
-        async { Ok::<_, Infallible>(response) }
+    let service = service_fn(|request: Request<Incoming>| {
+        let state = Arc::clone(&state);
+        // Bodies are not looked at.
+        async move { Ok::<_, Infallible>(answer(&request.into_parts().0, &state).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -118,7 +121,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::admin::{Bind, Phase, Readiness};
+    use crate::admin::{Bind, Phase, Readiness, Text};
     use crate::metrics::Metrics;
 
     #[tokio::test]
@@ -298,9 +301,13 @@ mod tests {
             config: Box::new(|| "workers = 2\n".to_owned()),
             explain: Box::new(|request| {
                 let (method, url, headers) = (&request.method, &request.url, request.headers.len());
-                format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from)
+                let said = format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from);
+                Box::pin(std::future::ready(said))
             }),
-            key: Box::new(|policy, values| (policy == "p").then(|| format!(r#"{{"key":{values:?}}}"#))),
+            key: Box::new(|policy, values| {
+                let said = format!(r#"{{"key":{values:?}}}"#);
+                (policy == "p").then(|| Box::pin(std::future::ready(said)) as Text)
+            }),
             token: token.map(str::to_owned),
         })
     }

@@ -7,11 +7,13 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 use smallvec::SmallVec;
 
+use super::centre;
 use crate::auth::cache::Cache;
 use crate::auth::{self, Checked, Method as Way, place};
 use crate::identity::{Identity, NOBODY};
-use crate::limit::{Algorithm, Answer, Charge};
-use crate::limiter::Limiter;
+use crate::limit::central::{Left, Seen};
+use crate::limit::{Algorithm, Answer, Charge, Outcome};
+use crate::limiter::{Limiter, Look};
 use crate::policy::access::Access;
 use crate::policy::definition::{Dimension, PathEscapes};
 use crate::policy::key::Value;
@@ -32,6 +34,17 @@ pub struct Asked<'a> {
     pub headers: &'a HeaderMap,
     /// The client's address; loopback where none is given.
     pub from: Option<IpAddr>,
+}
+
+/// Who knows what is left.
+#[derive(Clone, Copy, Debug)]
+pub enum Known<'l> {
+    /// Nobody.
+    Nowhere,
+    /// The store alone, which this limiter can ask.
+    Store(&'l Limiter),
+    /// A running gateway, whose limiter this is.
+    Gateway(&'l Limiter),
 }
 
 /// What would become of it.
@@ -64,16 +77,24 @@ struct Limit {
     shadow: bool,
     /// Whether the caller is kept out, because it did not wait when it was told to.
     penalty: bool,
+    charge: Charge,
+    /// What the store says, where it was asked.
+    store: Option<Look>,
 }
 
-/// Explains a request by these tables and ways to authenticate; without a limiter, what is left is not known.
+/// Explains a request by these tables and ways to authenticate. The store is not asked here: [`Explained::ask_store`].
 pub fn explain(
     table: &Table,
     ways: &[Arc<Way>],
-    limiter: Option<&Limiter>,
+    known: Known<'_>,
     asked: &Asked<'_>,
     now_ns: u64,
 ) -> Explained {
+    let (limiter, gateway) = match known {
+        Known::Nowhere => (None, None),
+        Known::Store(limiter) => (Some(limiter), None),
+        Known::Gateway(limiter) => (Some(limiter), Some(limiter)),
+    };
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
     let (path, doubt) = match path::canonical(asked.url.path()) {
@@ -123,8 +144,8 @@ pub fn explain(
             if let Some(limiter) = limiter {
                 limiter.settle_tenant(&mut charges, identity.tenant.as_deref());
             }
-            explained.limits = limits(table, limiter, &charges, now_ns);
-            if let Some(limiter) = limiter {
+            explained.limits = limits(table, gateway, &charges, now_ns);
+            if let Some(limiter) = gateway {
                 penalise(&mut explained.limits, table, limiter, &charges, now_ns);
             }
             for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
@@ -258,6 +279,8 @@ fn limits(table: &Table, limiter: Option<&Limiter>, charges: &[Charge], now_ns: 
                 delay_ns: outcome(index).map_or(0, |outcome| outcome.delay_ns()),
                 shadow: charge.shadow,
                 penalty: false,
+                charge: *charge,
+                store: None,
             }
         })
         .collect()
@@ -328,7 +351,41 @@ impl Limit {
         if parts.is_empty() { "everybody together".to_owned() } else { parts.join(", ") }
     }
 
+    fn to_json(&self) -> serde_json::Value {
+        let mut shown = json!({
+            "policy": self.policy,
+            "by": self.by,
+            "key": self.key.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            "window": self.window,
+            "limit": self.limit,
+            "cost": self.cost,
+            "remaining": self.remaining,
+            "admitted": self.answer.map(|answer| answer == Answer::Admitted),
+            "shadow": self.shadow,
+            "penalty": self.penalty,
+            "said": self.said(),
+        });
+        self.store.iter().for_each(|look| centre::show(look, &mut shown));
+        shown
+    }
+
+    /// The store's own word on an exact window is better than a gateway's memory of it.
+    fn correct(&mut self, outcome: Outcome) {
+        if !self.penalty {
+            (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
+            self.delay_ns = outcome.delay_ns();
+        }
+    }
+
     fn said(&self) -> String {
+        match &self.store {
+            None => self.decided(),
+            Some(look @ Look::Seen(_)) if self.answer.is_none() => centre::said(look),
+            Some(look) => format!("{}; {}", self.decided(), centre::said(look)),
+        }
+    }
+
+    fn decided(&self) -> String {
         match self.answer {
             None => "what is left is known only to a running gateway".to_owned(),
             Some(Answer::Admitted) if self.delay_ns > 0 => format!(
@@ -353,6 +410,27 @@ impl Explained {
     /// A request that no route is looked for.
     fn refused(why: String) -> Explained {
         Explained { refused: Some(why), ..Explained::default() }
+    }
+
+    /// Asks the store for what it holds of the limits that the fleet shares, without spending any of it.
+    pub async fn ask_store(&mut self, limiter: &Limiter) {
+        let charges: Vec<Charge> = self.limits.iter().map(|limit| limit.charge).collect();
+        for (limit, look) in self.limits.iter_mut().zip(limiter.look_at_centre(&charges).await) {
+            match look {
+                Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => limit.correct(outcome),
+                Some(Look::Seen(Seen { left: Left::Lent(lent), .. })) => {
+                    // Without a lease there is no more for this gateway than the store has left.
+                    let view =
+                        limiter.fleet().and_then(|fleet| fleet.view(limit.charge.key, clock::now_ns()));
+                    if !view.is_some_and(|view| view.has_lease) {
+                        let most = (lent.level.max(0.0) as u64).saturating_sub(limit.cost);
+                        limit.remaining = limit.remaining.map(|left| left.min(most));
+                    }
+                }
+                _ => {}
+            }
+            limit.store = look;
+        }
     }
 
     /// For people.
@@ -390,19 +468,7 @@ impl Explained {
             "goes-to": self.goes_to,
             "caller": self.caller,
             "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<serde_json::Value>(),
-            "limits": self.limits.iter().map(|limit| json!({
-                "policy": limit.policy,
-                "by": limit.by,
-                "key": limit.key.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
-                "window": limit.window,
-                "limit": limit.limit,
-                "cost": limit.cost,
-                "remaining": limit.remaining,
-                "admitted": limit.answer.map(|answer| answer == Answer::Admitted),
-                "shadow": limit.shadow,
-                "penalty": limit.penalty,
-                "said": limit.said(),
-            })).collect::<serde_json::Value>(),
+            "limits": self.limits.iter().map(Limit::to_json).collect::<serde_json::Value>(),
             "refused": self.refused,
             "text": self.to_text(),
         })

@@ -1,26 +1,46 @@
-//! One key of one policy, as this node sees it: what is left, what it holds of it, who decides. It spends nothing.
+//! One key of one policy: what this node knows of it, what is left, what it holds, who decides; and beside that what
+//! the store holds. It spends nothing.
 
 use serde_json::{Value, json};
 
+use super::centre;
 use crate::limit::{Charge, View};
 use crate::limiter::Limiter;
 use crate::policy::Table;
 
-/// What is shown of the key with these values, one for each dimension of the policy. `None`: there is no such policy, or
-/// the values are not its.
-pub(super) fn show(
+/// A key as one node sees it.
+pub(super) struct Key {
+    charges: Vec<Charge>,
+    windows: Vec<Value>,
+    shown: Value,
+}
+
+impl Key {
+    /// With what the store says.
+    pub(super) async fn with_store(mut self, limiter: &Limiter) -> Value {
+        for (look, window) in limiter.look_at_centre(&self.charges).await.iter().zip(&mut self.windows) {
+            look.iter().for_each(|look| centre::show(look, window));
+        }
+        self.shown["windows"] = self.windows.into();
+        self.shown
+    }
+}
+
+/// The key with these values, one for each dimension of the policy. `None`: there is no such policy, or the values are
+/// not its.
+pub(super) fn key(
     table: &Table,
     limiter: &Limiter,
     policy: &str,
     values: &[String],
     now_ns: u64,
-) -> Option<Value> {
+) -> Option<Key> {
     let policy = table.policies().iter().find(|known| *known.name == *policy)?;
     let tenant = policy.by.iter().position(|by| *by == crate::policy::definition::Dimension::Tenant);
     let mut charges = policy.look_at(values)?;
     limiter.settle_tenant(&mut charges, tenant.map(|tenant| values[tenant].as_str()));
     let left = limiter.peek(&charges, now_ns).outcomes;
-    let windows: Vec<Value> = charges
+    let windows = charges
         .iter()
         .zip(left)
         .map(|(charge, left)| {
@@ -37,7 +57,8 @@ pub(super) fn show(
         })
         .collect();
     let by: Vec<String> = policy.by.iter().map(ToString::to_string).collect();
-    Some(json!({ "policy": &*policy.name, "by": by, "key": values, "windows": windows }))
+    let shown = json!({ "policy": &*policy.name, "by": by, "key": values });
+    Some(Key { charges, windows, shown })
 }
 
 /// What this node holds of a shared window, and who decided of it last.
@@ -57,6 +78,7 @@ fn share(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value) {
             "rate-per-second": view.rate,
             "ends-in-ms": view.lasts_ns / 1_000_000,
             "demand-per-second": view.demand,
+            "renewed-ms-ago": view.told_ns / 1_000_000,
         });
     }
     if view.denied_ns > 0 {

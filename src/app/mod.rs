@@ -3,6 +3,7 @@
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
 mod build;
+mod centre;
 mod certificates;
 mod credentials;
 pub mod explain;
@@ -33,6 +34,8 @@ use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
 use crate::{clock, record};
+use explain::Known;
+pub use store::explain_from_outside;
 
 /// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
 ///
@@ -219,8 +222,9 @@ fn show(
             let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
             Box::new(move |policy, values| {
                 let snapshot = current.load();
-                keys::show(&snapshot.table, &limiter, policy, values, clock::now_ns())
-                    .map(|key| key.to_string())
+                let key = keys::key(&snapshot.table, &limiter, policy, values, clock::now_ns())?;
+                let limiter = Arc::clone(&limiter);
+                Some(Box::pin(async move { key.with_store(&limiter).await.to_string() }))
             })
         },
         explain: Box::new(move |request| {
@@ -231,9 +235,14 @@ fn show(
                 headers: &request.headers,
                 from: request.from,
             };
-            explain::explain(&snapshot.table, &snapshot.auth, Some(&limiter), &asked, clock::now_ns())
-                .to_json()
-                .to_string()
+            let known = Known::Gateway(&limiter);
+            let mut explained =
+                explain::explain(&snapshot.table, &snapshot.auth, known, &asked, clock::now_ns());
+            let limiter = Arc::clone(&limiter);
+            Box::pin(async move {
+                explained.ask_store(&limiter).await;
+                explained.to_json().to_string()
+            })
         }),
         token: config.and_then(|config| config.token.clone()),
     }

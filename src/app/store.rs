@@ -13,7 +13,9 @@ use crate::limit::Plan;
 use crate::limiter::{Fleet, Limiter};
 use crate::local::Table;
 use crate::metrics::{Metrics, StoreUsage};
-use crate::{clock, policy};
+use crate::{auth, clock, policy};
+
+use super::explain::{Asked, Explained, Known, explain};
 
 /// What a gateway shares with its fleet.
 pub(super) struct Store {
@@ -38,6 +40,35 @@ pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<S
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
     let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
     Ok((Arc::clone(&limiter), Some(Store { global, limiter, sweeping })))
+}
+
+/// Explains a request where no gateway runs: what is left is the store's to say, where the configuration names one. It
+/// joins no fleet, and spends nothing.
+///
+/// # Errors
+/// As [`limiter`], or where there is no runtime to be had.
+pub fn explain_from_outside(
+    config: &Config,
+    mut table: policy::Table,
+    ways: &[Arc<auth::Method>],
+    asked: &Asked<'_>,
+) -> anyhow::Result<Explained> {
+    let Some(redis) = &config.redis else {
+        return Ok(explain(&table, ways, Known::Nowhere, asked, clock::now_ns()));
+    };
+    table = table.salted(&salt(config));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let global = Global::visit(redis).context("[redis]")?;
+        let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
+        let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0, redis.deadline));
+        share(&mut table, config, &limiter);
+        global.ready(FIRST_ANSWER).await;
+        let mut explained = explain(&table, ways, Known::Store(&limiter), asked, clock::now_ns());
+        explained.ask_store(&limiter).await;
+        global.shutdown().await;
+        Ok(explained)
+    })
 }
 
 /// What limiter keys are hashed with: one secret for a fleet; for a node alone a new one at every start, so that no

@@ -1,5 +1,5 @@
 //! `sluicegate explain`: what would become of a request. Asks the running gateway, which knows what is left; where
-//! none runs, explains from the configuration alone and says so.
+//! none runs, explains from the configuration, and from the shared store where that names one, and says so.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -13,8 +13,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use super::File;
 use super::check::EXIT_CONFIG;
 use crate::admin::Bind;
-use crate::app::explain::{Asked, explain};
-use crate::{admin, auth, clock, config};
+use crate::app::explain::Asked;
+use crate::app::explain_from_outside;
+use crate::{admin, auth, config};
 
 /// What is asked.
 #[derive(Debug, clap::Args)]
@@ -66,8 +67,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    print!("{}", explain(&loaded.table, &ways, None, &asked, clock::now_ns()).to_text());
-    println!("note     no gateway answers on the admin address: explained from the file alone");
+    let from = if config.redis.is_some() { "from the file and the store" } else { "from the file alone" };
+    match explain_from_outside(&config, loaded.table, &ways, &asked) {
+        Ok(explained) => print!("{}", explained.to_text()),
+        Err(error) => {
+            eprintln!("sluicegate: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    }
+    println!("note     no gateway answers on the admin address: explained {from}");
     ExitCode::SUCCESS
 }
 

@@ -102,11 +102,23 @@ impl Global {
         Global::start_with(config, script::OPERATIONS)
     }
 
+    /// The same for who only looks: it is not counted among the gateways.
+    ///
+    /// # Errors
+    /// As [`Global::start`].
+    pub fn visit(config: &Config) -> Result<Arc<Global>, ConnectError> {
+        Global::connect(config, script::OPERATIONS, false)
+    }
+
     /// The same with `operations` in place of lua/take.lua: text that defines what lua/batch.lua calls.
     ///
     /// # Errors
     /// As [`Global::start`].
     pub fn start_with(config: &Config, operations: &str) -> Result<Arc<Global>, ConnectError> {
+        Global::connect(config, operations, true)
+    }
+
+    fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
         let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
         let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
         let (shards, locators, way, dedicated) = lay_out(&config.topology);
@@ -146,7 +158,9 @@ impl Global {
             tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
         }
         let nodes = Arc::new(AtomicU32::new(1));
-        tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
+        if is_member {
+            tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
+        }
         Ok(Arc::new(Global { shared, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
     }
 

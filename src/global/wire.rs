@@ -9,8 +9,8 @@ use std::{ptr, slice};
 
 use smallvec::SmallVec;
 
-use crate::limit::central::{Grant, Hold, Op, Part, Renewal, Reply, Taken};
-use crate::limit::{Answer, Outcome, Plan};
+use crate::limit::central::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
+use crate::limit::{Algorithm, Answer, Outcome, Plan, centre};
 
 /// One operation's part of a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,7 @@ impl<'o> Call<'o> {
             }
             Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
             Op::Debit(parts) => self.write_parts(5, parts),
+            Op::Look(part) => self.write_parts(7, slice::from_ref(part)),
             Op::Hold(hold) => {
                 self.write_parts(6, slice::from_ref(&hold.part));
                 self.operations.extend(self.incarnation.to_le_bytes());
@@ -157,7 +158,9 @@ pub(super) fn keys(op: &Op) -> SmallVec<[(u128, &Plan); 2]> {
         Op::Take(parts) | Op::Return { parts, .. } | Op::Debit(parts) => {
             parts.iter().map(|part| (part.key, &*part.plan)).collect()
         }
-        Op::Peek(part) | Op::Hold(Hold { part, .. }) => SmallVec::from_iter([(part.key, &*part.plan)]),
+        Op::Peek(part) | Op::Look(part) | Op::Hold(Hold { part, .. }) => {
+            SmallVec::from_iter([(part.key, &*part.plan)])
+        }
     }
 }
 
@@ -191,6 +194,7 @@ impl Reader<'_> {
             }
             (b'R', Op::Return { .. } | Op::Debit(_)) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
+            (b'L', Op::Look(part)) => Reply::Seen(self.seen(&part.plan, at_us)?),
             (b'E', _) => {
                 let length = u16::from_le_bytes(self.bytes()?);
                 let (text, rest) = self.0.split_at_checked(length.into())?;
@@ -211,6 +215,21 @@ impl Reader<'_> {
             deny_ns: self.whole()?.saturating_mul(1_000),
             level: self.number()?,
         })
+    }
+
+    fn seen(&mut self, plan: &Plan, at_us: u64) -> Option<Seen> {
+        let outcome = self.outcome()?;
+        let [length] = self.bytes()?;
+        let (record, rest) = self.0.split_at_checked(length.into())?;
+        self.0 = rest;
+        if !plan.sharing.is_exact() {
+            let (lent, unchanged_ns) = match record {
+                [] => (centre::untouched(plan), None),
+                _ => centre::look(record, plan, at_us).map(|(lent, ago_ns)| (lent, Some(ago_ns)))?,
+            };
+            return Some(Seen { left: Left::Lent(lent), unchanged_ns });
+        }
+        Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) })
     }
 
     fn outcome(&mut self) -> Option<Outcome> {
@@ -253,6 +272,15 @@ impl Reader<'_> {
     }
 }
 
+/// For how long the record of an exact window is as it is. Of buckets alone it says: when, after what is missing.
+fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
+    let is_bucket = matches!(plan.quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+    let then_us = Reader(record.get(8..).filter(|_| is_bucket && record.len() == BUCKET_BYTES)?).whole()?;
+    Some(at_us.saturating_sub(then_us).saturating_mul(1_000))
+}
+
+/// The record of an exact bucket (lua/token_bucket.lua).
+const BUCKET_BYTES: usize = 44;
 /// The most parts an operation may have.
 pub(super) const PARTS_MAX: usize = 255;
 /// Flags of a part beside shadow (1) and counted when denied (2).
@@ -318,6 +346,12 @@ mod tests {
             let op = Op::Take(smallvec![part(), part()]);
             if let Some(answers) = read(&reply, &[&op, &Op::Peek(part())]) {
                 prop_assert!(answers.len() == 2);
+            }
+            let mut looked = 42.0_f64.to_le_bytes().to_vec();
+            looked.push(b'L');
+            looked.extend(&reply);
+            if let Some(answers) = read(&looked, &[&Op::Look(part())]) {
+                prop_assert!(answers.len() == 1);
             }
         }
     }

@@ -26,6 +26,8 @@ pub enum Op {
     Peek(Part),
     /// Spends what is known only now, whether it fits or not.
     Debit(SmallVec<[Part; 2]>),
+    /// What the centre holds of one window, for people: nothing is spent and nothing written.
+    Look(Part),
     /// All this node has in flight of one window, and `cost` more if they fit. Answered as a `Take`.
     Hold(Hold),
 }
@@ -125,6 +127,41 @@ pub enum Reply {
     Returned,
     /// To `Peek`.
     Peeked(Outcome),
+    /// To `Look`.
+    Seen(Seen),
+}
+
+/// What the centre holds of one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// What is left, and what a charge would be told.
+    pub left: Left,
+    /// For how long its record is as it is, nanoseconds; `None`: there is none, or it does not say.
+    pub unchanged_ns: Option<u64>,
+}
+
+/// What is left of a window at the centre.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Left {
+    /// Every admission is the centre's: the answer to the charge that was asked about.
+    Exact(Outcome),
+    /// Nodes hold leases of it.
+    Lent(Lent),
+}
+
+/// A window of which nodes hold leases, as the centre knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lent {
+    /// Units that nobody holds; negative while debts are repaid.
+    pub level: f64,
+    /// Units the nodes hold, as far as they have told.
+    pub out: f64,
+    /// Units a second that accrue to nodes until the epoch ends.
+    pub promised: f64,
+    /// Nodes that told of themselves in this epoch or in the last, whichever were more.
+    pub nodes: u32,
+    /// How long the epoch goes on, nanoseconds.
+    pub lasts_ns: u64,
 }
 
 /// Why there is no answer. The question may have been acted upon all the same, but never twice.

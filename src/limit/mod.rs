@@ -2,7 +2,7 @@
 
 pub mod breaker;
 pub mod central;
-mod centre;
+pub mod centre;
 pub mod charge;
 mod concurrency;
 mod fixed_window;

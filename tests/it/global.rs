@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluicegate::global::config::{Login, Secret, Server, Topology};
 use sluicegate::global::{Condition, Config};
-use sluicegate::limit::central::{Hold, Op, Part, Reply, Unanswered};
+use sluicegate::limit::central::{Hold, Left, Lent, Op, Part, Reply, Seen, Unanswered};
 use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
@@ -92,6 +92,63 @@ fn the_shipped_script_takes_leases_and_gives_back() {
     assert!(left(Op::Peek(part(3, 1))) < 60, "a debit is spent");
     let Ok(Reply::Grant(grant)) = node.ask(add(2, 5)).answer().0 else { panic!("a renewal is answered") };
     assert!(grant.tokens >= 5.0 && grant.epoch > 0 && grant.lasts_ns > 0, "{grant:?}");
+}
+
+#[test]
+fn a_look_tells_what_is_left_and_writes_nothing() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let [limit, period_ns] =
+        [100, 3_600_000_000_000].map(|number| NonZeroU64::new(number).expect("positive"));
+    let look = |part: &Part| match node.ask(Op::Look(part.clone())).answer().0 {
+        Ok(Reply::Seen(seen)) => seen,
+        other => panic!("it is looked at, but {other:?}"),
+    };
+    let keys = || {
+        let keys = redis.cli(&["KEYS", "sg:p*"]);
+        let dumped = keys.lines().map(|key| format!("{key} {}", redis.cli(&["DUMP", key])));
+        let mut dumped: Vec<_> = dumped.collect();
+        dumped.sort();
+        dumped
+    };
+    for algorithm in ALGORITHMS {
+        let quota = Quota::new(algorithm, limit, period_ns, limit);
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+        let cost = Part { plan: Arc::clone(&plan), ..part(1, 70) };
+        let before = look(&cost);
+        assert_eq!(before.unchanged_ns, None, "{algorithm:?}");
+        let Left::Exact(outcome) = before.left else { panic!("{algorithm:?} is exact: {before:?}") };
+        assert!(outcome.is_admitted() && outcome.remaining <= 31, "{algorithm:?}: {outcome:?}");
+        let took = node.ask(Op::Take([cost.clone()].into_iter().collect())).answer().0;
+        assert!(matches!(took, Ok(Reply::Taken(taken)) if taken.admitted), "{algorithm:?}");
+        let kept = keys();
+        let Left::Exact(outcome) = look(&cost).left else { panic!("{algorithm:?} is exact") };
+        assert!(!outcome.is_admitted() && outcome.remaining <= 31, "{algorithm:?}: {outcome:?}");
+        assert_eq!(keys(), kept, "{algorithm:?}");
+    }
+    let hold = Part { plan: permits(limit), ..part(2, 60) };
+    let taken = node.ask(Op::Hold(Hold { part: hold.clone(), held: 0, lasts_us: 10_000_000 })).answer().0;
+    assert!(matches!(taken, Ok(Reply::Taken(taken)) if taken.admitted));
+    let kept = keys();
+    let Left::Exact(outcome) = look(&hold).left else { panic!("permits are exact") };
+    assert_eq!((outcome.is_admitted(), outcome.remaining), (false, 40));
+    let lent = part(3, 1);
+    let whole = Lent { level: 100.0, ..Lent::default() };
+    assert_eq!(look(&lent), Seen { left: Left::Lent(whole), unchanged_ns: None });
+    assert_eq!(keys(), kept);
+    assert!(matches!(node.ask(add(3, 40)).answer().0, Ok(Reply::Grant(_))));
+    let kept = keys();
+    let seen = look(&lent);
+    let Left::Lent(lent) = seen.left else { panic!("it is lent: {seen:?}") };
+    assert!(lent.level < 100.0 && lent.nodes == 1 && seen.unchanged_ns.is_some(), "{seen:?}");
+    assert_eq!(keys(), kept);
+}
+
+fn permits(limit: NonZeroU64) -> Arc<Plan> {
+    let second = NonZeroU64::new(1_000_000_000).expect("positive");
+    let quota = Quota::new(Algorithm::Concurrency, limit, second, limit);
+    Arc::new(Plan { policy: "p".into(), quota, sharing: Sharing::new(&quota, 0.0, WhenDown::Local) })
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod http2;
 mod input;
 mod lease_script;
 mod limits;
+mod looks;
 mod lua_exact;
 mod overload;
 mod penalty;

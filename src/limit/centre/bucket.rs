@@ -1,6 +1,7 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, Granted, float, pack, share_of};
+use super::{Asked, Granted, float, ns, pack, share_of, unpack};
+use crate::limit::central::Lent;
 
 /// What the centre keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,6 +50,34 @@ struct Open {
     number: f64,
     number_before: f64,
     ends_us: f64,
+}
+
+/// What a record says at `now_us`, and when it was changed.
+pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
+    let ([at_us, level], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
+    let [promised, wanted, wanted_before, out, out_before] = floats;
+    let saved = Record {
+        at_us,
+        level,
+        promised,
+        wanted,
+        wanted_before,
+        out,
+        out_before,
+        since_us,
+        nodes,
+        nodes_before,
+    };
+    let Open { record: s, ends_us, .. } = open(Some(saved), now_us, r);
+    let aging = if is_young(s.since_us, r) { s.out_before } else { 0.0 };
+    let lent = Lent {
+        level: s.level,
+        out: (s.out + s.promised * (s.since_us / 1e6) + aging).max(0.0),
+        promised: s.promised,
+        nodes: s.nodes.max(s.nodes_before) as u32,
+        lasts_ns: ns(ends_us - s.at_us),
+    };
+    Some((lent, at_us))
 }
 
 /// Answers one renewal.

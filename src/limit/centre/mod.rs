@@ -1,5 +1,5 @@
 //! The centre's side of a lease, as the store's scripts do it: for simulations and as the scripts' proof. It decides
-//! nothing in a gateway.
+//! nothing in a gateway, which only reads records by it, for people.
 //!
 //! Floating point on purpose: the scripts have nothing else, and the twin does the same operations in the same
 //! order, so the two are equal to the bit.
@@ -7,8 +7,8 @@
 mod bucket;
 mod window;
 
-use super::Algorithm;
-use super::central::{Grant, Renewal};
+use super::central::{Grant, Lent, Renewal};
+use super::{Algorithm, Plan};
 
 /// The centre's record of one key.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,6 @@ impl Centre {
             }
             _ => bucket::renew(&mut self.bucket, now_us as f64, &asked),
         };
-        let ns = |us: f64| (us as u64).saturating_mul(1_000);
         Grant {
             epoch: granted.epoch as u32,
             tokens: granted.tokens,
@@ -44,8 +43,29 @@ impl Centre {
     }
 }
 
+/// What a record says of its window at `now_us`, and for how long it is as it is, nanoseconds. `None`: it cannot be read.
+pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
+    let asked = Asked::of(plan);
+    let (lent, at_us) = match plan.quota.algorithm() {
+        Algorithm::FixedWindow | Algorithm::SlidingWindow => window::look(record, now_us as f64, &asked)?,
+        _ => bucket::look(record, now_us as f64, &asked)?,
+    };
+    let is_read = [lent.level, lent.out, lent.promised, at_us].into_iter().all(f64::is_finite);
+    is_read.then(|| (lent, ns(now_us as f64 - at_us)))
+}
+
+/// What it says where there is no record: the window is whole.
+pub fn untouched(plan: &Plan) -> Lent {
+    Lent { level: plan.quota.capacity() as f64, ..Lent::default() }
+}
+
+/// Nanoseconds, at least 0.
+fn ns(us: f64) -> u64 {
+    (us as u64).saturating_mul(1_000)
+}
+
 /// A renewal as a script has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     is_sliding: bool,
     limit: f64,
@@ -67,14 +87,7 @@ struct Asked {
 
 impl From<&Renewal> for Asked {
     fn from(renewal: &Renewal) -> Asked {
-        let quota = &renewal.plan.quota;
         Asked {
-            is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
-            limit: quota.limit().get() as f64,
-            period_ns: quota.period_ns().get() as f64,
-            refill: quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64,
-            burst: quota.capacity() as f64,
-            epoch_us: (renewal.plan.sharing.epoch_ns / 1_000) as f64,
             epoch: f64::from(renewal.epoch),
             demand: renewal.demand,
             reported: renewal.reported,
@@ -85,6 +98,23 @@ impl From<&Renewal> for Asked {
             delta: renewal.delta,
             keep: renewal.keep,
             release: renewal.release,
+            ..Asked::of(&renewal.plan)
+        }
+    }
+}
+
+impl Asked {
+    /// Of a plan, by nobody.
+    fn of(plan: &Plan) -> Asked {
+        let quota = &plan.quota;
+        Asked {
+            is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
+            limit: quota.limit().get() as f64,
+            period_ns: quota.period_ns().get() as f64,
+            refill: quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64,
+            burst: quota.capacity() as f64,
+            epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
+            ..Asked::default()
         }
     }
 }
@@ -97,6 +127,32 @@ fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<
     let nodes = nodes.into_iter().flat_map(|number| (number as u16).to_le_bytes());
     doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
 }
+
+/// What `pack` packed: so many doubles, so many floats, the time since the epoch began, who reported. The upper 13 bits
+/// of that time say for how long the key is kept.
+fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<([f64; D], [f64; F], f64, [f64; 2])> {
+    let mut rest = record;
+    let mut doubles = [0.0; D];
+    for double in &mut doubles {
+        *double = f64::from_le_bytes(split(&mut rest)?);
+    }
+    let mut floats = [0.0; F];
+    for float in &mut floats {
+        *float = f64::from(f32::from_le_bytes(split(&mut rest)?));
+    }
+    let since_us = u32::from_le_bytes(split(&mut rest)?) % SINCE_US;
+    let nodes = [split(&mut rest)?, split(&mut rest)?].map(u16::from_le_bytes);
+    rest.is_empty().then(|| (doubles, floats, f64::from(since_us), nodes.map(f64::from)))
+}
+
+fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (chunk, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*chunk)
+}
+
+/// Microseconds since an epoch began are below this.
+const SINCE_US: u32 = 1 << 19;
 
 /// A number after the store has kept it as a float.
 fn float(number: f64) -> f64 {

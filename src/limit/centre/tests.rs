@@ -45,6 +45,34 @@ fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
 }
 
 #[test]
+fn a_look_finds_what_the_next_renewal_would() {
+    let bucket = plan(1_000, 1_000);
+    let quota = quota::tests::quota(Algorithm::SlidingWindow, 1_000, 60 * SECOND, 1_000);
+    let window = Arc::new(Plan { policy: "test".into(), quota, sharing: bucket.sharing });
+    for plan in [bucket, window] {
+        assert_eq!(untouched(&plan), Lent { level: 1_000.0, ..Lent::default() });
+        let mut centre = Centre::default();
+        let held = centre.renew(&wants(&plan, 800.0, 100), NOW);
+        let nothing = Renewal { epoch: held.epoch, reported: 800.0, release: true, ..wants(&plan, 0.0, 0) };
+        for later_us in [0, 60_000, 250_000, 700_000, 3_000_000] {
+            let bytes = centre.to_bytes().expect("it is kept");
+            let (lent, unchanged_ns) = look(&bytes, &plan, NOW + later_us).expect("it can be read");
+            assert_eq!(unchanged_ns, later_us * 1_000);
+            let next = centre.clone().renew(&nothing, NOW + later_us);
+            assert!((lent.level - next.level).abs() < 1e-3, "{later_us}: {lent:?} {next:?}");
+            assert!(lent.level + lent.out <= 1_000.0 + 1e-3, "{later_us}: {lent:?}");
+            if later_us == 0 {
+                assert_eq!((lent.nodes, lent.promised as u64), (1, held.rate as u64));
+                assert!((lent.out - (held.tokens - 100.0)).abs() < 1.0, "{lent:?} {held:?}");
+            }
+        }
+        for record in [&[][..], &[0xff; 44], &[0xff; 48], &[0; 43], &[0; 49]] {
+            assert_eq!(look(record, &plan, NOW), None);
+        }
+    }
+}
+
+#[test]
 fn debts_are_repaid_out_of_the_rates() {
     let plan = plan(1_000, 1_000);
     let mut centre = Centre::default();

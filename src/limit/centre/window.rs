@@ -1,7 +1,8 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted, float, pack, share_of};
+use super::{Asked, Granted, float, ns, pack, share_of, unpack};
+use crate::limit::central::Lent;
 
 /// What the centre keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,6 +80,35 @@ impl Open {
         }
         ends_us + (self.period_us - self.period_us * ((r.limit - 1.0) / s.current)).floor().max(0.0)
     }
+}
+
+/// What a record says at `now_us`, and when it was changed.
+pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
+    let ([at_us, current, previous], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
+    let [wanted, wanted_before, out, out_before] = floats;
+    let saved = Record {
+        at_us,
+        current,
+        previous,
+        wanted,
+        wanted_before,
+        out,
+        out_before,
+        since_us,
+        nodes,
+        nodes_before,
+    };
+    let open = open(Some(saved), now_us, r);
+    let s = &open.record;
+    let lent = Lent {
+        level: r.limit - open.spent(r),
+        // Units of an earlier window are no more.
+        out: s.out + if open.number_before < 0.0 { 0.0 } else { s.out_before },
+        promised: 0.0,
+        nodes: s.nodes.max(s.nodes_before) as u32,
+        lasts_ns: ns(open.ends_us - s.at_us),
+    };
+    Some((lent, at_us))
 }
 
 /// Answers one renewal.

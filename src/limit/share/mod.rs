@@ -52,6 +52,8 @@ pub struct View {
     pub level: f64,
     /// Units a second that are asked of it.
     pub demand: f64,
+    /// How long ago it told the centre of itself, nanoseconds, in steps of a millisecond.
+    pub told_ns: u64,
     /// It decides without the store.
     pub is_alone: bool,
     /// It holds a lease.
@@ -240,6 +242,7 @@ impl Share {
             denied_ns: self.0.deny_until_ns().saturating_sub(now_ns),
             level: self.0.level(),
             demand: self.0.demand(),
+            told_ns: self.0.unreported_ns(now_ns),
             is_alone: self.0.has(Flag::Alone),
             has_lease,
         }

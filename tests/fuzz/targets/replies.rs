@@ -82,6 +82,7 @@ fn write(answer: &Answered, op: &Op, out: &mut Vec<u8>) {
             taken.outcomes.iter().for_each(|outcome| numbers(&three(outcome), out));
         }
         Answered::Reply(Reply::Returned) => out.push(b'R'),
+        Answered::Reply(Reply::Seen(_)) => unreachable!("nothing looks"),
         Answered::Reply(Reply::Peeked(outcome)) => {
             out.push(b'P');
             numbers(&three(outcome), out);

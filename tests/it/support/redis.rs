@@ -253,7 +253,7 @@ impl Asked {
             Reply::Grant(grant) => Ok(grant.level as u64),
             Reply::Taken(taken) => Ok(taken.outcomes[0].remaining),
             Reply::Peeked(outcome) => Ok(outcome.remaining),
-            Reply::Returned => Ok(0),
+            Reply::Returned | Reply::Seen(_) => Ok(0),
         }
     }
 }

@@ -1,0 +1,69 @@
+//! What the centre holds of windows that a fleet shares, for people: nothing is spent, nothing is written, and no
+//! request waits for it.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Limiter;
+use super::fleet::part;
+use crate::limit::Charge;
+use crate::limit::central::{Op, Reply, Seen, Unanswered};
+
+/// What came of a look at the centre.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Look {
+    /// What it holds.
+    Seen(Seen),
+    /// The key's shard is known to be away.
+    Away,
+    /// Nothing came back in time.
+    Late,
+    /// The shard refused: it is loading, a replica, or the key holds something else.
+    Refused,
+}
+
+impl Limiter {
+    /// Asks the centre for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
+    /// [`PATIENCE`], or the deadline of requests where that is longer.
+    pub async fn look_at_centre(&self, charges: &[Charge]) -> Vec<Option<Look>> {
+        let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
+        let mut patience = pin!(tokio::time::sleep(self.deadline().max(PATIENCE)));
+        let mut looks = Vec::with_capacity(asked.len());
+        for answer in asked {
+            let Some(answer) = answer else {
+                looks.push(None);
+                continue;
+            };
+            looks.push(Some(tokio::select! {
+                biased;
+                answer = answer => look_of(answer),
+                () = &mut patience => Look::Late,
+            }));
+        }
+        looks
+    }
+
+    fn ask_for_look(&self, charge: &Charge) -> Option<oneshot::Receiver<Result<Reply, Unanswered>>> {
+        let fleet = self.fleet.as_ref()?;
+        let plan = fleet.plans.get(charge.plan)?;
+        let (tx, rx) = oneshot::channel();
+        // Whoever asked may have gone.
+        let done = move |answer, _| drop(tx.send(answer));
+        fleet.link.send(Op::Look(part(charge, plan)), Box::new(done));
+        Some(rx)
+    }
+}
+
+fn look_of(answer: Result<Result<Reply, Unanswered>, oneshot::error::RecvError>) -> Look {
+    match answer {
+        Ok(Ok(Reply::Seen(seen))) => Look::Seen(seen),
+        Ok(Err(Unanswered::Down)) => Look::Away,
+        Ok(Err(Unanswered::Lost)) | Err(_) => Look::Late,
+        Ok(Ok(_) | Err(Unanswered::Refused)) => Look::Refused,
+    }
+}
+
+/// How long people wait for the centre, where requests do not wait longer.
+pub const PATIENCE: Duration = Duration::from_millis(250);

@@ -1,0 +1,141 @@
+//! What people are shown of a shared key: the store's word beside the gateway's, and nothing spent for it.
+
+use std::time::{Duration, Instant};
+
+use crate::support::gateway::binary;
+use crate::support::redis::Redis;
+use crate::support::{Directory, Gateway, eventually, text};
+
+fn config(redis: &Redis, policy: &str) -> String {
+    format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nto = \"echo\"\n[policy.p]\nby = [\"ip\"]\n{policy}\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+        redis.addr()
+    )
+}
+
+/// A gateway that is connected.
+fn node(redis: &Redis, policy: &str) -> Gateway {
+    let gateway = Gateway::start(&config(redis, policy));
+    eventually("it is connected", || {
+        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
+    });
+    gateway
+}
+
+fn spend(gateway: &Gateway, requests: usize) {
+    let mut client = gateway.client();
+    (0..requests).for_each(|_| assert_eq!(client.request("GET", "/", &[], "").status, 200));
+}
+
+/// What a gateway shows of the window of this caller.
+fn shown(gateway: &Gateway) -> serde_json::Value {
+    gateway.admin("/v1/keys/p/127.0.0.1").json()["windows"][0].clone()
+}
+
+fn explained(gateway: &Gateway) -> serde_json::Value {
+    gateway.admin("/v1/explain?url=/&from=127.0.0.1").json()["limits"][0].clone()
+}
+
+/// All that is kept of limits, as it is kept.
+fn kept(redis: &Redis) -> Vec<String> {
+    let keys = redis.cli(&["KEYS", "sg:p*"]);
+    let mut kept: Vec<_> = keys.lines().map(|key| format!("{key} {}", redis.cli(&["DUMP", key]))).collect();
+    kept.sort();
+    kept
+}
+
+const EXACT: &str = "limit = \"10/d\"\novershoot = 0";
+
+#[test]
+fn a_gateway_that_saw_nothing_shows_what_others_spent() {
+    let redis = Redis::start(&[]);
+    let [first, second] = [0, 1].map(|_| node(&redis, EXACT));
+    spend(&first, 3);
+    let kept_before = kept(&redis);
+    for _ in 0..3 {
+        let window = shown(&second);
+        assert_eq!(window["store"], "answers", "{window}");
+        assert_eq!(window["at-store"]["left"], 7, "{window}");
+        assert!(window["at-store"]["changed-seconds-ago"].as_f64().is_some(), "{window}");
+        let limit = explained(&second);
+        assert_eq!((&limit["remaining"], &limit["admitted"]), (&6.into(), &true.into()), "{limit}");
+        assert!(limit["said"].as_str().is_some_and(|said| said.contains("says the store")), "{limit}");
+    }
+    assert_eq!(kept(&redis), kept_before);
+    spend(&first, 7);
+    let limit = explained(&second);
+    assert_eq!((&limit["remaining"], &limit["admitted"]), (&0.into(), &false.into()), "{limit}");
+}
+
+#[test]
+fn a_leased_window_shows_who_holds_how_much() {
+    let redis = Redis::start(&[]);
+    let [first, second] = [0, 1].map(|_| node(&redis, "limit = \"2000/m\"\novershoot = \"5%\""));
+    spend(&first, 500);
+    let window = eventually("a lease is out", || {
+        spend(&first, 1);
+        let window = shown(&second);
+        (window["at-store"]["gateways"] == 1).then_some(window)
+    });
+    let number = |name: &str| window["at-store"][name].as_f64().expect("a number");
+    // What comes back meanwhile is a few units, on the busiest machine the most of a second's.
+    assert!(number("left") < 1_700.0 && number("left") + number("held-by-gateways") < 1_700.0, "{window}");
+    assert_eq!(window["shared"], "leased");
+    let limit = explained(&second);
+    let said = limit["said"].as_str().expect("it is said");
+    assert!(limit["remaining"].as_u64().is_some_and(|left| left < 1_700), "{limit}");
+    assert!(said.contains("the store has ") && said.contains("gateways hold "), "{said}");
+}
+
+#[test]
+fn a_store_that_is_away_or_slow_is_said_to_be() {
+    let mut redis = Redis::start(&[]);
+    let node = node(&redis, EXACT);
+    spend(&node, 3);
+    redis.cli(&["CLIENT", "PAUSE", "20000"]);
+    let begin = Instant::now();
+    assert_eq!(shown(&node)["store"], "late");
+    // The deadline of this configuration is a second.
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    redis.kill();
+    let window = eventually("it is noticed", || {
+        let window = shown(&node);
+        (window["store"] == "away").then_some(window)
+    });
+    assert_eq!(window["at-store"], serde_json::Value::Null);
+    assert!(window["remaining"].as_u64().is_some_and(|left| left <= 7), "{window}");
+    let limit = explained(&node);
+    assert!(limit["said"].as_str().is_some_and(|said| said.contains("the store is away")), "{limit}");
+    redis.restart();
+    eventually("it is back", || (shown(&node)["store"] == "answers").then_some(()));
+}
+
+#[test]
+fn explain_asks_the_store_where_no_gateway_runs() {
+    let mut redis = Redis::start(&[]);
+    let config = config(&redis, EXACT);
+    let first = node(&redis, EXACT);
+    spend(&first, 4);
+    let directory = Directory::new();
+    let file = directory.write("gateway.toml", &format!("admin = false\n{config}")).display().to_string();
+    let explain = || {
+        let arguments = ["explain", "GET", "/", "--from", "127.0.0.1", "--config", &file];
+        let output = binary().args(arguments).output().expect("the binary under test can be started");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).to_string()
+    };
+    let kept_before = kept(&redis);
+    for _ in 0..2 {
+        let said = explain();
+        assert!(said.contains("admitted, 5 left after it; says the store"), "{said}");
+        assert!(said.contains("explained from the file and the store"), "{said}");
+    }
+    assert_eq!(kept(&redis), kept_before);
+    let members = redis.cli(&["KEYS", "*"]);
+    let census = members.lines().find(|key| redis.cli(&["TYPE", key]).trim() == "zset").expect("a census");
+    assert_eq!(redis.cli(&["ZCARD", census]).trim(), "1", "who only looks is no gateway");
+    redis.kill();
+    let said = explain();
+    assert!(said.contains("known only to a running gateway; the store is away"), "{said}");
+}
