@@ -128,9 +128,12 @@ fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<
     doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
 }
 
+/// Doubles, floats, the time since the epoch began, who reported.
+type Packed<const D: usize, const F: usize> = ([f64; D], [f64; F], f64, [f64; 2]);
+
 /// What `pack` packed: so many doubles, so many floats, the time since the epoch began, who reported. The upper 13 bits
 /// of that time say for how long the key is kept.
-fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<([f64; D], [f64; F], f64, [f64; 2])> {
+fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<Packed<D, F>> {
     let mut rest = record;
     let mut doubles = [0.0; D];
     for double in &mut doubles {
