@@ -904,6 +904,18 @@ fn routes_are_checked() {
             "3:11",
             "it takes `header`",
         ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { remove = [\"x-a\", \"host\"] }",
+            "`host` cannot be removed: a request has exactly one",
+            "3:22",
+            "`set` another",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { add = { host = \"a\" } }",
+            "`host` cannot be added: a request has exactly one",
+            "3:21",
+            "`set` it instead",
+        ),
         ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
         (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
