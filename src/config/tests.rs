@@ -934,6 +934,18 @@ fn routes_are_checked() {
 }
 
 #[test]
+fn ranges_of_ipv4_are_written_as_such() {
+    each_says(&[(
+        "[client-ip]\ntrust = [\"::ffff:192.0.2.0/120\"]",
+        "`::ffff:192.0.2.0/120` is a range of IPv4",
+        "2:10",
+        "write `192.0.2.0/24`",
+    )]);
+    let client_ip = config("[client-ip]\ntrust = [\"::ffff:192.0.2.7\", \"::/0\"]").client_ip;
+    assert_eq!(client_ip.trust.iter().map(ToString::to_string).collect::<Vec<_>>(), ["192.0.2.7/32", "::/0"]);
+}
+
+#[test]
 fn addresses_that_cannot_be_had_are_checked() {
     let taken = "127.0.0.1:9900 is taken by the admin listener";
     let long = format!("[admin]\nbind = \"unix:/{}\"", "a".repeat(107));
