@@ -11,6 +11,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::app;
+
 /// A reverse-proxy API gateway with a built-in rate limiter.
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, arg_required_else_help = false)]
@@ -79,35 +81,6 @@ pub fn main() -> ExitCode {
 
 /// Says why a command failed.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sluicegate: {}", said(error));
+    eprintln!("sluicegate: {}", app::said(error));
     ExitCode::FAILURE
-}
-
-/// An error and its causes; one that the error before it has said already is not said again.
-fn said(error: &anyhow::Error) -> String {
-    let mut said = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !said.is_empty() && !said.ends_with(&cause) {
-            said.push_str(": ");
-        }
-        if !said.ends_with(&cause) {
-            said.push_str(&cause);
-        }
-    }
-    said
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cause_is_said_once() {
-        let taken = || anyhow::anyhow!("address in use");
-        assert_eq!(
-            said(&taken().context("admin on 127.0.0.1:1: address in use")),
-            "admin on 127.0.0.1:1: address in use"
-        );
-        assert_eq!(said(&taken().context("admin").context("start")), "start: admin: address in use");
-    }
 }

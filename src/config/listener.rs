@@ -143,7 +143,8 @@ fn proxies(value: &Value<'_>) -> Vec<IpNet> {
 /// An address range; a single address is one.
 fn network(text: &Text<'_>) -> Option<IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
-        return Some(address.into());
+        // What clients are compared as.
+        return Some(address.to_canonical().into());
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
         let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
@@ -156,6 +157,14 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
             format!("{} has bits set after its prefix", text.shown()),
             format!("write `{}`", network.trunc()),
         );
+    }
+    // Of clients that come as IPv4 over IPv6 the IPv4 address is compared, so such a range would never hold.
+    if let ipnet::IpNet::V6(mapped) = network
+        && mapped.prefix_len() >= 96
+        && let Some(address) = mapped.addr().to_ipv4_mapped()
+    {
+        let hint = format!("write `{address}/{}`", mapped.prefix_len() - 96);
+        text.wrong(format!("{} is a range of IPv4", text.shown()), hint);
     }
     Some(network)
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use http::header::HOST;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::policy::changes::is_framing;
@@ -345,12 +346,22 @@ fn changes(value: &Value<'_>) -> HeaderChanges {
         let names = remove.texts();
         let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
         changes.remove = names.iter().filter_map(name).collect();
+        if value.key == "headers" && changes.remove.contains(&HOST) {
+            remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
+        }
     }
     if let Some(set) = table.table("set") {
         changes.set = fields(&set);
+        let hosts = changes.set.iter().filter(|(name, _)| *name == HOST).count();
+        if let Some(host) = set.value("host").filter(|_| hosts > 1) {
+            host.wrong("a request has exactly one `host`", "write one");
+        }
     }
     if let Some(add) = table.table("add") {
         changes.add = fields(&add);
+        if let Some(host) = add.value("host").filter(|_| value.key == "headers") {
+            host.wrong_key("`host` cannot be added: a request has exactly one", "`set` it instead");
+        }
     }
     table.finish(&[]);
     changes

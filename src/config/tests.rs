@@ -917,6 +917,18 @@ fn routes_are_checked() {
             "3:11",
             "it takes `header`",
         ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { remove = [\"x-a\", \"host\"] }",
+            "`host` cannot be removed: a request has exactly one",
+            "3:22",
+            "`set` another",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { add = { host = \"a\" } }",
+            "`host` cannot be added: a request has exactly one",
+            "3:21",
+            "`set` it instead",
+        ),
         ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
         (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
@@ -932,6 +944,18 @@ fn routes_are_checked() {
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
     ]);
+}
+
+#[test]
+fn ranges_of_ipv4_are_written_as_such() {
+    each_says(&[(
+        "[client-ip]\ntrust = [\"::ffff:192.0.2.0/120\"]",
+        "`::ffff:192.0.2.0/120` is a range of IPv4",
+        "2:10",
+        "write `192.0.2.0/24`",
+    )]);
+    let client_ip = config("[client-ip]\ntrust = [\"::ffff:192.0.2.7\", \"::/0\"]").client_ip;
+    assert_eq!(client_ip.trust.iter().map(ToString::to_string).collect::<Vec<_>>(), ["192.0.2.7/32", "::/0"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -384,8 +385,9 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         // An answer without a body (or to HEAD) is never polled: it is whole as it stands. So is one whose last
         // frame said so.
-        if self.is_end_stream()
-            && let Some(exchange) = &mut self.exchange
+        let is_end = self.is_end_stream();
+        if let Some(exchange) = &mut self.exchange
+            && (is_end || (exchange.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
         {
             exchange.complete();
         }
