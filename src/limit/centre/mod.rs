@@ -162,10 +162,12 @@ fn float(number: f64) -> f64 {
     f64::from(number as f32)
 }
 
-/// A node's share of what the fleet wanted in the last epoch and in this, whichever is more; half of an even one at
-/// least.
+/// A node's share of what the fleet wants; half of an even one at least. The fleet wants what it wanted in the last
+/// epoch or wants in this, whichever is more, but no more than who has reported says now and who has not said then.
 fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
-    (demand / wanted[0].max(wanted[1])).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
+    let silent = (1.0 - nodes[1] / nodes[0].max(1.0)).max(0.0);
+    let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent);
+    (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
 }
 
 /// A grant as a script returns it.
