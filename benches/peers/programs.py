@@ -87,6 +87,12 @@ def gateway(binary: Path | None) -> Program:
     return Program([str(binary)], name)
 
 
+def gateway_trained() -> Program:
+    """The gateway that `train` has built."""
+    plain = gateway(TARGET / "trained/trained" / host() / "release/sluicegate")
+    return Program(plain.argv, f"{plain.version}, trained")
+
+
 def host() -> str:
     """What the compiler builds for by default."""
     return next(line.split()[1] for line in _output(["rustc", "-vV"]).splitlines() if line.startswith("host:"))

@@ -53,6 +53,7 @@ def kinds(gateway_binary: Path | None) -> list[Kind]:
     """Every proxy there is, in the order of the tables."""
     return [
         Kind("gateway", lambda: programs.gateway(gateway_binary), _gateway),
+        Kind("gateway-trained", programs.gateway_trained, _gateway),
         Kind("haproxy", programs.haproxy, _haproxy),
         Kind("nginx", programs.nginx, _nginx),
         Kind("haproxy-next", programs.haproxy_next, _haproxy),

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 
 GATEWAY = "gateway"
+TRAINED = "gateway-trained"
 
 # At most this much of the peer's CPU time for each request: the project's goals, by case.
 GOALS = {
@@ -55,16 +56,18 @@ def _case(case, rounds: list[dict], versions: dict[str, str]) -> str:
             f"| {rate[0]:,.0f} ({rate[1]:,.0f}–{rate[2]:,.0f}) "
             f"| {_time(middle['p50_us'])} | {_time(middle['p99_us'])} | {middle['busy']:.0%} |"
         )
-    if GATEWAY in names:
-        lines += ["", *_ratios(case, rounds, versions, [name for name in names if name != GATEWAY])]
+    for ours in (GATEWAY, TRAINED):
+        if ours in names:
+            peers = [name for name in names if name not in (GATEWAY, TRAINED)]
+            lines += ["", *_ratios(case, rounds, versions, ours, peers)]
     return "\n".join([*lines, ""])
 
 
-def _ratios(case, rounds: list[dict], versions: dict[str, str], peers: list[str]) -> list[str]:
-    """The gateway's CPU for each request over each peer's, taken within a round, then the median."""
-    lines = ["| gateway / peer | CPU ratio | goal | |", "|---|---|---|---|"]
+def _ratios(case, rounds: list[dict], versions: dict[str, str], ours: str, peers: list[str]) -> list[str]:
+    """The CPU of `ours` for each request over each peer's, taken within a round, then the median."""
+    lines = [f"| {versions[ours]} / peer | CPU ratio | goal | |", "|---|---|---|---|"]
     for peer in peers:
-        ratios = [each[case.name][GATEWAY]["cpu_us"] / each[case.name][peer]["cpu_us"] for each in rounds]
+        ratios = [each[case.name][ours]["cpu_us"] / each[case.name][peer]["cpu_us"] for each in rounds]
         goal = GOALS.get(peer, {}).get(case.name)
         aim = "" if goal is None else f"≤ {goal:.2f}"
         verdict = "" if goal is None else ("met" if median(ratios) <= goal else "missed")
