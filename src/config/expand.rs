@@ -68,6 +68,12 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
             "write `${NAME}`, `${NAME:-default}` or `${file:/path}`; `$${` is a plain `${`",
         ));
     }
+    if default.is_some_and(|default| default.contains("${")) {
+        return Err(unresolved(
+            "a default cannot hold another `${...}`",
+            "write the default as it is, or the variable alone",
+        ));
+    }
     // As in a shell: an empty variable counts as none where there is a default.
     match (variables(name), default) {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),

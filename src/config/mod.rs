@@ -127,7 +127,7 @@ fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) 
     match compile::compile(&config, &places) {
         Ok(table) => Ok(Loaded { config, table, report: report.with_places(places) }),
         Err(findings) => {
-            report.add(findings);
+            report.add(findings.into_iter().map(|finding| report.discreet(finding)).collect());
             Err(report.into_errors())
         }
     }

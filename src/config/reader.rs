@@ -276,7 +276,12 @@ impl<'c> Value<'c> {
         let number = match self.value {
             DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
             DeValue::String(text) if text.contains("${") => {
-                self.expanded(text)?.text.trim().parse::<i128>().ok()
+                let number = self.expanded(text)?.text.trim().parse::<i128>();
+                if number.is_err() {
+                    self.wrong(format!("the value of {} is not a whole number", quoted(&self.key)), "");
+                    return None;
+                }
+                number.ok()
             }
             _ => {
                 self.wrong_type("a whole number");
@@ -416,6 +421,11 @@ impl Text<'_> {
         } else {
             quoted(&self.text)
         }
+    }
+
+    /// The same as a name that nothing has.
+    pub(super) fn called(&self) -> String {
+        if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
     }
 
     /// Reports an error at some bytes of the value, where it stands in the file letter by letter.

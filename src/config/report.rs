@@ -157,6 +157,24 @@ impl Report {
         self.findings.sort_by_key(|finding| finding.place.as_ref().map(|(place, _)| *place));
     }
 
+    /// A finding of those who do not see the file: what it quotes may have come out of a `${...}`, or hold what a line
+    /// cannot.
+    pub(super) fn discreet(&self, mut finding: Finding) -> Finding {
+        let written = |place: &Place| self.sources.get(place.file)?.text.get(place.start..place.end);
+        let place = finding.place.as_ref().map(|(place, _)| place);
+        let message = &mut finding.message;
+        if place.and_then(written).is_some_and(|text| text.contains("${"))
+            && let (Some(first), Some(last)) = (message.find('`'), message.rfind('`'))
+            && first < last
+        {
+            message.replace_range(first + 1..last, "…");
+        }
+        if message.contains(char::is_control) {
+            *message = message.escape_debug().to_string();
+        }
+        finding
+    }
+
     fn show(&self, finding: &Finding) -> String {
         let level = match finding.severity {
             Severity::Error => Level::ERROR,

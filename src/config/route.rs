@@ -150,7 +150,7 @@ impl Reader<'_> {
             let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
                 "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in".to_owned()
             });
-            text.wrong(format!("there is no upstream {}", text.shown()), hint);
+            text.wrong(format!("there is no upstream {}", text.called()), hint);
             return None;
         }
         let upstream = upstream::of_url(&text)?;
@@ -219,7 +219,7 @@ impl Reader<'_> {
                 let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
                     "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
                 });
-                text.wrong(format!("there is no policy {}", text.shown()), hint);
+                text.wrong(format!("there is no policy {}", text.called()), hint);
                 continue;
             };
             if limits.contains(&name) {

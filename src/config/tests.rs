@@ -929,6 +929,12 @@ fn routes_are_checked() {
             "3:21",
             "`set` it instead",
         ),
+        (
+            "[[route]]\nto = \"${SECRET}\"",
+            "there is no upstream that the value of `to` names",
+            "2:6",
+            "write a URL",
+        ),
         ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
         (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
@@ -943,6 +949,19 @@ fn routes_are_checked() {
             "write the name of an `[auth.<name>]`",
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
+    ]);
+}
+
+#[test]
+fn references_are_not_nested() {
+    each_says(&[
+        (
+            "[admin]\ntoken = \"${NONE:-${SECRET}}\"",
+            "a default cannot hold another `${...}`",
+            "2:9",
+            "write the default as it is",
+        ),
+        ("workers = \"${SECRET}\"", "the value of `workers` is not a whole number", "1:11", ""),
     ]);
 }
 
@@ -1001,6 +1020,18 @@ fn methods_that_never_match_are_checked() {
 fn what_is_wrong_together_is_checked() {
     each_says(&[
         ("[[route]]\nto = \"echo\"\npath = \"//a\"", PATH_SEGMENT, "3:8", ""),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/a\\nb\"",
+            "`a\\nb` never matches: requests are refused where the path has an encoded control character",
+            "3:8",
+            "",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/${SECRET};\"",
+            "`…` never matches: requests are refused where the path has a semicolon",
+            "3:8",
+            "",
+        ),
         ("[[route]]\nto = \"echo\"\nhost = [\"a\", \"b.*\"]", HOST_STAR, "3:14", ""),
         (
             "[[route]]\nto = \"echo\"\npath = \"/{id}\"\nheaders = { set = { x-a = \"{di}\" } }",

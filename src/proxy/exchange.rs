@@ -82,6 +82,8 @@ pub enum Reason {
     TooManyStreams,
     /// HTTP/2 frames came beyond a budget: the connection was closed.
     FrameFlood,
+    /// The drain's deadline came before its end.
+    Drain,
 }
 
 impl Reason {
@@ -118,11 +120,12 @@ impl Reason {
             Reason::Overload => "overload",
             Reason::TooManyStreams => "too-many-streams",
             Reason::FrameFlood => "frame-flood",
+            Reason::Drain => "drain",
         }
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 30] = [
+    pub const ALL: [Reason; 31] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -153,6 +156,7 @@ impl Reason {
         Reason::Overload,
         Reason::TooManyStreams,
         Reason::FrameFlood,
+        Reason::Drain,
     ];
 }
 
@@ -363,7 +367,7 @@ impl Exchange {
             Some(Reason::UpstreamTimeout) if self.is_past_total(upstream) => metrics::Exchange::TotalTimeout,
             Some(Reason::UpstreamTimeout) => metrics::Exchange::StallTimeout,
             Some(Reason::UpstreamReset) => metrics::Exchange::Reset,
-            Some(Reason::ClientGone | Reason::BodyStall) => metrics::Exchange::ClientGone,
+            Some(Reason::ClientGone | Reason::BodyStall | Reason::Drain) => metrics::Exchange::ClientGone,
             Some(Reason::UpstreamBadResponse) => metrics::Exchange::BadAnswer,
             _ => metrics::Exchange::Answered,
         };
@@ -442,6 +446,9 @@ impl Exchange {
             return Some(Reason::Panic);
         }
         match self.reason {
+            Some(Reason::ClientGone) | None if !self.complete && self.conn.worker.is_cut() => {
+                Some(Reason::Drain)
+            }
             Some(Reason::ClientGone) | None if self.conn.stalled.get() => Some(Reason::BodyStall),
             None if !self.complete => Some(Reason::ClientGone),
             reason => reason,
@@ -459,7 +466,12 @@ impl Drop for Exchange {
         self.lighten();
         self.conn.gauge.end_exchange(now);
         let reason = self.final_reason();
-        let status = if reason == Some(Reason::Panic) { PANIC_STATUS } else { self.status };
+        let status = match reason {
+            Some(Reason::Panic) => PANIC_STATUS,
+            // It was not the client that went.
+            Some(Reason::Drain) if self.status == CLIENT_GONE_STATUS => DRAIN_STATUS,
+            _ => self.status,
+        };
         if reason == Some(Reason::Panic) {
             PANICKED.set(Some(self.request_id.clone()));
         }
@@ -530,3 +542,4 @@ const COPIED_BYTES_MIN: usize = 4 * 1024;
 /// A client that went away is logged as nginx does: no such status was sent.
 const CLIENT_GONE_STATUS: u16 = 499;
 const PANIC_STATUS: u16 = 500;
+const DRAIN_STATUS: u16 = 503;

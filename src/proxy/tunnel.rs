@@ -1,10 +1,14 @@
 //! A connection whose protocol was switched (WebSocket): bytes both ways until one side ends, nothing read of them.
 
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional};
 use tokio::time::sleep;
 
 use super::connection::Conn;
@@ -28,9 +32,11 @@ impl Tunnel {
 
     /// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain's deadline
     /// takes the worker. `read` is what the client sent beyond its request.
-    pub async fn run(mut self, conn: &Rc<Conn>, client: Stream, read: Bytes) {
+    pub async fn run(self, conn: &Rc<Conn>, client: Stream, read: Bytes) {
         let gauge = Rc::new(Gauge::new(clock::instant()));
-        let mut client = Gauged::new(client, read, Rc::clone(&gauge));
+        let bytes = Rc::new(Bytecount::default());
+        let mut told = Told { exchange: self.exchange, bytes: Rc::clone(&bytes) };
+        let mut client = Counted { stream: Gauged::new(client, read, Rc::clone(&gauge)), bytes };
         let mut upstream = self.upstream.stream;
         let early = self.upstream.read;
         let carry = async {
@@ -38,16 +44,68 @@ impl Tunnel {
             copy_bidirectional(&mut client, &mut upstream).await
         };
         tokio::select! {
-            carried = carry => match carried {
-                Ok((up, down)) => {
-                    self.exchange.bytes_in += up;
-                    self.exchange.bytes_out += down + early.len() as u64;
-                }
-                Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
+            carried = carry => if let Err(error) = carried {
+                tracing::debug!(peer = %conn.peer.ip, %error, "tunnel");
             },
             () = quiet(&gauge) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
         }
-        self.exchange.complete();
+        told.exchange.complete();
+    }
+}
+
+/// Bytes of one tunnel so far.
+#[derive(Debug, Default)]
+struct Bytecount {
+    up: Cell<u64>,
+    down: Cell<u64>,
+}
+
+/// The exchange of a tunnel, told what was carried however it ends: by an error, or dropped at the drain's deadline.
+struct Told {
+    exchange: Box<Exchange>,
+    bytes: Rc<Bytecount>,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.exchange.bytes_in += self.bytes.up.get();
+        self.exchange.bytes_out += self.bytes.down.get();
+    }
+}
+
+/// The client's side, counted.
+struct Counted {
+    stream: Gauged,
+    bytes: Rc<Bytecount>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let read = (buf.filled().len() - before) as u64;
+        self.bytes.up.set(self.bytes.up.get() + read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        self.bytes.down.set(self.bytes.down.get() + count as u64);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

@@ -88,6 +88,7 @@ pub struct Worker {
     /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
     unix_offset_ns: Cell<i64>,
     draining: Cell<bool>,
+    cut: Cell<bool>,
     drain: Notify,
     emptied: Notify,
 }
@@ -165,6 +166,7 @@ async fn run(
             Some(Order::Adopt(socket, listener)) = orders.recv() => listener::adopt(&worker, socket, listener),
             () = tokio::time::sleep_until(deadline.into()) => {
                 tracing::warn!(worker = index, connections = worker.connections(), "drain deadline: closing what is left");
+                worker.cut.set(true);
                 break;
             }
         }
@@ -191,6 +193,7 @@ impl Worker {
             unread: Unread::default(),
             unix_offset_ns: Cell::new(unix_offset_ns()),
             draining: Cell::new(false),
+            cut: Cell::new(false),
             drain: Notify::new(),
             emptied: Notify::new(),
         }
@@ -216,6 +219,11 @@ impl Worker {
     /// Whether this worker takes no new work.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
+    }
+
+    /// Whether the drain's deadline has come: what still runs is broken off.
+    pub fn is_cut(&self) -> bool {
+        self.cut.get()
     }
 
     /// Ready once the drain begins.

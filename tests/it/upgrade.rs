@@ -1,6 +1,6 @@
 //! Protocol upgrades: WebSocket through the gateway, and what is not switched.
 
-use crate::support::upstream::receive;
+use crate::support::upstream::{receive, reset};
 use crate::support::{Client, Directory, Gateway, Python, Upstream, python, tls};
 
 const UPGRADE: &[&str] = &[
@@ -62,6 +62,42 @@ fn bytes_pass_both_ways_after_101_and_the_end_too() {
     client.send("ping");
     assert_eq!(client.bytes(4), b"ping");
     assert!(client.is_closed());
+}
+
+#[test]
+fn bytes_of_a_tunnel_that_breaks_are_told() {
+    let upstream = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.send(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            );
+            let question = peer.bytes(4);
+            peer.send(question);
+            peer.rest();
+        }
+    });
+    let mut gateway = Gateway::start(&format!(
+        "[shutdown]\ndrain = \"100ms\"\n[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"\nupgrade = true",
+        upstream.addr()
+    ));
+    let talk = |path: &str| {
+        let mut client = gateway.client();
+        assert_eq!(client.request("GET", path, UPGRADE, "").status, 101);
+        client.send("ping");
+        assert_eq!(client.bytes(4), b"ping");
+        client
+    };
+    reset(talk("/reset").into_stream());
+    let line = gateway.logged("/reset");
+    assert_eq!((&line["bytes_in"], &line["bytes_out"]), (&4.into(), &4.into()), "{line}");
+
+    let _client = talk("/drained");
+    gateway.signal("TERM");
+    gateway.wait();
+    let line = gateway.logged("/drained");
+    assert_eq!((&line["bytes_in"], &line["bytes_out"]), (&4.into(), &4.into()), "{line}");
+    assert_eq!((&line["status"], &line["reason"]), (&101.into(), &"drain".into()), "{line}");
 }
 
 #[test]
