@@ -376,16 +376,19 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// A key's hash, spread as real ones are, from which its number can be read back.
+/// A key's hash, both halves spread as real ones are, from whose lowest bits its number can be read back.
 fn name(key: usize) -> u128 {
     let number = key as u64 + 1;
-    u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number << 40 | number)
+    let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    u128::from(spread) << 64 | u128::from(spread & !NUMBER | number)
 }
 
 fn index(name: u128) -> usize {
-    (name as u64 & ((1 << 40) - 1)) as usize - 1
+    (name as u64 & NUMBER) as usize - 1
 }
 
+/// Where a key's number stands in its name.
+const NUMBER: u64 = (1 << 24) - 1;
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// The store's clock when the scene begins: a whole day, as the judge's a whole hour, so windows begin at once.
 const EPOCH_US: u64 = 1_790_035_200_000_000;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::limit::central::Grant;
 use crate::limit::{Algorithm, Plan, Sharing, WhenDown, quota};
 
 const SECOND: u64 = 1_000_000_000;
@@ -103,6 +104,27 @@ fn the_demand_of_the_last_epoch_does_not_starve_who_is_new() {
     centre.renew(&wants(&plan, 100_000.0, 1_000), NOW);
     let newcomer = centre.renew(&wants(&plan, 20.0, 1), NOW + 500_001);
     assert!(newcomer.rate >= 20.0, "{newcomer:?}");
+}
+
+#[test]
+fn who_is_short_by_chance_asks_again_before_the_epoch_ends() {
+    let plan = plan(1_000, 1_000);
+    let denied_of = |demand| {
+        let mut centre = Centre::default();
+        let mut held = Grant::default();
+        // Ten that want as much own all that refills; what was left is spent.
+        for at_us in [NOW, NOW + 500_001] {
+            for node in 0..10 {
+                held = centre.renew(&wants(&plan, demand, 0), at_us + node);
+            }
+        }
+        let Grant { epoch, rate, .. } = held;
+        let again = Renewal { epoch, rate, reported: demand, ..wants(&plan, demand, 0) };
+        centre.renew(&Renewal { delta: held.level, ..again.clone() }, NOW + 500_020);
+        centre.renew(&again, NOW + 500_021).deny_ns
+    };
+    assert_eq!(denied_of(110.0), 350_000_000);
+    assert!(denied_of(1_000.0) > 400_000_000, "it is over its limit by far");
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Share {
         (given - self.0.balance() as f64 / UNIT as f64).max(0.0)
     }
 
-    /// The demand, units a second: rises at once where the arrivals leave no doubt, falls at once to a quarter where
+    /// The demand, units a second: rises at once where the arrivals leave no doubt, falls at once to a tenth where
     /// their absence leaves none, and slowly in between.
     fn sample_demand(&mut self, now_ns: u64) -> f64 {
         let before = self.0.demand();
@@ -208,7 +208,7 @@ const UNKNOWN: f64 = 0.5;
 const DEMAND_MIN: f64 = 0.01;
 const SAMPLE_MIN_S: f64 = 0.02;
 /// What is left of a demand, at least, from one report to the next.
-const FALL: f64 = 0.25;
+const FALL: f64 = 0.1;
 /// Time in which an old demand is forgotten to a third.
 const DECAY_S: f64 = 0.6;
 /// A grant that lasts no longer is doubled.
