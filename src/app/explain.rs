@@ -74,6 +74,9 @@ pub fn explain(
     asked: &Asked<'_>,
     now_ns: u64,
 ) -> Explained {
+    if matches!(*asked.method, Method::CONNECT | Method::TRACE) {
+        return Explained::refused("this gateway does not serve the method".to_owned());
+    }
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
     let (path, doubt) = match path::canonical(asked.url.path()) {

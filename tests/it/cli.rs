@@ -160,9 +160,24 @@ fn version_is_printed() {
 
 #[test]
 fn wrong_usage_is_2() {
-    for arguments in [&["sprint"][..], &["run", "--speed"], &["explain"]] {
+    let explain = ["explain", "GET", "example.com"];
+    for arguments in [&["sprint"][..], &["run", "--speed"], &["explain"], &explain] {
         assert_eq!(sluicegate(arguments, GOOD).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn the_file_may_stand_before_the_command() {
+    for arguments in [["-c", "FILE", "check"], ["check", "--config", "FILE"]] {
+        assert_eq!(sluicegate(&arguments, GOOD).status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn explain_serves_no_method_that_the_gateway_does_not() {
+    let config = "[[route]]\nrespond = {}\n[admin]\nbind = \"127.0.0.1:1\"";
+    let output = sluicegate(&["explain", "TRACE", "/a", "-c", "FILE"], config);
+    assert!(said(&output).contains("refused  this gateway does not serve the method"), "{}", said(&output));
 }
 
 #[test]
