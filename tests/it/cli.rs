@@ -129,7 +129,13 @@ fn a_file_that_is_not_there_is_named() {
 #[test]
 fn the_effective_configuration_can_be_loaded_again() {
     let directory = Directory::new();
-    let first = sluicegate(&["check", "--effective", "--config", "FILE"], &complete(GOOD, &directory));
+    // A secret that is masked is as long as it has to be.
+    let secret = format!(
+        "[auth.tokens]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"HS512\"]\nsecret = \"{}\"\n",
+        "s".repeat(64)
+    );
+    let config = complete(&format!("{GOOD}{secret}"), &directory);
+    let first = sluicegate(&["check", "--effective", "--config", "FILE"], &config);
     assert_eq!(first.status.code(), Some(0), "{}", said(&first));
     let shown = text(&first.stdout);
     assert!(
