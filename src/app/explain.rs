@@ -95,6 +95,9 @@ pub fn explain(
         Known::Store(limiter) => (Some(limiter), None),
         Known::Gateway(limiter) => (Some(limiter), Some(limiter)),
     };
+    if matches!(*asked.method, Method::CONNECT | Method::TRACE) {
+        return Explained::refused("this gateway does not serve the method".to_owned());
+    }
     let authority = headers::authority(asked.url, asked.headers);
     let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
     let (path, doubt) = match path::canonical(asked.url.path()) {

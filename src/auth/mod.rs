@@ -49,7 +49,8 @@ impl Config {
         if let Kind::Jwt(config) = &mut self.kind
             && let jwt::Source::Secret(secret) = &mut config.source
         {
-            mask.clone_into(&mut secret.0);
+            // As long as the longest hash asks for, so that what is shown can be read again.
+            secret.0 = mask.repeat(SECRET_BYTES_MAX.div_ceil(mask.len().max(1)));
         }
     }
 
@@ -315,3 +316,6 @@ fn challenge(config: &Config) -> Option<HeaderValue> {
 
 /// How long a request waits for keys that are being fetched.
 pub const KEYS_WAIT: Duration = Duration::from_secs(1);
+
+/// What HS512 asks of a secret (RFC 7518 section 3.2).
+const SECRET_BYTES_MAX: usize = 64;

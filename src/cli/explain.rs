@@ -4,13 +4,13 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-use super::File;
 use super::check::EXIT_CONFIG;
 use crate::admin::Bind;
 use crate::app::explain::Asked;
@@ -23,6 +23,7 @@ pub struct Arguments {
     /// The method, as GET
     method: Method,
     /// The URL, or its path and query
+    #[arg(value_parser = url)]
     url: Uri,
     /// A header, as "name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_parser = header)]
@@ -30,8 +31,14 @@ pub struct Arguments {
     /// The client's address
     #[arg(long)]
     from: Option<IpAddr>,
-    #[command(flatten)]
-    file: File,
+}
+
+fn url(text: &str) -> Result<Uri, &'static str> {
+    // `example.com` alone would be read as a host without a path, which no request asks for.
+    let url = text.parse::<Uri>().ok();
+    let is_http = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
+    url.filter(|url| is_http(url) || text.starts_with('/'))
+        .ok_or("write an http URL, or a path as in /v1/orders")
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -42,8 +49,8 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 }
 
 /// Explains, on standard output.
-pub fn run(arguments: &Arguments) -> ExitCode {
-    let loaded = match config::load(&arguments.file.config) {
+pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
+    let loaded = match config::load(file) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");

@@ -17,6 +17,9 @@ use crate::app;
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, arg_required_else_help = false)]
 struct Arguments {
+    /// The configuration file
+    #[arg(short, long, global = true, default_value = "gateway.toml")]
+    config: PathBuf,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -24,14 +27,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve until told to stop (the default)
-    Run {
-        #[command(flatten)]
-        file: File,
-    },
+    Run,
     /// Say whether a configuration is valid, or everything that is wrong with it
     Check {
-        #[command(flatten)]
-        file: File,
         /// Print the whole configuration with every default, secrets masked
         #[arg(long)]
         effective: bool,
@@ -44,30 +42,16 @@ enum Command {
     Version,
 }
 
-/// Which configuration.
-#[derive(Clone, Debug, clap::Args)]
-struct File {
-    /// The configuration file
-    #[arg(short, long, default_value = "gateway.toml")]
-    config: PathBuf,
-}
-
-impl Default for File {
-    fn default() -> File {
-        File { config: PathBuf::from("gateway.toml") }
-    }
-}
-
 /// Runs the command the process was started with. 0: done, 1: failed, 2: wrong usage, 78: wrong configuration.
 pub fn main() -> ExitCode {
-    let command = Arguments::parse().command.unwrap_or(Command::Run { file: File::default() });
-    match command {
-        Command::Run { file } => run::run(&file.config),
-        Command::Check { file, effective } => {
-            let checked = check::check(&file.config, effective, &mut io::stdout(), &mut io::stderr());
+    let Arguments { config, command } = Arguments::parse();
+    match command.unwrap_or(Command::Run) {
+        Command::Run => run::run(&config),
+        Command::Check { effective } => {
+            let checked = check::check(&config, effective, &mut io::stdout(), &mut io::stderr());
             checked.map_or(ExitCode::FAILURE, ExitCode::from)
         }
-        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments, &config),
         Command::HashKey(arguments) => {
             let hashed = hash_key::run(&arguments, &mut io::stdin(), &mut io::stdout(), &mut io::stderr());
             hashed.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

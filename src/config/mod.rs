@@ -6,6 +6,7 @@
 mod access;
 mod auth;
 mod compile;
+mod doubts;
 mod effective;
 mod expand;
 pub mod limit_text;
@@ -193,6 +194,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
     // Last: routes name upstreams and policies, and add those they write in place.
     route::read_all(&documents, &ways, &mut config, &mut places);
+    doubts::warn(ctx, &config, &places);
     for (file, document) in documents.into_iter().enumerate() {
         match document.value("include") {
             Some(include) if file > 0 => {

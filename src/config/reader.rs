@@ -74,6 +74,11 @@ impl<'c> Context<'c> {
         self.report(Finding::error(message).at(place, hint));
     }
 
+    /// Reports what works at a place but should not stay so.
+    pub(super) fn warn(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Finding::warning(message).at(place, hint));
+    }
+
     /// The whole of one file.
     pub(super) fn document(&'c self, file: usize, document: &'c Spanned<DeTable<'c>>) -> Table<'c> {
         let place = Place { file, start: 0, end: 0 };

@@ -387,6 +387,34 @@ fn secrets_never_show() {
 }
 
 #[test]
+fn what_cannot_be_meant_draws_a_warning() {
+    let tls = "[listener.a]\nbind = \"127.0.0.1:1\"\ncerts = [{ cert = \"c\", key = \"k\" }]\n";
+    let staff = "[auth.staff]\nkind = \"mtls\"\nconsumer = \"san:email\"\n[[route]]\nto = \"echo\"\nauth = \"staff\"\n";
+    let counted = "[[route]]\nto = \"echo\"\nlimit = \"1/s by consumer\"\n";
+    let redirect = "[[route]]\nredirect = \"https\"\n";
+    let warned = |text: &str| load(&[text]).expect("it is valid").report.to_string();
+    for (text, place, message) in [
+        (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
+        (staff.to_owned(), "1:7", "nobody is ever recognised by one"),
+        (counted.to_owned(), "3:9", "nobody ever has what it counts by"),
+    ] {
+        let said = warned(&text);
+        assert!(
+            said.contains(message) && said.contains(&format!("gateway.toml:{place}\n")),
+            "{text}\n{said}"
+        );
+    }
+    for text in [
+        redirect.to_owned(),
+        format!("{tls}client-ca = \"ca\"\n{staff}"),
+        format!("{staff}limit = \"1/s by consumer\"\n")
+            .replace("mtls\"\nconsumer = \"san:email", "anonymous"),
+    ] {
+        assert_eq!(warned(&text), "", "{text}");
+    }
+}
+
+#[test]
 fn literal_secrets_and_open_admins_draw_warnings() {
     let loaded = load(&["[admin]\ntoken = \"hunter2\"\nbind = \"0.0.0.0:1\""]).expect("it is valid");
     let said = loaded.report.to_string();

@@ -217,7 +217,7 @@ pub enum Dimension {
     Method,
     /// The (joined) value of a header.
     Header(http::HeaderName),
-    /// The first value of a query parameter, percent-decoded.
+    /// The value of a query parameter, percent-decoded.
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),

@@ -82,7 +82,7 @@ impl Keys {
     ///
     /// # Errors
     /// Where a dimension has no value (an empty one is none) and the client's address is not to take its
-    /// place, and where a header has several.
+    /// place, and where a header or a parameter has several.
     pub fn encode(
         &self,
         route: &str,
@@ -162,11 +162,7 @@ impl Keys {
             Dimension::Method => text(facts.method.as_str()),
             Dimension::Ip => self.write_address(facts.client_ip, out),
             Dimension::Header(name) => return write_header(name, facts.headers, out),
-            Dimension::Query(name) => {
-                if let Some(value) = query_value(facts.query.unwrap_or(""), name) {
-                    out.extend(percent::decode(value, Plus::Space));
-                }
-            }
+            Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
             Dimension::Param(name) => {
                 out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
             }
@@ -222,11 +218,17 @@ fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bo
     lines.all(|line| line == first)
 }
 
-/// The first value of a parameter in a query, still encoded. Names are compared decoded: `%61=1` is `a=1`.
-fn query_value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
+/// Appends the value of a parameter in a query, decoded. Names are compared decoded: `%61=1` is `a=1`. Values that
+/// differ are none, as of a field: some servers take the first, some the last.
+fn write_query(name: &str, query: &str, out: &mut Encoded) -> bool {
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut named = pairs.filter(|(key, _)| percent::decode(key, Plus::Space).eq(name.bytes()));
-    named.next().map(|(_, value)| value)
+    let mut values = pairs
+        .filter(|(key, _)| percent::decode(key, Plus::Space).eq(name.bytes()))
+        .map(|(_, value)| percent::decode(value, Plus::Space));
+    let Some(first) = values.next() else { return true };
+    let start = out.len();
+    out.extend(first);
+    values.all(|value| value.eq(out[start..].iter().copied()))
 }
 
 fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {

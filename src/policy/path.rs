@@ -170,8 +170,11 @@ fn resolved(path: &str) -> String {
     out
 }
 
-/// The byte that `%XY` at this offset stands for.
+/// The byte that `%XY` at this offset stands for, where there is one.
 fn decoded(path: &[u8], at: usize) -> Option<u8> {
+    if path.get(at) != Some(&b'%') {
+        return None;
+    }
     let digit = |offset: usize| path.get(at + offset).copied().and_then(hex);
     Some(digit(1)? << 4 | digit(2)?)
 }
@@ -214,6 +217,8 @@ mod tests {
             ("/limite%64", "/limited"),
             ("/a%3ab", "/a%3Ab"),
             ("/%c0%20%e9t%e9", "/%C0%20%E9t%E9"),
+            ("/voil%e0/90", "/voil%E0/90"),
+            ("/%c0//%41%41", "/%C0/AA"),
         ] {
             assert_eq!(form(spelled).as_deref(), Ok(form_of), "{spelled}");
         }

@@ -129,7 +129,13 @@ fn a_file_that_is_not_there_is_named() {
 #[test]
 fn the_effective_configuration_can_be_loaded_again() {
     let directory = Directory::new();
-    let first = sluicegate(&["check", "--effective", "--config", "FILE"], &complete(GOOD, &directory));
+    // A secret that is masked is as long as it has to be.
+    let secret = format!(
+        "[auth.tokens]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"HS512\"]\nsecret = \"{}\"\n",
+        "s".repeat(64)
+    );
+    let config = complete(&format!("{GOOD}{secret}"), &directory);
+    let first = sluicegate(&["check", "--effective", "--config", "FILE"], &config);
     assert_eq!(first.status.code(), Some(0), "{}", said(&first));
     let shown = text(&first.stdout);
     assert!(
@@ -160,9 +166,24 @@ fn version_is_printed() {
 
 #[test]
 fn wrong_usage_is_2() {
-    for arguments in [&["sprint"][..], &["run", "--speed"], &["explain"]] {
+    let explain = ["explain", "GET", "example.com"];
+    for arguments in [&["sprint"][..], &["run", "--speed"], &["explain"], &explain] {
         assert_eq!(sluicegate(arguments, GOOD).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn the_file_may_stand_before_the_command() {
+    for arguments in [["-c", "FILE", "check"], ["check", "--config", "FILE"]] {
+        assert_eq!(sluicegate(&arguments, GOOD).status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn explain_serves_no_method_that_the_gateway_does_not() {
+    let config = "[[route]]\nrespond = {}\n[admin]\nbind = \"127.0.0.1:1\"";
+    let output = sluicegate(&["explain", "TRACE", "/a", "-c", "FILE"], config);
+    assert!(said(&output).contains("refused  this gateway does not serve the method"), "{}", said(&output));
 }
 
 #[test]

@@ -77,10 +77,17 @@ fn one_caller_has_one_key_however_it_writes_itself() {
     );
 
     let by_query = counted_by("5/s by query:user");
-    let same = ["GET /?user=a%20b", "GET /?x=1&user=a+b", "GET /?%75ser=%61%20b&user=c", "GET /?user=a b#"];
+    let same = ["GET /?user=a%20b", "GET /?x=1&user=a+b", "GET /?%75ser=%61%20b&user=a+b", "GET /?user=a b#"];
     assert_eq!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new(same[1])));
     assert_eq!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new(same[2])));
     assert_ne!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new("GET /?user=ab")));
+
+    for lines in ["GET /?user=a&user=b", "GET /?user=a&%75ser=", "GET /?user=&user=a"] {
+        assert!(
+            charges(&by_query, &Ask::new(lines)).is_err(),
+            "{lines}: of two values neither is the caller's"
+        );
+    }
 
     let by_header = counted_by("5/s by header:x-key");
     let lines = ask.clone().header("x-key", "a").header("x-key", "b");
