@@ -11,7 +11,7 @@ for name, act in pairs(token_bucket()) do
   leaky_bucket[name] = act
 end
 local prepare, wait = leaky_bucket.prepare, leaky_bucket.wait
-leaky_bucket.charge = nil
+leaky_bucket.charges = nil
 
 function leaky_bucket.prepare(plan)
   prepare(plan, plan.burst + 1)

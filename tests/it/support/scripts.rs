@@ -222,13 +222,17 @@ for index = 1, #KEYS do
 end
 local part, is_admitted, told = parts[1], true, 0
 if call == 1 then
-  -- As the dispatcher does it: one that is alone may be charged at once.
-  local charge = #KEYS == 1 and part.flags < 2 and prepare(part.plan).charge
-  if charge then part.remaining, part.reset_us = charge(1, part.plan, part.cost) end
-  if part.remaining then
-    part.wait_us = 0
-  else
+  -- As the dispatcher does it: those that are alone are charged in a run.
+  local is_alone = #KEYS == 1 and part.flags == 0 and part.cost > 0
+  local charges, run = is_alone and prepare(part.plan).charges, { 1, 1, part.cost }
+  local function one(_, _, said)
     is_admitted = take(parts, #KEYS)
+    return said
+  end
+  if not charges then
+    one()
+  elseif select(2, charges(run, 1, 0, part.plan, one, false)) == 2 then
+    part.wait_us, part.remaining, part.reset_us = 0, run[1], run[2]
   end
   told = #KEYS
 elseif call == 2 then
