@@ -9,6 +9,8 @@ use std::hint::black_box;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::AcqRel;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
@@ -216,6 +218,19 @@ fn leased(criterion: &mut Criterion) {
         println!("{:?}", limiter.fleet().map(|fleet| fleet.shares().stats()));
     }
     group.finish();
+    bare_memory();
+}
+
+/// One random cache line of as much memory, counted up: what no table of ten million keys can be faster than.
+fn bare_memory() {
+    const WORDS_PER_LINE: usize = 8;
+    let words: Vec<AtomicU64> =
+        (0..SHARES_BYTES / size_of::<AtomicU64>()).map(|_| AtomicU64::new(1)).collect();
+    let (mut order, lines) = (Order(1), words.len() / WORDS_PER_LINE);
+    percentiles(&format!("one of {lines} cache lines, nothing else"), || {
+        let line = spread(order.next(lines as u64)) as usize % lines;
+        words[line * WORDS_PER_LINE].fetch_add(1, AcqRel) > 0
+    });
 }
 
 /// A fleet's node whose every question is answered at once, with more than it can spend.

@@ -105,16 +105,18 @@ end
 -- Units at once: out of the level. Returns them, and the part of the level that is the node's.
 local function lease_tokens(s, r, n)
   local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
-  local slack = 0
-  if s.level > r.burst / 4 then slack = 2 * math.sqrt(n.demand * ahead_s) + 3 end
+  -- By how much more may come than is expected.
+  local slack = 2 * math.sqrt(n.demand * ahead_s)
+  if s.level > r.burst / 4 then slack = slack + 3 end
   local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s,
     lease_min(r.hint, lease_ceil(n.demand * ahead_s) + 1), 0)
   local part = n.share
   if n.share >= 0.25 then part = n.share / 2 end
   local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
   local whole = lease_floor(s.level)
-  -- Where parts of what is left are too small to be worth a message, who asks first has up to eight.
-  local most = lease_max(s.level * part + dither, 8)
+  -- Where parts of what is left are too small to be worth a message, who asks first has three and what comes in a
+  -- tenth of a second, up to eight.
+  local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.1 + 3, 8))
   local tokens = lease_floor(lease_min(r.pending + beyond + slack, most))
   tokens = lease_max(lease_min(tokens, whole), 0)
   -- Who waits is served exactly, first come.
@@ -181,6 +183,7 @@ local function lease_renew(key, plan, r)
       s.promised = lease_max(0, s.promised - r.rate)
       s.out = s.out + r.rate * since_s
       s.wanted = lease_max(0, s.wanted - r.reported)
+      s.nodes = lease_max(0, s.nodes - 1)
     end
     lease_save(key, s, r)
     return s.number, 0, 0, 0, 0, s.level

@@ -31,10 +31,12 @@ local function lease_times(at_us, packed)
   return since_us, math.floor(at_us / 1e6) + (packed - since_us) / lease_since
 end
 
--- A node's share of what the fleet wanted in the last epoch or in this, whichever is more; half an even one at least.
+-- A node's share of what the fleet wants; half an even one at least. The fleet wants what it wanted in the last epoch
+-- or wants in this, whichever is more, but no more than who has reported says now and who has not said then.
 local function lease_share(s, demand)
-  return math.max(math.min(demand / math.max(s.wanted_before, s.wanted), 1),
-    0.5 / math.max(s.nodes_before, s.nodes, 1))
+  local silent = math.max(1 - s.nodes / math.max(s.nodes_before, 1), 0)
+  local all = math.min(math.max(s.wanted_before, s.wanted), s.wanted + s.wanted_before * silent)
+  return math.max(math.min(demand / all, 1), 0.5 / math.max(s.nodes_before, s.nodes, 1))
 end
 
 -- What of the limit is spent: the last window weighs by what of it still overlaps.
@@ -118,7 +120,10 @@ local function window_lease_renew(key, r)
   end
   if not is_first then s.out = window_max(s.out - r.spent + r.delta, 0) end
   if r.release then
-    if not is_first then s.wanted = window_max(s.wanted - r.reported, 0) end
+    if not is_first then
+      s.wanted = window_max(s.wanted - r.reported, 0)
+      s.nodes = window_max(s.nodes - 1, 0)
+    end
     window_save(key, s)
     return s.number, 0, 0, 0, 0, r.limit - window_spent(s, r)
   end

@@ -68,7 +68,7 @@ impl Gateway {
         let Loaded { config, table, .. } = loaded;
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
-        let log = record::Log::open(&config.access_log.to, &metrics.access_log).context("the access log")?;
+        let log = record::Log::open(&config.access_log.to, &metrics.access_log)?;
         let (limiter, store) = store::limiter(&config)?;
         let salt = store::salt(&config);
         let none = build::Kept::default();
@@ -276,6 +276,20 @@ impl Signals {
     }
 }
 
+/// An error and its causes; one that the error before it has said already is not said again.
+pub fn said(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !said.is_empty() && !said.ends_with(&cause) {
+            said.push_str(": ");
+        }
+        if !said.ends_with(&cause) {
+            said.push_str(&cause);
+        }
+    }
+    said
+}
+
 /// One worker a core the process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -286,3 +300,18 @@ const ORDERS: usize = 1024;
 const FILES_EVERY: Duration = Duration::from_secs(1);
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
 const LOG_WAIT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let taken = || anyhow::anyhow!("address in use");
+        assert_eq!(
+            said(&taken().context("admin on 127.0.0.1:1: address in use")),
+            "admin on 127.0.0.1:1: address in use"
+        );
+        assert_eq!(said(&taken().context("admin").context("start")), "start: admin: address in use");
+    }
+}

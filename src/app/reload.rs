@@ -21,7 +21,7 @@ use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::Order;
 use crate::upstream::resolve;
-use crate::{clock, record, tls};
+use crate::{admin, clock, global, record, tls};
 
 /// What a reload works on.
 pub(super) struct Parts {
@@ -48,6 +48,7 @@ pub(super) struct Parts {
 /// Puts configurations into force.
 pub(super) struct Reloader {
     parts: Parts,
+    fixed: Fixed,
     generation: u64,
     salt: [u8; 16],
     listeners: Listeners,
@@ -60,8 +61,18 @@ impl Reloader {
     pub(super) fn new(parts: Parts, salt: [u8; 16]) -> Result<Reloader, tls::Error> {
         let tickets = tls::tickets()?;
         let listeners = Listeners::default();
+        let fixed = Fixed::of(&parts.config);
         let credentials = credentials::Watch::new(&parts.kept.auth);
-        Ok(Reloader { parts, generation: 0, salt, listeners, tickets, watch: Watch::default(), credentials })
+        Ok(Reloader {
+            parts,
+            fixed,
+            generation: 0,
+            salt,
+            listeners,
+            tickets,
+            watch: Watch::default(),
+            credentials,
+        })
     }
 
     /// Opens the listeners of the first configuration.
@@ -98,7 +109,7 @@ impl Reloader {
             }
             Err(error) => {
                 self.parts.metrics.reload_failed();
-                tracing::error!("not reloaded, the old configuration goes on: {error:#}");
+                tracing::error!("not reloaded, the old configuration goes on: {}", super::said(&error));
             }
         }
     }
@@ -122,7 +133,7 @@ impl Reloader {
             log.switch(&config.access_log.to)?;
         }
         // From here on nothing can fail.
-        warn_of_what_needs_a_restart(&parts.config, &config);
+        self.fixed.warn_of_changes(&config);
         parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(config.effective()));
@@ -224,17 +235,38 @@ impl Reloader {
     }
 }
 
-/// Settings that are fixed at start are named when a reload changes them, not silently ignored.
-fn warn_of_what_needs_a_restart(before: &Config, after: &Config) {
-    let fixed = [
-        ("workers", before.workers != after.workers),
-        ("limits.memory", before.limits_memory != after.limits_memory),
-        ("redis", before.redis != after.redis),
-        ("admin", before.admin != after.admin),
-        ("log.level", before.log_level != after.log_level),
-    ];
-    for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
-        tracing::warn!(setting, "changed, but takes effect only after a restart");
+/// Settings that are fixed at start.
+struct Fixed {
+    workers: Option<usize>,
+    limits_memory: usize,
+    redis: Option<global::Config>,
+    admin: Option<admin::Config>,
+    log_level: String,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Fixed {
+        Fixed {
+            workers: config.workers,
+            limits_memory: config.limits_memory,
+            redis: config.redis.clone(),
+            admin: config.admin.clone(),
+            log_level: config.log_level.clone(),
+        }
+    }
+
+    /// Names those that a reload would have otherwise than they are in force.
+    fn warn_of_changes(&self, config: &Config) {
+        let fixed = [
+            ("workers", self.workers != config.workers),
+            ("limits.memory", self.limits_memory != config.limits_memory),
+            ("redis", self.redis != config.redis),
+            ("admin", self.admin != config.admin),
+            ("log.level", self.log_level != config.log_level),
+        ];
+        for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
+            tracing::warn!(setting, "changed, but takes effect only after a restart");
+        }
     }
 }
 

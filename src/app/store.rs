@@ -46,7 +46,7 @@ pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<S
 /// joins no fleet, and spends nothing.
 ///
 /// # Errors
-/// As [`limiter`], or where there is no runtime to be had.
+/// As `limiter`, or where there is no runtime to be had.
 pub fn explain_from_outside(
     config: &Config,
     mut table: policy::Table,

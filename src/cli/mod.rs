@@ -11,6 +11,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::app;
+
 /// A reverse-proxy API gateway with a built-in rate limiter.
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, arg_required_else_help = false)]
@@ -79,6 +81,6 @@ pub fn main() -> ExitCode {
 
 /// Says why a command failed.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sluicegate: {error:#}");
+    eprintln!("sluicegate: {}", app::said(error));
     ExitCode::FAILURE
 }

@@ -141,6 +141,10 @@ impl Page {
         for (key, value) in super::access::show_addresses(&listener.addresses) {
             self.key(key, value);
         }
+        if !listener.proxies.is_empty() {
+            let from = array(listener.proxies.iter().map(|network| text(&network.to_string())));
+            self.key("proxy-protocol", table([("from", from)]));
+        }
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }

@@ -4,12 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
+use crate::admin::Bind;
 use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
-use super::reader::{self, Named, Table, Text, Value};
-use super::report::{Fields, Place};
+use super::Config;
+use super::reader::{self, Context, Named, Table, Text, Value};
+use super::report::{Fields, Place, Places};
 
 /// Reads every listener; without one there is plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
@@ -39,6 +43,24 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
         places.push(Fields::default());
     }
     (listeners, places)
+}
+
+/// Reports listeners on the admin's address. That one shares its port with nobody, on whatever address it is.
+pub(super) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
+    let Some(Bind::Tcp(admin)) = config.admin.as_ref().map(|admin| &admin.bind) else { return };
+    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
+        let bind = listener.bind;
+        let meets = bind.ip() == admin.ip() || bind.ip().is_unspecified() || admin.ip().is_unspecified();
+        // One of the two may be where it is by default.
+        let place = fields.place("bind").or_else(|| places.admin.place("bind"));
+        if let Some(place) = place.filter(|_| bind.port() == admin.port() && meets && bind.port() != 0) {
+            ctx.wrong(
+                place,
+                format!("{bind} is taken by the admin listener"),
+                "choose another address or port; `[admin]` has a `bind` of its own",
+            );
+        }
+    }
 }
 
 /// Whether two listeners would take each other's connections. `[::]` takes IPv4 as well.
@@ -88,27 +110,43 @@ pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
 
 /// `allow` and `deny`: who may come in.
 pub(super) fn addresses(table: &Table<'_>) -> Addresses {
-    let networks = |key| -> Vec<ipnet::IpNet> {
-        let Some(value) = table.value(key) else { return Vec::new() };
-        let texts = value.texts();
-        if texts.is_empty() && value.is_array() {
-            value.wrong(format!("`{key}` is empty"), "leave it out");
-        }
-        if texts.len() > NETWORKS_MAX {
-            let hint = "each request is compared with every one of them";
-            value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
-        }
-        texts.iter().filter_map(network).collect()
-    };
-    Addresses { allow: networks("allow"), deny: networks("deny") }
+    let list = |key| networks(table, key, "leave it out");
+    Addresses { allow: list("allow"), deny: list("deny") }
+}
+
+/// A list of address ranges; empty where it is not written.
+fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNet> {
+    let Some(value) = table.value(key) else { return Vec::new() };
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong(format!("`{key}` is empty"), where_empty);
+    }
+    if texts.len() > NETWORKS_MAX {
+        let hint = "each client is compared with every one of them";
+        value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
+    }
+    texts.iter().filter_map(network).collect()
+}
+
+/// `proxy-protocol`: who speaks it, and has to.
+fn proxies(value: &Value<'_>) -> Vec<IpNet> {
+    let Some(table) = value.table("`proxy-protocol`") else { return Vec::new() };
+    if table.value("from").is_none() {
+        let hint = "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`";
+        table.wrong("`proxy-protocol` needs `from`", hint);
+    }
+    let proxies = networks(&table, "from", "name the proxies that speak it, or leave `proxy-protocol` out");
+    table.finish(&[]);
+    proxies
 }
 
 /// An address range; a single address is one.
-fn network(text: &Text<'_>) -> Option<ipnet::IpNet> {
+fn network(text: &Text<'_>) -> Option<IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
-        return Some(address.into());
+        // What clients are compared as.
+        return Some(address.to_canonical().into());
     }
-    let Ok(network) = text.text.parse::<ipnet::IpNet>() else {
+    let Ok(network) = text.text.parse::<IpNet>() else {
         let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
         text.wrong(format!("{} is not an address range", text.shown()), hint);
         return None;
@@ -119,6 +157,14 @@ fn network(text: &Text<'_>) -> Option<ipnet::IpNet> {
             format!("{} has bits set after its prefix", text.shown()),
             format!("write `{}`", network.trunc()),
         );
+    }
+    // Of clients that come as IPv4 over IPv6 the IPv4 address is compared, so such a range would never hold.
+    if let ipnet::IpNet::V6(mapped) = network
+        && mapped.prefix_len() >= 96
+        && let Some(address) = mapped.addr().to_ipv4_mapped()
+    {
+        let hint = format!("write `{address}/{}`", mapped.prefix_len() - 96);
+        text.wrong(format!("{} is a range of IPv4", text.shown()), hint);
     }
     Some(network)
 }
@@ -173,7 +219,10 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     }
     listener.client_auth = client_auth(&table, !listener.certs.is_empty());
     listener.addresses = addresses(&table);
-    table.finish(&["proxy-protocol"]);
+    if let Some(value) = table.value("proxy-protocol") {
+        listener.proxies = proxies(&value);
+    }
+    table.finish(&[]);
     (listener, bind.filter(|_| address.is_some()))
 }
 
@@ -281,6 +330,7 @@ fn default(name: String) -> Listener {
         underscores: Underscores::default(),
         client_auth: None,
         addresses: Addresses::default(),
+        proxies: Vec::new(),
         redirect_https: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,

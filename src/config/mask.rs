@@ -46,7 +46,10 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
     }
     for (scheme, _) in line.match_indices("://") {
         let start = scheme + 3;
-        let end = line[start..].find(['"', '\'', ' ', '\t']).map_or(line.len(), |at| start + at);
+        // Passwords stand as they are, spaces and the other kind of quotes included.
+        let quote = line[..start].rfind(['"', '\'']).map(|at| line.as_bytes()[at]);
+        let closes = |byte: u8| quote.is_none_or(|quote| byte == quote) && b"\"'".contains(&byte);
+        let end = line[start..].bytes().position(closes).map_or(line.len(), |at| start + at);
         if let Some(at) = line[start..end].rfind('@')
             && let Some(colon) = line[start..start + at].find(':')
         {
@@ -136,6 +139,10 @@ mod tests {
             ("token = \"${file:/run/token}\"", "token = \"${file:/run/token}\""),
             ("token = \"${TOKEN:-hunter2}\"", "token = \"*****************\""),
             ("url = \"redis://me:hunter2@host/0\"", "url = \"redis://me:*******@host/0\""),
+            ("url = \"redis://me:hun ter2@host/0\"", "url = \"redis://me:********@host/0\""),
+            ("url = \"redis://me:hun'ter2@host/0\"", "url = \"redis://me:********@host/0\""),
+            ("url = 'redis://me:hun\"ter2@host/0'", "url = 'redis://me:********@host/0'"),
+            ("url = redis://me:hunter2@host/0", "url = redis://me:*******@host/0"),
             ("set = { authorization = \"Basic x\" }", "set = { authorization = \"*******\" }"),
             ("path = \"/token\"", "path = \"/token\""),
             ("limit = \"5/m by header:x-token\"", "limit = \"5/m by header:x-token\""),

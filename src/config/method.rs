@@ -2,7 +2,27 @@
 
 use http::Method;
 
-use super::reader::{Text, did_you_mean};
+use super::reader::{Text, Value, did_you_mean};
+
+/// Reads the methods that requests are to have, and reports those that no request gets past the gateway with.
+pub(super) fn list(value: &Value<'_>) -> Vec<Method> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong(format!("`{}` is empty", value.key), "leave it out for any method");
+    }
+    let one = |text: &Text<'_>| {
+        if text.text == "*" {
+            text.wrong("`*` is not a method", format!("leave `{}` out for any method", value.key));
+            return None;
+        }
+        let method = read(text)?;
+        if matches!(method, Method::CONNECT | Method::TRACE) {
+            text.wrong(format!("{} never matches: it is answered 501", text.shown()), "leave it out");
+        }
+        Some(method)
+    };
+    texts.iter().filter_map(one).collect()
+}
 
 /// Reads a method, and reports what is none.
 pub(super) fn read(text: &Text<'_>) -> Option<Method> {

@@ -185,12 +185,14 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         access_log,
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
-    (config.auth, places.auth) = auth::read_all(&documents);
+    let ways;
+    (config.auth, places.auth, ways) = auth::read_all(&documents);
     (config.admin, places.admin) = running::read_admin(&documents);
+    listener::check_admin(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
     // Last: routes name upstreams and policies, and add those they write in place.
-    route::read_all(&documents, &mut config, &mut places);
+    route::read_all(&documents, &ways, &mut config, &mut places);
     for (file, document) in documents.into_iter().enumerate() {
         match document.value("include") {
             Some(include) if file > 0 => {

@@ -190,7 +190,9 @@ fn dimension(text: &Text<'_>) -> Option<Dimension> {
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {
-            let hint = reader::did_you_mean(&text.text, shorthand::DIMENSIONS);
+            // `header:` is right as far as it goes: what it lacks is the name behind it.
+            let is_kind = shorthand::DIMENSIONS.contains(&text.text.as_str());
+            let hint = reader::did_you_mean(&text.text, shorthand::DIMENSIONS).filter(|_| !is_kind);
             let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
             text.wrong(format!("{} is not a dimension", text.shown()), hint);
             None
@@ -270,10 +272,10 @@ fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> 
 }
 
 fn read_matches(table: Table<'_>) -> Matches {
-    let methods = table.value("method").map(|value| value.texts()).unwrap_or_default();
+    let methods = table.value("method").map(|value| method::list(&value)).unwrap_or_default();
     let path = table.value("path").and_then(|value| value.text());
     table.finish(&[]);
-    Matches { methods: methods.iter().filter_map(method::read).collect(), path: path.map(|text| text.text) }
+    Matches { methods, path: path.map(|text| text.text) }
 }
 
 /// A number, or a table of a default and `"METHOD /path"` or `"/path"` with a number each.
@@ -355,7 +357,13 @@ fn default_cost(value: &Value<'_>) -> Option<NonZeroU64> {
 
 /// A share of the window, or the number 0.
 fn overshoot(value: &Value<'_>) -> Option<u32> {
-    if value.is_integer() { value.integer(0..=0).map(|_| 0) } else { value.share_ppm() }
+    if !value.is_integer() {
+        return value.share_ppm();
+    }
+    if !value.is_zero() {
+        value.wrong("`overshoot` is a share", "write it as in `\"1%\"`, or 0");
+    }
+    Some(0)
 }
 
 /// `when-store-down`, as the language spells it.

@@ -217,6 +217,11 @@ impl<'c> Value<'c> {
         self.value.is_integer()
     }
 
+    /// Whether it is the number 0.
+    pub(super) fn is_zero(&self) -> bool {
+        self.value.as_integer().is_some_and(|number| number.as_str() == "0")
+    }
+
     pub(super) fn is_table(&self) -> bool {
         self.value.is_table()
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use http::header::HOST;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::policy::changes::is_framing;
@@ -17,11 +18,11 @@ use super::report::{Fields, Place, Places, quoted};
 use super::{Config, access, mask, method, policy, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
-/// they write as shorthands.
-pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut Places) {
+/// they write as shorthands. `ways` are the names of all ways to authenticate, right or wrong.
+pub(super) fn read_all(documents: &[Table<'_>], ways: &[String], config: &mut Config, places: &mut Places) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let policies = config.policies.iter().map(|policy| policy.name.clone()).zip(0..).collect();
-    let mut reader = Reader { config, places, upstreams, policies };
+    let mut reader = Reader { ways, config, places, upstreams, policies };
     let mut named: HashMap<String, Place> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
@@ -45,6 +46,8 @@ pub(super) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mu
 
 /// Reads routes, and adds to the configuration what they write in place.
 struct Reader<'r> {
+    /// Names of the ways to authenticate; one that is wrong is there nevertheless.
+    ways: &'r [String],
     config: &'r mut Config,
     places: &'r mut Places,
     /// Names of the upstreams so far.
@@ -56,11 +59,11 @@ struct Reader<'r> {
 impl Reader<'_> {
     fn route(&mut self, table: Table<'_>) -> Route {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
-        let methods = table.value("methods").map(|value| value.texts()).unwrap_or_default();
+        let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
         let path = table.value("path").and_then(|value| path(&value));
         let mut route = Route {
             hosts,
-            methods: methods.iter().filter_map(method::read).collect(),
+            methods,
             headers: table.table("match").map(matches).unwrap_or_default(),
             request_headers: table.value("headers").map(|value| changes(&value)).unwrap_or_default(),
             response_headers: table
@@ -180,7 +183,7 @@ impl Reader<'_> {
         if texts.is_empty() && value.is_array() {
             value.wrong("`auth` is empty", "leave it out to serve everybody");
         }
-        let names: Vec<&str> = self.config.auth.iter().map(|auth| auth.name.as_str()).collect();
+        let names: Vec<&str> = self.ways.iter().map(String::as_str).collect();
         let mut auth: Vec<String> = Vec::new();
         for text in texts {
             if !names.contains(&text.text.as_str()) {
@@ -343,12 +346,22 @@ fn changes(value: &Value<'_>) -> HeaderChanges {
         let names = remove.texts();
         let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
         changes.remove = names.iter().filter_map(name).collect();
+        if value.key == "headers" && changes.remove.contains(&HOST) {
+            remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
+        }
     }
     if let Some(set) = table.table("set") {
         changes.set = fields(&set);
+        let hosts = changes.set.iter().filter(|(name, _)| *name == HOST).count();
+        if let Some(host) = set.value("host").filter(|_| hosts > 1) {
+            host.wrong("a request has exactly one `host`", "write one");
+        }
     }
     if let Some(add) = table.table("add") {
         changes.add = fields(&add);
+        if let Some(host) = add.value("host").filter(|_| value.key == "headers") {
+            host.wrong_key("`host` cannot be added: a request has exactly one", "`set` it instead");
+        }
     }
     table.finish(&[]);
     changes

@@ -153,6 +153,10 @@ fn bind_address(text: &Text<'_>) -> Option<Bind> {
         text.wrong(format!("{} needs an absolute path", text.shown()), hint);
         return None;
     }
+    if socket.len() > SOCKET_PATH_BYTES_MAX {
+        let hint = format!("a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes");
+        text.wrong("`bind` is too long", hint);
+    }
     Some(Bind::Unix(PathBuf::from(socket)))
 }
 
@@ -232,6 +236,9 @@ pub(super) const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
 ];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Linux's `sockaddr_un` has 108, the last of them 0.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// More threads than any machine has cores for.
 const WORKERS_MAX: u64 = 1_024;

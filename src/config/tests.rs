@@ -84,6 +84,7 @@ certs = [
   { cert = "certs/a.pem", key = "certs/a.key", self-signed = true },
   { cert = "/etc/b.pem", key = "/etc/b.key" },
 ]
+proxy-protocol = { from = ["10.0.0.0/8", "2001:db8::1"] }
 max-connections = 1_000
 max-connections-per-ip = 10
 timeouts = { handshake = "1s", header = "2s", idle = "1m30s", body-stall = "4s" }
@@ -565,9 +566,21 @@ fn listeners_are_checked() {
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = { from = [] }",
-            "`proxy-protocol` belongs to the language, but this version does not have it",
+            "`from` is empty",
+            "3:27",
+            "name the proxies that speak it, or leave `proxy-protocol` out",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = {}",
+            "`proxy-protocol` needs `from`",
             "3:1",
-            "leave it out",
+            "as in `from = [\"10.0.0.0/8\"]`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = { from = [\"10.0.0.1/8\"] }",
+            "`10.0.0.1/8` has bits set after its prefix",
+            "3:28",
+            "write `10.0.0.0/8`",
         ),
         (
             "[client-ip]\ntrust = [\"10.0.0.0/33\"]",
@@ -783,6 +796,18 @@ fn policies_are_checked() {
             "write a share from `0%` to `100%`, as in `20%`",
         ),
         (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1",
+            "`overshoot` is a share",
+            "4:13",
+            "write it as in `\"1%\"`, or 0",
+        ),
+        (
+            "[policy.a]\nby = \"header:\"\nlimit = \"1/s\"",
+            "`header:` is not a dimension",
+            "2:6",
+            "header:<name>",
+        ),
+        (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",
             "`shadow` must be true or false, not an integer",
             "4:10",
@@ -892,6 +917,18 @@ fn routes_are_checked() {
             "3:11",
             "it takes `header`",
         ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { remove = [\"x-a\", \"host\"] }",
+            "`host` cannot be removed: a request has exactly one",
+            "3:22",
+            "`set` another",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nheaders = { add = { host = \"a\" } }",
+            "`host` cannot be added: a request has exactly one",
+            "3:21",
+            "`set` it instead",
+        ),
         ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
         (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
@@ -906,6 +943,57 @@ fn routes_are_checked() {
             "write the name of an `[auth.<name>]`",
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
+    ]);
+}
+
+#[test]
+fn ranges_of_ipv4_are_written_as_such() {
+    each_says(&[(
+        "[client-ip]\ntrust = [\"::ffff:192.0.2.0/120\"]",
+        "`::ffff:192.0.2.0/120` is a range of IPv4",
+        "2:10",
+        "write `192.0.2.0/24`",
+    )]);
+    let client_ip = config("[client-ip]\ntrust = [\"::ffff:192.0.2.7\", \"::/0\"]").client_ip;
+    assert_eq!(client_ip.trust.iter().map(ToString::to_string).collect::<Vec<_>>(), ["192.0.2.7/32", "::/0"]);
+}
+
+#[test]
+fn addresses_that_cannot_be_had_are_checked() {
+    let taken = "127.0.0.1:9900 is taken by the admin listener";
+    let long = format!("[admin]\nbind = \"unix:/{}\"", "a".repeat(107));
+    each_says(&[
+        ("[listener.a]\nbind = \"127.0.0.1:9900\"", taken, "2:8", "choose another"),
+        (
+            "[listener.a]\nbind = \"[::]:81\"\n[admin]\nbind = \"127.0.0.1:81\"",
+            "[::]:81 is taken by the admin listener",
+            "2:8",
+            "choose another",
+        ),
+        (
+            "[admin]\nbind = \"127.0.0.1:8080\"",
+            "127.0.0.1:8080 is taken by the admin listener",
+            "2:8",
+            "choose another",
+        ),
+    ]);
+    assert!(said(&long).starts_with("error: `bind` is too long\n"), "{}", said(&long));
+    config("admin = false\n[listener.a]\nbind = \"127.0.0.1:9900\"");
+    config("[listener.a]\nbind = \"127.0.0.1:0\"\n[admin]\nbind = \"127.0.0.1:0\"");
+    config(&format!("[admin]\nbind = \"unix:/{}\"", "a".repeat(106)));
+}
+
+#[test]
+fn methods_that_never_match_are_checked() {
+    each_says(&[
+        ("[[route]]\nto = \"echo\"\nmethods = []", "`methods` is empty", "3:11", "for any method"),
+        ("[[route]]\nto = \"echo\"\nmethods = \"*\"", "`*` is not a method", "3:11", "for any method"),
+        (
+            "[[route]]\nto = \"echo\"\nmethods = [\"GET\", \"TRACE\"]",
+            "`TRACE` never matches: it is answered 501",
+            "3:19",
+            "leave it out",
+        ),
     ]);
 }
 

@@ -346,6 +346,23 @@ fn without_the_store_a_node_keeps_to_its_share() {
 }
 
 #[test]
+fn demand_without_the_store_is_counted_once() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
+    desk.set_down(true);
+    let came = (1..=400).filter(|step| decide_late(&node, &[charge], NOW + step * 10 * MS).is_admitted());
+    assert_eq!(came.count(), 400);
+    desk.answer(NOW + 4 * SECOND);
+    desk.set_down(false);
+    node.decide(&[charge], Caller::default(), NOW + 4 * SECOND, &mut Decision::default());
+    let asked = desk.queue.lock().expect("no test panics here").pop();
+    let Some((Op::Renew(renewal), _)) = asked else { panic!("nothing is asked") };
+    assert!((95.0..105.0).contains(&renewal.demand), "{renewal:?}");
+}
+
+#[test]
 fn keys_that_were_alone_come_back_in_turns() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

@@ -26,7 +26,7 @@ pub enum Look {
 
 impl Limiter {
     /// Asks the centre for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
-    /// [`PATIENCE`], or the deadline of requests where that is longer.
+    /// `PATIENCE`, or the deadline of requests where that is longer.
     pub async fn look_at_centre(&self, charges: &[Charge]) -> Vec<Option<Look>> {
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
         let mut patience = pin!(tokio::time::sleep(self.deadline().max(PATIENCE)));

@@ -1,5 +1,6 @@
 //! Header changes of a route, compiled: taken away, replaced, added, in this order.
 
+use http::header::HOST;
 use http::{HeaderMap, HeaderName};
 
 use super::request::Values;
@@ -30,9 +31,16 @@ impl HeaderChanges {
         for name in &self.remove {
             headers.remove(name);
         }
+        let mut before = None;
         for (name, template) in &self.set {
+            // Several values of one field stand side by side: the first replaces what there was, the others join it.
+            let joins = before.replace(name) == Some(name);
             match template.render(values) {
+                Some(value) if joins => drop(headers.append(name.clone(), value)),
                 Some(value) => drop(headers.insert(name.clone(), value)),
+                None if joins => {}
+                // A request without one goes nowhere: its own stays.
+                None if *name == HOST => {}
                 None => drop(headers.remove(name)),
             }
         }

@@ -298,5 +298,8 @@ fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h Heade
     values.next().is_none().then_some(value)
 }
 
+/// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
+pub const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
+
 /// Sets the key of a caller's conduct apart from that of its first window: any number with bits of every place.
 const CONDUCT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

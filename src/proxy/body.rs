@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -217,7 +218,11 @@ impl Download {
             if self.is_overdue() {
                 return Poll::Ready(Some(Err(Error::Timeout)));
             }
-            if frame.is_none() || self.incoming.is_end_stream() {
+            let is_last = match &frame {
+                Some(Ok(frame)) => frame.is_trailers() || self.incoming.is_end_stream(),
+                _ => frame.is_none(),
+            };
+            if is_last {
                 self.finish();
             }
             return Poll::Ready(frame.map(|frame| frame.map(cleaned).map_err(Error::from)));
@@ -323,7 +328,8 @@ impl ResponseBody {
             None => {}
         }
         let ended = match frame {
-            Some(Ok(_)) => self.is_end_stream(),
+            // Nothing follows trailers, and hyper asks for nothing more; over HTTP/1 the body does not say so itself.
+            Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
             Some(Err(_)) => false,
             None => true,
         };
@@ -348,7 +354,8 @@ impl Body for ResponseBody {
             Source::Echo(body) => Pin::new(body).poll_frame(cx),
             Source::Upstream(download) => download.poll_frame(cx),
         };
-        let more_may_follow = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.is_end_stream();
+        let more_may_follow =
+            matches!(&polled, Poll::Ready(Some(Ok(frame))) if !frame.is_trailers()) && !self.is_end_stream();
         self.hold(more_may_follow);
         let frame = ready!(polled);
         self.note(&frame);
@@ -378,8 +385,9 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         // An answer without a body (or to HEAD) is never polled: it is whole as it stands. So is one whose last
         // frame said so.
-        if self.is_end_stream()
-            && let Some(exchange) = &mut self.exchange
+        let is_end = self.is_end_stream();
+        if let Some(exchange) = &mut self.exchange
+            && (is_end || (exchange.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
         {
             exchange.complete();
         }

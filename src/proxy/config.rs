@@ -1,7 +1,9 @@
 //! What the data plane is told by the configuration, parsed and resolved.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use crate::policy::access::Addresses;
 use crate::tls;
@@ -27,6 +29,8 @@ pub struct Listener {
     pub client_auth: Option<tls::ClientAuth>,
     /// Clients that may come in.
     pub addresses: Addresses,
+    /// Who says by the PROXY protocol whom a connection is for, and has to. Nobody else may.
+    pub proxies: Vec<IpNet>,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
     /// Connections at once.
@@ -37,6 +41,14 @@ pub struct Listener {
     pub timeouts: Timeouts,
     /// Sizes.
     pub max: Sizes,
+}
+
+impl Listener {
+    /// Whether a connection from there begins with a header of the PROXY protocol.
+    pub fn announces(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.proxies.iter().any(|network| network.contains(&peer))
+    }
 }
 
 /// What becomes of a request that has fields with `_` in their names.
@@ -101,7 +113,7 @@ pub enum Memory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIp {
     /// Trusted hops.
-    pub trust: Vec<ipnet::IpNet>,
+    pub trust: Vec<IpNet>,
     /// Which header they speak in.
     pub header: ForwardedHeader,
     /// Bits of an IPv6 address that make one caller.

@@ -14,6 +14,7 @@ use super::reply::{Limited, Refusal, Violation};
 use crate::limit::{Algorithm, Charge, Conduct, Outcome};
 use crate::limiter::{Caller, Decision, Recall, Waiting};
 use crate::metrics::Tier;
+use crate::policy::counting::SF_INTEGER_MAX;
 use crate::policy::{Facts, Found, Table, Window};
 use crate::{clock, metrics, policy};
 
@@ -349,7 +350,7 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     text.push(b'"');
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
-    text.extend_from_slice(digits.format(outcome.remaining).as_bytes());
+    text.extend_from_slice(digits.format(outcome.remaining.min(SF_INTEGER_MAX)).as_bytes());
     // When permits come back, no clock tells.
     if window.quota.algorithm() != Algorithm::Concurrency {
         text.extend_from_slice(b";t=");

@@ -86,7 +86,8 @@ pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut Hea
                     Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
                 },
                 Place::Query(name) => {
-                    let query = place::without(uri.query().unwrap_or(""), name);
+                    let Some(query) = uri.query() else { continue };
+                    let query = place::without(query, name);
                     uri = with_query(&uri, query.as_deref());
                 }
             }

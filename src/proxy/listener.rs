@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::overload::Step;
 use super::worker::{Order, Worker};
-use super::{config, connection};
+use super::{config, connection, proxy_protocol};
 use crate::metrics;
 
 /// What all workers share of one listener. Kept across reloads, so that caps hold over them.
@@ -46,23 +46,13 @@ impl Listener {
         }
     }
 
-    /// Counts a connection in, unless a cap forbids it.
-    fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
-        let config = self.config.load();
-        if self.open.fetch_add(1, Ordering::Relaxed) >= config.connections_max {
-            self.open.fetch_sub(1, Ordering::Relaxed);
+    /// Counts a connection in, unless there are as many as there may be.
+    fn admit(self: &Arc<Self>) -> Result<Admission, metrics::Refused> {
+        let admission = Admission { listener: Arc::clone(self), caller: None };
+        if self.open.fetch_add(1, Ordering::Relaxed) >= self.config.load().connections_max {
             return Err(metrics::Refused::Connections);
         }
-        let caller = caller(peer);
-        let mut per_ip = self.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = per_ip.entry(caller).or_insert(0);
-        if *count >= config.connections_per_ip_max {
-            drop(per_ip);
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(metrics::Refused::ConnectionsPerIp);
-        }
-        *count += 1;
-        Ok(Admission { listener: Arc::clone(self), caller })
+        Ok(admission)
     }
 }
 
@@ -70,17 +60,36 @@ impl Listener {
 #[derive(Debug)]
 pub struct Admission {
     listener: Arc<Listener>,
-    caller: IpAddr,
+    /// Whose it is, once that is known and counted.
+    caller: Option<IpAddr>,
+}
+
+impl Admission {
+    /// Counts it as this client's, unless that has as many as it may.
+    fn of(mut self, client: IpAddr) -> Result<Admission, metrics::Refused> {
+        let caller = caller(client);
+        let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = per_ip.entry(caller).or_insert(0);
+        if *count >= self.listener.config.load().connections_per_ip_max {
+            drop(per_ip);
+            return Err(metrics::Refused::ConnectionsPerIp);
+        }
+        *count += 1;
+        drop(per_ip);
+        self.caller = Some(caller);
+        Ok(self)
+    }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
         self.listener.open.fetch_sub(1, Ordering::Relaxed);
+        let Some(caller) = self.caller else { return };
         let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = per_ip.get_mut(&self.caller) {
+        if let Some(count) = per_ip.get_mut(&caller) {
             *count -= 1;
             if *count == 0 {
-                per_ip.remove(&self.caller);
+                per_ip.remove(&caller);
             }
         }
     }
@@ -170,15 +179,37 @@ pub fn adopt(worker: &Rc<Worker>, stream: std::net::TcpStream, listener: Arc<Lis
     }
 }
 
-fn start(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listener: Arc<Listener>) {
+fn start(worker: &Rc<Worker>, mut stream: TcpStream, peer: SocketAddr, listener: Arc<Listener>) {
     if worker.shared.overload.step() == Step::NoConnections {
         return listener.metrics.refused(&worker.metrics, metrics::Refused::Overload);
     }
-    match listener.admit(peer.ip()) {
+    let admission = match listener.admit() {
+        Ok(admission) => admission,
+        Err(refused) => return listener.metrics.refused(&worker.metrics, refused),
+    };
+    if !listener.config.load().announces(peer.ip()) {
+        return serve(worker, stream, peer, listener, admission);
+    }
+    let worker = Rc::clone(worker);
+    tokio::task::spawn_local(async move {
+        if let Some(client) = proxy_protocol::client(&worker, &listener, &mut stream, peer).await {
+            serve(&worker, stream, client, listener, admission);
+        }
+    });
+}
+
+fn serve(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    client: SocketAddr,
+    listener: Arc<Listener>,
+    admission: Admission,
+) {
+    match admission.of(client.ip()) {
         Ok(admission) => {
             let served = Served::new(worker, listener, admission);
             tokio::task::spawn_local(async move {
-                connection::serve(&served.worker, &served.listener, stream, peer).await;
+                connection::serve(&served.worker, &served.listener, stream, client).await;
             });
         }
         Err(refused) => listener.metrics.refused(&worker.metrics, refused),
@@ -235,6 +266,7 @@ pub(super) mod tests {
             underscores: config::Underscores::Refuse,
             client_auth: None,
             addresses: crate::policy::access::Addresses::default(),
+            proxies: Vec::new(),
             redirect_https: false,
             connections_max: 1,
             connections_per_ip_max: 1,
@@ -242,6 +274,10 @@ pub(super) mod tests {
             max: config::Sizes::default(),
         };
         Arc::new(Listener::new(config, None, metrics))
+    }
+
+    fn admit(listener: &Arc<Listener>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
+        listener.admit()?.of(peer)
     }
 
     #[test]
@@ -253,10 +289,10 @@ pub(super) mod tests {
         let listener = listener(figures.listener("plain"));
         let peer = IpAddr::from([192, 0, 2, 1]);
         runtime.block_on(async {
-            let admission = listener.admit(peer).expect("there is room for one");
+            let admission = admit(&listener, peer).expect("there is room for one");
             let served = Served::new(&worker, Arc::clone(&listener), admission);
             assert_eq!(worker.connections(), 1);
-            assert!(listener.admit(peer).is_err(), "there is room for one only");
+            assert!(admit(&listener, peer).is_err(), "there is room for one only");
             let body = std::future::poll_fn(|_| -> std::task::Poll<()> { panic!("in a body") });
             let ended = tokio::task::spawn_local(async move {
                 let _served = served;
@@ -265,7 +301,7 @@ pub(super) mod tests {
             assert!(ended.await.is_err_and(|error| error.is_panic()));
         });
         assert_eq!(worker.connections(), 0);
-        assert!(listener.admit(peer).is_ok(), "its place is free again");
+        assert!(admit(&listener, peer).is_ok(), "its place is free again");
         assert_eq!(figures.panics.value(), 1);
         let page = figures.encode(metrics::Format::Prometheus);
         assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");

@@ -18,6 +18,7 @@ pub mod listener;
 pub mod overload;
 pub mod pipeline;
 mod porch;
+mod proxy_protocol;
 pub mod reply;
 pub mod snapshot;
 pub mod tunnel;

@@ -1,6 +1,5 @@
 //! What a connection may cost: how many there may be, and how long one may do nothing.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::support::client::closes_within;
@@ -11,17 +10,6 @@ fn config(listener: &str) -> String {
         "[listener.plain]\nbind = \"127.0.0.1:0\"\n{listener}\n\
          [[route]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200, body = \"ok\" }}"
     )
-}
-
-/// Connects from an address of its own on loopback.
-fn connect_from(source: [u8; 4], addr: SocketAddr) -> Client {
-    let socket =
-        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("TCP is there");
-    socket.bind(&SocketAddr::from((Ipv4Addr::from(source), 0)).into()).expect("127/8 is loopback");
-    socket.connect(&addr.into()).expect("somebody listens there");
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
-    Client::over(stream)
 }
 
 /// Whether the gateway refuses to serve it.
@@ -47,12 +35,12 @@ fn connections_are_capped() {
 fn connections_of_one_address_are_capped() {
     let gateway = Gateway::start(&config("max-connections-per-ip = 2"));
     let addr = gateway.plain();
-    let mut open: Vec<Client> = (0..2).map(|_| connect_from([127, 0, 0, 2], addr)).collect();
+    let mut open: Vec<Client> = (0..2).map(|_| Client::connect_from([127, 0, 0, 2], addr)).collect();
     for client in &mut open {
         assert_eq!(client.get("/").status, 200);
     }
-    assert!(is_refused(&mut connect_from([127, 0, 0, 2], addr)));
-    assert_eq!(connect_from([127, 0, 0, 3], addr).get("/").status, 200);
+    assert!(is_refused(&mut Client::connect_from([127, 0, 0, 2], addr)));
+    assert_eq!(Client::connect_from([127, 0, 0, 3], addr).get("/").status, 200);
 }
 
 #[test]

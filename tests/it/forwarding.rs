@@ -261,6 +261,31 @@ fn a_route_changes_headers_both_ways() {
 }
 
 #[test]
+fn a_set_array_is_several_fields() {
+    let upstream = Upstream::answering("HTTP/1.1 200 OK\r\nX-B: 0\r\nX-B: 1\r\nContent-Length: 2\r\n\r\nok");
+    let set = "set = { x-a = [\"1\", \"2\"], x-none = [\"{tenant}\", \"3\"] }";
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nto = \"http://{}\"\nheaders = {{ {set} }}\nresponse-headers = {{ set = {{ x-b = [\"2\", \"3\"] }} }}",
+        upstream.addr()
+    ));
+    let answer = gateway.client().request("GET", "/", &["X-A: forged", "X-None: forged"], "");
+    let request = upstream.request();
+    assert_eq!((request.all("x-a"), request.all("x-none")), (vec!["1", "2"], vec!["3"]));
+    assert_eq!(answer.all("x-b"), ["2", "3"]);
+}
+
+#[test]
+fn a_request_keeps_its_host_where_another_comes_out_empty() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nto = \"http://{}\"\nheaders = {{ set = {{ host = \"{{tenant}}\" }} }}",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.client().request("GET", "/", &["Host: h.example"], "").status, 200);
+    assert_eq!(upstream.request().all("host"), ["h.example"]);
+}
+
+#[test]
 fn a_value_that_would_break_a_header_breaks_none() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(

@@ -118,7 +118,7 @@ fn explain_asks_the_store_where_no_gateway_runs() {
     let first = node(&redis, EXACT);
     spend(&first, 4);
     let directory = Directory::new();
-    let file = directory.write("gateway.toml", &format!("admin = false\n{config}")).display().to_string();
+    let file = directory.write("gateway.toml", format!("admin = false\n{config}")).display().to_string();
     let explain = || {
         let arguments = ["explain", "GET", "/", "--from", "127.0.0.1", "--config", &file];
         let output = binary().args(arguments).output().expect("the binary under test can be started");

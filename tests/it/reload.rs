@@ -43,6 +43,18 @@ fn a_broken_configuration_leaves_the_old_one_serving() {
 }
 
 #[test]
+fn what_waits_for_a_restart_is_compared_with_what_runs() {
+    let warned = |gateway: &Gateway| {
+        gateway.stderr().iter().filter(|line| line.contains("takes effect only after a restart")).count()
+    };
+    let gateway = Gateway::start(&answering("old"));
+    gateway.reload(&format!("workers = 7\n{}", answering("new")));
+    assert_eq!(warned(&gateway), 1, "{:?}", gateway.stderr());
+    gateway.reload(&answering("old"));
+    assert_eq!(warned(&gateway), 1, "back to what runs: {:?}", gateway.stderr());
+}
+
+#[test]
 fn a_request_ends_on_the_configuration_it_began_with() {
     let (release, released) = mpsc::channel::<()>();
     let released = Mutex::new(released);

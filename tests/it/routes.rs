@@ -159,3 +159,16 @@ fn every_spelling_of_a_path_is_one_route_one_limit_and_one_target() {
     }
     assert!(upstream.is_quiet());
 }
+
+#[test]
+fn what_answers_a_head_here_is_whole() {
+    let gateway = Gateway::start(
+        "[[route]]\npath = \"/fixed\"\nrespond = { body = \"hello\" }\n[[route]]\npath = \"/echo\"\nto = \"echo\"",
+    );
+    for path in ["/fixed", "/echo"] {
+        let answer = gateway.client().request("HEAD", path, &["Connection: close"], "");
+        assert!(answer.status == 200 && answer.number("content-length") > 0, "{answer:?}");
+        let line = gateway.logged(path);
+        assert_eq!((&line["status"], line.get("reason")), (&200.into(), None), "{line}");
+    }
+}

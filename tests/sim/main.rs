@@ -4,7 +4,8 @@
 //! them, and the goals on the average. `--seeds N` chooses how many, `--seed S` the first; a failure names its seed.
 //!
 //! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
-//! missed by more than is known; `--seconds N` how long each, `--detail` a line a key or scene.
+//! missed by more than is known; `--only Hoard` plays one kind of traffic, `--seconds N` says how long each, `--detail`
+//! prints a line a key or scene, with what its operations were sent for.
 
 mod fleet;
 mod judge;
@@ -29,7 +30,10 @@ fn main() -> ExitCode {
         at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(default)
     };
     let misses = if is_asked("--table") {
-        table(number("--seed", 1), number("--seconds", 20), is_asked("--detail"))
+        let only = arguments.iter().position(|argument| argument == "--only");
+        let mut scenes = scenes::table(number("--seed", 1), number("--seconds", 20));
+        scenes.retain(|scene| only.is_none_or(|at| arguments.get(at + 1) == Some(&scene.name())));
+        table(scenes, is_asked("--detail"))
     } else {
         small(number("--seed", 1), number("--seeds", SEEDS), is_asked("--detail"))
     };
@@ -63,8 +67,8 @@ fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
 }
 
 /// The table: every figure beside its goal. The goals that are missed by more than is known.
-fn table(seed: u64, seconds: u64, is_detailed: bool) -> Vec<String> {
-    let played = on_two_threads(scenes::table(seed, seconds));
+fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
+    let played = on_two_threads(scenes);
     print!("{:8} {:>4}", "traffic", "N");
     GOALS.iter().for_each(|goal| print!(" {goal:>18}"));
     println!();

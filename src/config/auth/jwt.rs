@@ -9,13 +9,13 @@ use crate::auth::jwt::remote;
 use crate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
 use crate::auth::place::Place;
 use crate::config::effective::{array, table as show_table, text, time};
-use crate::config::reader::{Table, Text, listed};
+use crate::config::reader::{Table, Text, Value, listed};
 
 /// Reads what is particular to tokens.
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let source = source(table);
     let algorithms = match table.value("algorithms") {
-        Some(value) => value.texts().iter().filter_map(algorithm).collect(),
+        Some(value) => algorithms(&value),
         None => {
             table.wrong(
                 "tokens need `algorithms`: how they may be signed",
@@ -53,6 +53,14 @@ pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     };
     let places = table.value("in").map_or_else(|| vec![Place::Bearer], |value| places(&value));
     Some(Kind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
+}
+
+fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`algorithms` is empty: no token would be taken", "write `[\"ES256\"]`");
+    }
+    texts.iter().filter_map(algorithm).collect()
 }
 
 /// Where the keys are: one of `jwks`, `keys` and `secret`.

@@ -13,14 +13,18 @@ use super::effective::{array, table, text, time};
 use super::reader::{self, Named, Table, Text, Value};
 use super::report;
 
-/// Reads every way to authenticate.
-pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>) {
-    let named = reader::named(documents, "auth").into_iter();
-    let ways = named.filter_map(|named| {
-        let places = named.table.places();
-        Some((read(named)?, places))
-    });
-    ways.unzip()
+/// Reads every way to authenticate; and gives the names of all, also of those that cannot be read.
+pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>, Vec<String>) {
+    let (mut ways, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for named in reader::named(documents, "auth") {
+        names.push(named.name.clone());
+        let fields = named.table.places();
+        if let Some(way) = read(named) {
+            ways.push(way);
+            places.push(fields);
+        }
+    }
+    (ways, places, names)
 }
 
 fn read(named: Named<'_>) -> Option<Config> {

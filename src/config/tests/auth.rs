@@ -110,6 +110,13 @@ fn every_way_is_read_and_written() {
 fn ways_are_checked() {
     each_says(&[
         ("[auth.a]\npass = true", "a way to authenticate needs `kind`", "1:7", "kind = \"api-key\""),
+        // A route that names it is not to blame.
+        (
+            "[auth.a]\npass = true\n[[route]]\nto = \"echo\"\nauth = \"a\"",
+            "a way to authenticate needs `kind`",
+            "1:7",
+            "kind = \"api-key\"",
+        ),
         (
             "[auth.a]\nkind = \"api-kye\"",
             "`api-kye` is not a value of `kind`",

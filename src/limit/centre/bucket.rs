@@ -111,6 +111,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
             s.promised = 0f64.max(s.promised - r.rate);
             s.out += r.rate * since_s;
             s.wanted = 0f64.max(s.wanted - r.reported);
+            s.nodes = 0f64.max(s.nodes - 1.0);
         }
         *saved = Some(s.packed());
         return Granted { epoch: number, level: s.level, ..Granted::default() };
@@ -224,13 +225,16 @@ fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
 
 fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
-    let slack = if s.level > r.burst / 4.0 { 2.0 * (n.demand * ahead_s).sqrt() + 3.0 } else { 0.0 };
+    let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
+    if s.level > r.burst / 4.0 {
+        slack += 3.0;
+    }
     let beyond =
         ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
     let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
-    let most = (s.level * part + dither).max(8.0);
+    let most = (s.level * part + dither).max((n.demand * 0.1 + 3.0).min(8.0));
     let mut tokens = (r.pending + beyond + slack).min(most).floor();
     tokens = tokens.min(whole).max(0.0);
     if tokens < r.pending {

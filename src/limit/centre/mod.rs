@@ -128,9 +128,12 @@ fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<
     doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
 }
 
+/// Doubles, floats, the time since the epoch began, who reported.
+type Packed<const D: usize, const F: usize> = ([f64; D], [f64; F], f64, [f64; 2]);
+
 /// What `pack` packed: so many doubles, so many floats, the time since the epoch began, who reported. The upper 13 bits
 /// of that time say for how long the key is kept.
-fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<([f64; D], [f64; F], f64, [f64; 2])> {
+fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<Packed<D, F>> {
     let mut rest = record;
     let mut doubles = [0.0; D];
     for double in &mut doubles {
@@ -159,10 +162,12 @@ fn float(number: f64) -> f64 {
     f64::from(number as f32)
 }
 
-/// A node's share of what the fleet wanted in the last epoch and in this, whichever is more; half of an even one at
-/// least.
+/// A node's share of what the fleet wants; half of an even one at least. The fleet wants what it wanted in the last
+/// epoch or wants in this, whichever is more, but no more than who has reported says now and who has not said then.
 fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
-    (demand / wanted[0].max(wanted[1])).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
+    let silent = (1.0 - nodes[1] / nodes[0].max(1.0)).max(0.0);
+    let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent);
+    (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
 }
 
 /// A grant as a script returns it.

@@ -127,6 +127,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     if r.release {
         if !is_first {
             s.wanted = (s.wanted - r.reported).max(0.0);
+            s.nodes = (s.nodes - 1.0).max(0.0);
         }
         *saved = Some(s.packed());
         return Granted { epoch: open.number, level: r.limit - open.spent(r), ..Granted::default() };

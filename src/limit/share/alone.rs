@@ -16,9 +16,8 @@ impl Share {
     }
 
     /// Takes `cost` out of this node's own share of the limit, of `nodes` that were last known. Never `Told::Ask`.
+    /// That it was wanted, `take` has noted before, which sent the request here.
     pub fn take_alone(&mut self, plan: &Plan, cost: u64, now_ns: u64, nodes: u32) -> Told {
-        self.0.add_offered(cost);
-        self.0.set_seen(now_ns);
         let ceiling = Ceiling::new(&plan.quota, nodes);
         if !self.0.has(Flag::Alone) {
             self.part(plan, &ceiling, now_ns);

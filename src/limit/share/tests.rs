@@ -237,6 +237,46 @@ fn an_idle_lease_goes_back_whole() {
     assert!(share.release(&plan, 7, NOW + 101 * MS).is_none());
 }
 
+/// A share that is asked 200 units a second for half a second, and has just said so.
+fn wanted(plan: &Arc<Plan>) -> Share {
+    let grant = Grant { epoch: 9, tokens: 500.0, lasts_ns: 600 * MS, ..Grant::default() };
+    let mut share = granted(plan, grant);
+    (0..100).for_each(|step| assert!(is_admitted(share.take(plan, 1, NOW + step * 5 * MS))));
+    let renewal = share.renewal(plan, 7, 0, NOW + 500 * MS);
+    assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
+    share.granted(&grant, NOW + 500 * MS);
+    share
+}
+
+#[test]
+fn a_demand_that_has_gone_is_told_as_a_quarter_at_once() {
+    let plan = plan();
+    let asked_after = |quiet_ns| {
+        let mut share = wanted(&plan);
+        share.take(&plan, 1, NOW + 500 * MS + quiet_ns);
+        share.renewal(&plan, 7, 0, NOW + 500 * MS + quiet_ns).demand
+    };
+    assert!(asked_after(10 * MS) > 150.0, "so short a time says nothing: {}", asked_after(10 * MS));
+    assert!((30.0..60.0).contains(&asked_after(200 * MS)), "{}", asked_after(200 * MS));
+    assert!((30.0..60.0).contains(&asked_after(550 * MS)), "{}", asked_after(550 * MS));
+}
+
+#[test]
+fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
+    let plan = plan();
+    let mut share = wanted(&plan);
+    let grant = Grant { epoch: 9, tokens: 5.0, lasts_ns: 600 * MS, deny_ns: 600 * MS, ..Grant::default() };
+    share.renewal(&plan, 7, 0, NOW + 500 * MS);
+    share.granted(&grant, NOW + 500 * MS);
+    assert!(is_admitted(share.take(&plan, 1, NOW + 510 * MS)));
+    assert!(share.is_idle(&plan, NOW + 560 * MS));
+    share.release(&plan, 7, NOW + 560 * MS).expect("it holds a lease");
+    assert_eq!(share.take(&plan, 1, NOW + 565 * MS), Told::Ask, "what others gave back is there to be had");
+    // Five milliseconds after it was given back, but 55 after the last request.
+    let demand = share.renewal(&plan, 7, 1, NOW + 565 * MS).demand;
+    assert!((30.0..60.0).contains(&demand), "{demand}");
+}
+
 #[test]
 fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
     let plan = plan();

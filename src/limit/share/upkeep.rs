@@ -134,6 +134,10 @@ impl Share {
         self.0.set_end_ns(now_ns);
         self.0.set_lease(0.0, 0);
         self.0.set_reported(0.0);
+        // Denials were measured by a demand that is gone; what is measured next begins with its silence.
+        self.0.set_deny_until_ns(0);
+        self.0.set_offered(0);
+        self.0.set_reported_at(now_ns.saturating_sub(self.0.unseen_ns(now_ns)));
         Some(renewal)
     }
 
@@ -157,20 +161,26 @@ impl Share {
         (given - self.0.balance() as f64 / UNIT as f64).max(0.0)
     }
 
-    /// The demand, units a second: rises at once where the arrivals leave no doubt, falls slowly.
+    /// The demand, units a second: rises at once where the arrivals leave no doubt, falls at once to a quarter where
+    /// their absence leaves none, and slowly in between.
     fn sample_demand(&mut self, now_ns: u64) -> f64 {
         let before = self.0.demand();
         // Without the arrival that brought the report about: it always comes, however short the time.
         let arrived = f64::from(self.0.offered().saturating_sub(1));
+        let measured_s = seconds(self.0.unreported_ns(now_ns));
         // A shorter sample let one node claim nearly everything.
-        let sample_s = seconds(self.0.unreported_ns(now_ns)).max(SAMPLE_MIN_S);
+        let sample_s = measured_s.max(SAMPLE_MIN_S);
         let demand = if before == 0.0 {
             UNKNOWN
         } else {
             let weight = 1.0 - (-sample_s / DECAY_S).exp();
             let slow = before + (arrived / sample_s - before) * weight;
-            let certain = (arrived - 1.5 * arrived.sqrt()) / sample_s;
-            slow.max(certain).max(DEMAND_MIN)
+            let doubt = 1.5 * arrived.sqrt();
+            let least = (arrived - doubt) / sample_s;
+            // No less, for what comes in bursts comes again. A sample made longer than it was says nothing of absence.
+            let most = ((arrived + doubt + 1.5) / sample_s).max(before * FALL);
+            let most = if measured_s < SAMPLE_MIN_S { f64::INFINITY } else { most };
+            slow.min(most).max(least).max(DEMAND_MIN)
         };
         let demand = words::rounded(demand);
         self.0.set_offered(0);
@@ -197,6 +207,8 @@ const UNKNOWN: f64 = 0.5;
 /// The least that is told.
 const DEMAND_MIN: f64 = 0.01;
 const SAMPLE_MIN_S: f64 = 0.02;
+/// What is left of a demand, at least, from one report to the next.
+const FALL: f64 = 0.25;
 /// Time in which an old demand is forgotten to a third.
 const DECAY_S: f64 = 0.6;
 /// A grant that lasts no longer is doubled.

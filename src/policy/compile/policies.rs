@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use super::{DIMENSIONS_MAX, Errors, Options, TIERS_MAX, WINDOWS_MAX, check_names};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::counting::{Cost, CostRule, Matches, Memory, Policy, Tiers, Window};
+use crate::policy::counting::{Cost, CostRule, Matches, Memory, Policy, SF_INTEGER_MAX, Tiers, Window};
 use crate::policy::definition;
 use crate::policy::error::{PolicyField, Problem};
 use crate::policy::key::Keys;
@@ -134,8 +134,7 @@ fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<
             }
             unique = format!("{label}-{number}");
         }
-        // Integers of structured fields have 15 digits (RFC 9651, section 3.3.1).
-        let limit = quota.limit().get().min(999_999_999_999_999);
+        let limit = quota.limit().get().min(SF_INTEGER_MAX);
         // Whole seconds, rounded up: a client that believes it never comes too early.
         let seconds = quota.period_ns().get().div_ceil(SECOND_NS);
         let item = match quota.algorithm() {

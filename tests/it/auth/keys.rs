@@ -113,6 +113,7 @@ fn the_upstream_sees_a_credential_unless_told_otherwise() {
     let guarded = Guarded::start(directory(&keys), &(ways("false") + policy), "\"keys\"", "limit = \"once\"");
     guarded.ask(&["X-Api-Key: secret", "X-Other: 1", "Authorization: Basic YTpi"]);
     let request = guarded.upstream.request();
+    assert_eq!(request.line, "GET / HTTP/1.1", "no query comes where none was");
     assert_eq!((request.header("x-api-key"), request.header("x-other").as_deref()), (None, Some("1")));
     assert_eq!(request.header("authorization").as_deref(), Some("Basic YTpi"), "another scheme is not ours");
     assert_eq!(guarded.ask(&["X-Api-Key: secret"]).status, 429, "limits still see the key");

@@ -65,7 +65,19 @@ pub fn get(addr: SocketAddr, target: &str) -> Response {
 impl Client {
     /// Connects; reads and writes give up after [`PATIENCE`].
     pub fn connect(addr: SocketAddr) -> Client {
-        let stream = TcpStream::connect_timeout(&addr, PATIENCE).expect("somebody listens there");
+        Client::on(TcpStream::connect_timeout(&addr, PATIENCE).expect("somebody listens there"))
+    }
+
+    /// The same from an address of 127.0.0.0/8.
+    pub fn connect_from(source: [u8; 4], addr: SocketAddr) -> Client {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("TCP is there");
+        socket.bind(&SocketAddr::from((source, 0)).into()).expect("127/8 is loopback");
+        socket.connect_timeout(&addr.into(), PATIENCE).expect("somebody listens there");
+        Client::on(socket.into())
+    }
+
+    fn on(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_nodelay(true).expect("TCP has no-delay");

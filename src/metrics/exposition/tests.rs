@@ -1,0 +1,206 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::metrics::{CertificateExpiry, PoolUsage, Request, TableUsage};
+
+#[test]
+fn both_formats_are_well_formed() {
+    let metrics = busy();
+    let open_metrics = metrics.encode(Format::OpenMetrics);
+    let body = open_metrics.strip_suffix("# EOF\n").expect("ends with its end mark");
+    let families = parse(body, Format::OpenMetrics);
+    assert!(families.len() > 25, "{families:?}");
+    let prometheus = parse(&metrics.encode(Format::Prometheus), Format::Prometheus);
+    assert_eq!(families.len(), prometheus.len());
+}
+
+#[test]
+fn a_fresh_registry_is_well_formed() {
+    let (metrics, _) = Metrics::new(0);
+    parse(&metrics.encode(Format::Prometheus), Format::Prometheus);
+}
+
+#[test]
+fn a_scrape_shows_what_was_counted() {
+    let text = busy().encode(Format::Prometheus);
+    for line in [
+        r#"sluicegate_requests_total{route="or\"d\\ers",code="200"} 3"#,
+        r#"sluicegate_requests_total{route="or\"d\\ers",code="4xx"} 1"#,
+        r#"sluicegate_request_duration_seconds_count{route="or\"d\\ers"} 4"#,
+        r#"sluicegate_request_body_bytes_total{route="or\"d\\ers"} 40"#,
+        r#"sluicegate_decisions_total{policy="search",outcome="shadow-denied"} 1"#,
+        r#"sluicegate_refused_requests_total{reason="no-route"} 1"#,
+        r#"sluicegate_upstream_exchanges_total{upstream="orders",outcome="stall-timeout"} 1"#,
+        r#"sluicegate_upstream_connections{upstream="orders",state="open"} 5"#,
+        r#"sluicegate_upstream_connections{upstream="orders",state="idle"} 3"#,
+        r#"sluicegate_connections_open{listener="edge"} 1"#,
+        r#"sluicegate_connection_deadlines_total{listener="edge",deadline="header"} 1"#,
+        r#"sluicegate_worker_requests_total{worker="1"} 4"#,
+        r#"sluicegate_certificate_expiry_timestamp_seconds{listener="edge",subject="CN=a",file="a.pem"} 99"#,
+        "sluicegate_table_keys 7",
+        "sluicegate_config_generation 2",
+        r#"sluicegate_config_reloads_total{result="failed"} 1"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing from\n{text}");
+    }
+}
+
+fn busy() -> Arc<Metrics> {
+    let (metrics, workers) = Metrics::new(2);
+    let worker = &workers[1];
+    let route = metrics.route("or\"d\\ers");
+    for (status, duration_ns) in [(200, 50_000), (200, 3_000_000), (200, u64::MAX >> 20), (418, 1)] {
+        route.finished(worker, &Request { status, duration_ns, bytes_in: 10, bytes_out: 7 });
+    }
+    metrics.route("never used");
+    metrics.policy("search").decided(worker, Decision::ShadowDenied);
+    metrics.refusal("no-route").count(worker);
+    let upstream = metrics.upstream("orders");
+    upstream.exchanged(worker, Exchange::StallTimeout);
+    upstream.answered(worker, 1_000_000);
+    let pool = PoolUsage { upstream: "orders".to_owned(), open: 5, idle: 3, waiting: 0 };
+    metrics.set_pools(move || vec![pool.clone()]);
+    let listener = metrics.listener("edge");
+    listener.opened(worker);
+    listener.refused(worker, Refused::ConnectionsPerIp);
+    listener.deadline_passed(worker, Deadline::Header);
+    metrics.started(1, 1_000);
+    metrics.reload_succeeded(2, 2_000);
+    metrics.reload_failed();
+    metrics.set_table(|| TableUsage {
+        slots: 10,
+        used: 7,
+        evictions: 1,
+        overflow_decisions: 2,
+        logs: 3,
+        log_bytes: 4,
+    });
+    let certificate = CertificateExpiry {
+        listener: "edge".into(),
+        subject: "CN=a".into(),
+        file: "a.pem".into(),
+        not_after: 99,
+    };
+    metrics.set_certificates(vec![certificate.clone(), certificate]);
+    metrics
+}
+
+/// Reads an exposition as strictly as the formats are written down, and panics where it is not one.
+fn parse(text: &str, format: Format) -> BTreeSet<String> {
+    let mut families = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut help = None;
+    let mut family = (String::new(), String::new());
+    let mut samples = Vec::new();
+    assert!(text.is_empty() || text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, words) = rest.split_once(' ').expect("name and words");
+            assert!(!words.is_empty());
+            check_histogram(&family, &std::mem::take(&mut samples));
+            help = Some(name.to_owned());
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("name and kind");
+            assert_eq!(help.take().as_deref(), Some(name), "help stands before its type");
+            assert!(families.insert(name.to_owned()), "{name} comes twice");
+            assert!(["counter", "gauge", "histogram"].contains(&kind));
+            family = (name.to_owned(), kind.to_owned());
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+            assert_eq!(format, Format::OpenMetrics, "the older format has no units");
+            let (name, unit) = rest.split_once(' ').expect("name and unit");
+            assert!(name == family.0 && name.ends_with(unit), "{line}");
+        } else {
+            let (name, labels, value) = sample(line);
+            check_name(&family, &name, format);
+            assert!(seen.insert((name.clone(), labels.clone())), "{line} comes twice");
+            assert!(family.1 == "gauge" || value >= 0.0, "{line}");
+            samples.push((name, labels, value));
+        }
+    }
+    check_histogram(&family, &samples);
+    families
+}
+
+fn check_name((family, kind): &(String, String), name: &str, format: Format) {
+    let rest = name.strip_prefix(family.as_str()).expect("a sample stands under its family");
+    let fits: &[&str] = match (kind.as_str(), format) {
+        ("counter", Format::OpenMetrics) => &["_total"],
+        ("histogram", _) => &["_bucket", "_sum", "_count"],
+        _ => &[""],
+    };
+    assert!(fits.contains(&rest), "{name} under {kind} {family}");
+    assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+    assert!(name.starts_with("sluicegate_"));
+    assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+}
+
+type Sample = (String, BTreeMap<String, String>, f64);
+
+fn check_histogram((family, kind): &(String, String), samples: &[Sample]) {
+    if kind != "histogram" {
+        return;
+    }
+    let mut groups = BTreeMap::<_, Vec<_>>::new();
+    for (name, labels, value) in samples {
+        let mut labels = labels.clone();
+        let bound = labels.remove("le");
+        groups.entry(labels).or_default().push((&name[family.len()..], bound, *value));
+    }
+    for (labels, group) in groups {
+        let of = |suffix| group.iter().filter(move |(found, ..)| *found == suffix);
+        let buckets: Vec<_> = of("_bucket").map(|(_, bound, value)| (bound_of(bound), *value)).collect();
+        assert!(buckets.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1), "{labels:?}");
+        let (last_bound, last) = buckets.last().copied().expect("buckets");
+        assert_eq!(last_bound, f64::INFINITY);
+        assert_eq!(of("_count").map(|(.., value)| *value).collect::<Vec<_>>(), [last]);
+        assert_eq!(of("_sum").count(), 1);
+    }
+}
+
+fn bound_of(bound: &Option<String>) -> f64 {
+    match bound.as_deref().expect("a bucket has a bound") {
+        "+Inf" => f64::INFINITY,
+        number => number.parse().expect("a number"),
+    }
+}
+
+/// `name{label="value",…} number`, with the three escapes a value may hold.
+fn sample(line: &str) -> Sample {
+    let end = line.find(['{', ' ']).expect("a sample has a value");
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = BTreeMap::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        loop {
+            let (label, after) = rest.split_once("=\"").expect("a label has a value");
+            let (value, after) = quoted(after);
+            assert!(label.bytes().all(|byte| byte.is_ascii_lowercase()), "{line}");
+            assert!(labels.insert(label.to_owned(), value).is_none(), "{line}");
+            match after.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => break rest = after.strip_prefix('}').expect("labels end"),
+            }
+        }
+    }
+    let number = rest.strip_prefix(' ').expect("one space before the value");
+    assert!(!number.contains(' '), "no timestamps: {line}");
+    (name.to_owned(), labels, number.parse().expect("a number"))
+}
+
+fn quoted(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((index, character)) = characters.next() {
+        match character {
+            '"' => return (value, &text[index + 1..]),
+            '\\' => match characters.next().map(|(_, escaped)| escaped) {
+                Some('n') => value.push('\n'),
+                Some(escaped @ ('"' | '\\')) => value.push(escaped),
+                other => panic!("no such escape: {other:?}"),
+            },
+            '\n' => panic!("a raw line feed"),
+            other => value.push(other),
+        }
+    }
+    panic!("a label value without end: {text}")
+}

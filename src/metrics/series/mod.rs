@@ -1,0 +1,34 @@
+//! The figures of one route, policy, upstream, listener or reason: what each can count, in words of its trade.
+//!
+//! Every method takes the [`Worker`](super::Worker) that counts and costs a few plain memory accesses.
+
+mod listener;
+mod policy;
+mod route;
+mod upstream;
+
+pub use listener::{Deadline, Listener, Refused};
+pub use policy::{Decision, Policy, Tier};
+pub use route::{Refusal, Request, Route};
+pub use upstream::{Exchange, Upstream};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_a_closed_set_follow_its_order() {
+        for (index, exchange) in Exchange::ALL.into_iter().enumerate() {
+            assert_eq!(exchange as usize, index);
+        }
+        for (index, decision) in Decision::ALL.into_iter().enumerate() {
+            assert_eq!(decision as usize, index);
+        }
+        for (index, deadline) in Deadline::ALL.into_iter().enumerate() {
+            assert_eq!(deadline as usize, index);
+        }
+        for (index, refused) in Refused::ALL.into_iter().enumerate() {
+            assert_eq!(refused as usize, index);
+        }
+    }
+}

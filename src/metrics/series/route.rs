@@ -1,0 +1,159 @@
+//! Requests: those of one route, and those refused for one reason.
+
+use crate::metrics::cells::{Cells, Worker};
+use crate::metrics::histogram::{BUCKETS, Reading, bucket};
+
+/// Requests of one route, by status, with their durations and bytes.
+#[derive(Debug)]
+pub struct Route(Cells<{ slot::SLOTS }>);
+
+/// What a route counts of a finished request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    /// Status answered.
+    pub status: u16,
+    /// From its head to the answer's last byte, nanoseconds.
+    pub duration_ns: u64,
+    /// Bytes of body received.
+    pub bytes_in: u64,
+    /// Bytes of body sent.
+    pub bytes_out: u64,
+}
+
+impl Route {
+    pub(in crate::metrics) fn new(workers: usize) -> Route {
+        Route(Cells::new(workers))
+    }
+
+    /// A request is over.
+    pub fn finished(&self, worker: &Worker, request: &Request) {
+        let row = self.0.row(worker);
+        row.add(code_slot(request.status), 1);
+        row.add(slot::BUCKETS_FIRST + bucket(request.duration_ns), 1);
+        row.add(slot::SUM_NS, request.duration_ns);
+        row.add(slot::BYTES_IN, request.bytes_in);
+        row.add(slot::BYTES_OUT, request.bytes_out);
+    }
+
+    /// Requests so far by code: a known status, or its class (`4xx`). Only those that occurred.
+    pub(in crate::metrics) fn by_code(&self) -> Vec<(String, u64)> {
+        (0..CODES)
+            .map(|slot| (slot, self.0.total(slot)))
+            .filter(|(_, count)| *count > 0)
+            .map(|(slot, count)| (code_label(slot), count))
+            .collect()
+    }
+
+    pub(in crate::metrics) fn durations(&self) -> Reading {
+        Reading { buckets: self.0.totals(slot::BUCKETS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
+    }
+
+    pub(in crate::metrics) fn bytes_in(&self) -> u64 {
+        self.0.total(slot::BYTES_IN)
+    }
+
+    pub(in crate::metrics) fn bytes_out(&self) -> u64 {
+        self.0.total(slot::BYTES_OUT)
+    }
+
+    pub(in crate::metrics) fn requests_of_worker(&self, index: usize) -> u64 {
+        (0..CODES).map(|slot| self.0.of_worker(index, slot)).sum()
+    }
+
+    pub(in crate::metrics) fn is_used(&self) -> bool {
+        self.0.is_used()
+    }
+}
+
+mod slot {
+    pub(super) const BUCKETS_FIRST: usize = super::CODES;
+    pub(super) const SUM_NS: usize = BUCKETS_FIRST + super::BUCKETS;
+    pub(super) const BYTES_IN: usize = SUM_NS + 1;
+    pub(super) const BYTES_OUT: usize = BYTES_IN + 1;
+    pub(super) const SLOTS: usize = BYTES_OUT + 1;
+}
+
+/// Requests this gateway refused for one reason.
+#[derive(Debug)]
+pub struct Refusal(Cells<1>);
+
+impl Refusal {
+    pub(in crate::metrics) fn new(workers: usize) -> Refusal {
+        Refusal(Cells::new(workers))
+    }
+
+    /// A request was refused for this reason.
+    pub fn count(&self, worker: &Worker) {
+        self.0.count(worker, 0);
+    }
+
+    pub(in crate::metrics) fn total(&self) -> u64 {
+        self.0.total(0)
+    }
+}
+
+/// Statuses counted by themselves; any other is counted with its class. A slot for every number would be four
+/// kilobytes a route and worker.
+const KNOWN_CODES: [u16; 37] = [
+    101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
+    411, 412, 413, 414, 415, 416, 422, 429, 431, 499, 500, 501, 502, 503, 504, 505,
+];
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
+const CODES: usize = KNOWN_CODES.len() + CLASSES.len();
+
+fn code_slot(status: u16) -> usize {
+    CODE_SLOTS.get(usize::from(status)).map_or(CODES - 1, |slot| usize::from(*slot))
+}
+
+fn code_label(slot: usize) -> String {
+    match KNOWN_CODES.get(slot) {
+        Some(code) => code.to_string(),
+        None => CLASSES[slot - KNOWN_CODES.len()].to_owned(),
+    }
+}
+
+/// The slot of every status below 600, worked out by the compiler.
+static CODE_SLOTS: [u8; 600] = {
+    let mut slots = [(CODES - 1) as u8; 600];
+    let mut status = 100;
+    while status < slots.len() {
+        slots[status] = (KNOWN_CODES.len() + status / 100 - 1) as u8;
+        status += 1;
+    }
+    let mut known = 0;
+    while known < KNOWN_CODES.len() {
+        slots[KNOWN_CODES[known] as usize] = known as u8;
+        known += 1;
+    }
+    slots
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_a_label() {
+        let labels = [(200, "200"), (429, "429"), (505, "505"), (207, "2xx"), (418, "4xx"), (599, "5xx")];
+        for (status, label) in labels {
+            assert_eq!(code_label(code_slot(status)), label);
+        }
+        for strange in [0, 99, 600, 999, u16::MAX] {
+            assert_eq!(code_label(code_slot(strange)), "other");
+        }
+    }
+
+    #[test]
+    fn a_finished_request_is_counted_whole() {
+        let route = Route::new(2);
+        let worker = Worker::new(1);
+        let request = Request { status: 204, duration_ns: 2_000_000, bytes_in: 10, bytes_out: 20 };
+        route.finished(&worker, &request);
+        route.finished(&worker, &request);
+        assert_eq!(route.by_code(), [("204".to_owned(), 2)]);
+        assert_eq!(route.durations().count(), 2);
+        assert_eq!(route.durations().sum_ns, 4_000_000);
+        assert_eq!((route.bytes_in(), route.bytes_out()), (20, 40));
+        assert_eq!((route.requests_of_worker(0), route.requests_of_worker(1)), (0, 2));
+    }
+}

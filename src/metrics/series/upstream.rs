@@ -1,0 +1,144 @@
+//! Exchanges with one upstream, and its connections as they are made.
+
+use crate::metrics::cells::{Cells, Worker};
+use crate::metrics::histogram::{BUCKETS, Reading, bucket};
+
+/// Exchanges with one upstream; the state of its connections is [`PoolUsage`](crate::metrics::PoolUsage).
+#[derive(Debug)]
+pub struct Upstream(Cells<{ slot::SLOTS }>);
+
+/// How one try to have a request answered by an upstream server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// The whole answer came.
+    Answered,
+    /// No connection could be made (refused, unreachable, TLS failed).
+    ConnectFailed,
+    /// Nor within the connect deadline.
+    ConnectTimeout,
+    /// The server's name has no address.
+    Unresolved,
+    /// No connection came free in time, or too many waited for one.
+    PoolExhausted,
+    /// No answer's head within the response deadline.
+    ResponseTimeout,
+    /// The answer's body stood still for too long.
+    StallTimeout,
+    /// The whole exchange took too long.
+    TotalTimeout,
+    /// The server broke the connection before the answer was whole.
+    Reset,
+    /// What came is not an HTTP answer, or not one that may be passed on.
+    BadAnswer,
+    /// The client went away first.
+    ClientGone,
+}
+
+impl Exchange {
+    pub(in crate::metrics) const ALL: [Exchange; 11] = [
+        Exchange::Answered,
+        Exchange::ConnectFailed,
+        Exchange::ConnectTimeout,
+        Exchange::Unresolved,
+        Exchange::PoolExhausted,
+        Exchange::ResponseTimeout,
+        Exchange::StallTimeout,
+        Exchange::TotalTimeout,
+        Exchange::Reset,
+        Exchange::BadAnswer,
+        Exchange::ClientGone,
+    ];
+
+    pub(in crate::metrics) fn label(self) -> &'static str {
+        match self {
+            Exchange::Answered => "answered",
+            Exchange::ConnectFailed => "connect-failed",
+            Exchange::ConnectTimeout => "connect-timeout",
+            Exchange::Unresolved => "unresolved",
+            Exchange::PoolExhausted => "pool-exhausted",
+            Exchange::ResponseTimeout => "response-timeout",
+            Exchange::StallTimeout => "stall-timeout",
+            Exchange::TotalTimeout => "total-timeout",
+            Exchange::Reset => "reset",
+            Exchange::BadAnswer => "bad-answer",
+            Exchange::ClientGone => "client-gone",
+        }
+    }
+}
+
+impl Upstream {
+    pub(in crate::metrics) fn new(workers: usize) -> Upstream {
+        Upstream(Cells::new(workers))
+    }
+
+    /// A try is over, in whichever way; a retry is a try of its own.
+    pub fn exchanged(&self, worker: &Worker, exchange: Exchange) {
+        self.0.count(worker, slot::EXCHANGES_FIRST + exchange as usize);
+    }
+
+    /// An answer's head came, this long after the request's head was sent.
+    pub fn answered(&self, worker: &Worker, first_byte_ns: u64) {
+        let row = self.0.row(worker);
+        row.add(slot::BUCKETS_FIRST + bucket(first_byte_ns), 1);
+        row.add(slot::SUM_NS, first_byte_ns);
+    }
+
+    /// A connection was made.
+    pub fn connected(&self, worker: &Worker) {
+        self.0.count(worker, slot::CONNECTS);
+    }
+
+    /// A connection could not be made.
+    pub fn connect_failed(&self, worker: &Worker) {
+        self.0.count(worker, slot::CONNECT_FAILURES);
+    }
+
+    /// A request was sent a second time.
+    pub fn retried(&self, worker: &Worker) {
+        self.0.count(worker, slot::RETRIES);
+    }
+
+    /// A retry was due but the budget was spent.
+    pub fn retry_refused(&self, worker: &Worker) {
+        self.0.count(worker, slot::RETRIES_REFUSED);
+    }
+
+    pub(in crate::metrics) fn exchanges(&self, exchange: Exchange) -> u64 {
+        self.0.total(slot::EXCHANGES_FIRST + exchange as usize)
+    }
+
+    pub(in crate::metrics) fn first_bytes(&self) -> Reading {
+        Reading { buckets: self.0.totals(slot::BUCKETS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
+    }
+
+    pub(in crate::metrics) fn connects(&self) -> u64 {
+        self.0.total(slot::CONNECTS)
+    }
+
+    pub(in crate::metrics) fn connect_failures(&self) -> u64 {
+        self.0.total(slot::CONNECT_FAILURES)
+    }
+
+    pub(in crate::metrics) fn retries(&self) -> u64 {
+        self.0.total(slot::RETRIES)
+    }
+
+    pub(in crate::metrics) fn retries_refused(&self) -> u64 {
+        self.0.total(slot::RETRIES_REFUSED)
+    }
+
+    pub(in crate::metrics) fn is_used(&self) -> bool {
+        self.0.is_used()
+    }
+}
+
+mod slot {
+    pub(super) const EXCHANGES_FIRST: usize = 0;
+    pub(super) const BUCKETS_FIRST: usize = super::Exchange::ALL.len();
+    pub(super) const SUM_NS: usize = BUCKETS_FIRST + super::BUCKETS;
+    pub(super) const CONNECTS: usize = SUM_NS + 1;
+    pub(super) const CONNECT_FAILURES: usize = SUM_NS + 2;
+    pub(super) const RETRIES: usize = SUM_NS + 3;
+    pub(super) const RETRIES_REFUSED: usize = SUM_NS + 4;
+    pub(super) const SLOTS: usize = RETRIES_REFUSED + 1;
+}
