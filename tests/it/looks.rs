@@ -79,7 +79,6 @@ fn a_leased_window_shows_who_holds_how_much() {
         (window["at-store"]["gateways"] == 1).then_some(window)
     });
     let number = |name: &str| window["at-store"][name].as_f64().expect("a number");
-    // In a minute 83 come back.
     assert!(number("left") < 4_900.0 && number("left") + number("held-by-gateways") <= 5_000.0, "{window}");
     assert_eq!(window["shared"], "leased");
     let limit = explained(&second);
