@@ -32,96 +32,91 @@
 
 local byte = string.byte
 local head, asked = ARGV[1], ARGV[2]
-local lease_renew
+local lease_renew, perform
 -- Where the next operation begins, or the next piece of this one.
 local at = 1
 local plans, parts = {}, {}
 
-local function read_plans(from)
-  while from <= #head do
-    local plan = {}
-    plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, from = unpack_from('<Bdddd', head, from)
-    plans[#plans + 1] = plan
+-- Of all that is not in a run. To define it costs a call of runs more than it is worth.
+local function performing()
+  -- The tables are the same for every operation: none of them outlives it.
+  local function read_part(index)
+    local part = parts[index]
+    if not part then
+      part = {}
+      parts[index] = part
+    end
+    local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
+    at = at + 6
+    if flags >= 4 then
+      part.is_release = flags >= 8
+      if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
+      flags = flags % 4
+    end
+    part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
   end
-end
 
--- The tables are the same for every operation: none of them outlives it.
-local function read_part(index)
-  local part = parts[index]
-  if not part then
-    part = {}
-    parts[index] = part
-  end
-  local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
-  at = at + 6
-  if flags >= 4 then
-    part.is_release = flags >= 8
-    if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
-    flags = flags % 4
-  end
-  part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
-end
+  local renewal = {}
 
-local renewal = {}
-
-local function renew()
-  local r, part = renewal, parts[1]
-  r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
-    unpack_from('<I4dddddddd', asked, at)
-  r.release, part.is_release = part.is_release, false
-  if not lease_renew then lease_renew = leases() end
-  return pack('<BI4ddddd', 71, lease_renew(part.key, part.plan, r))
-end
-
-local function taken(count)
-  local admitted = take(parts, count) and 1 or 0
-  local part = parts[1]
-  if count == 1 then return pack('<BBddd', 84, admitted, part.wait_us, part.remaining, part.reset_us) end
-  local said = { pack('<BB', 84, admitted) }
-  for index = 1, count do
-    part = parts[index]
-    said[index + 1] = pack('<ddd', part.wait_us, part.remaining, part.reset_us)
+  local function renew()
+    local r, part = renewal, parts[1]
+    r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
+      unpack_from('<I4dddddddd', asked, at)
+    r.release, part.is_release = part.is_release, false
+    if not lease_renew then lease_renew = module(7) end
+    return pack('<BI4ddddd', 71, lease_renew(part.key, part.plan, r))
   end
-  return table.concat(said)
-end
 
-local function look(part)
-  local plan, saved = part.plan, ''
-  local wait_us, remaining, reset_us = 0, 0, 0
-  if plan.algorithm == 6 then
-    local _, free = concurrency()
-    wait_us, remaining, reset_us = free(part.key, plan, part.cost)
-  elseif plan.epoch_us == 0 then
-    wait_us, remaining, reset_us = peek(part)
+  local function taken(count)
+    local admitted = take(parts, count) and 1 or 0
+    local part = parts[1]
+    if count == 1 then return pack('<BBddd', 84, admitted, part.wait_us, part.remaining, part.reset_us) end
+    local said = { pack('<BB', 84, admitted) }
+    for index = 1, count do
+      part = parts[index]
+      said[index + 1] = pack('<ddd', part.wait_us, part.remaining, part.reset_us)
+    end
+    return table.concat(said)
   end
-  -- Logs and permits are no strings.
-  if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
-  return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
-end
 
-local function perform(kind, count)
-  for index = 1, count do
-    read_part(index)
+  local function look(part)
+    local plan, saved = part.plan, ''
+    local wait_us, remaining, reset_us = 0, 0, 0
+    if plan.algorithm == 6 then
+      local _, free = module(6)
+      wait_us, remaining, reset_us = free(part.key, plan, part.cost)
+    elseif plan.epoch_us == 0 then
+      wait_us, remaining, reset_us = peek(part)
+    end
+    -- Logs and permits are no strings.
+    if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
+    return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
   end
-  if kind == 2 then return taken(count) end
-  if kind == 1 then return renew() end
-  if kind == 3 then
-    local taken_us
-    taken_us, at = unpack_from('<d', asked, at)
-    give_back(parts, count, taken_us)
-    return 'R'
-  elseif kind == 5 then
-    debit(parts, count)
-    return 'R'
-  elseif kind == 6 then
-    local node, held, lasts_us
-    node, held, lasts_us, at = unpack_from('<c8dd', asked, at)
-    local part, hold = parts[1], concurrency()
-    return pack('<Bddd', 80, hold(part.key, part.plan, part.cost, node, held, lasts_us))
-  elseif kind == 7 then
-    return look(parts[1])
+
+  return function(kind, count)
+    for index = 1, count do
+      read_part(index)
+    end
+    if kind == 2 then return taken(count) end
+    if kind == 1 then return renew() end
+    if kind == 3 then
+      local taken_us
+      taken_us, at = unpack_from('<d', asked, at)
+      give_back(parts, count, taken_us)
+      return 'R'
+    elseif kind == 5 then
+      debit(parts, count)
+      return 'R'
+    elseif kind == 6 then
+      local node, held, lasts_us
+      node, held, lasts_us, at = unpack_from('<c8dd', asked, at)
+      local part, hold = parts[1], module(6)
+      return pack('<Bddd', 80, hold(part.key, part.plan, part.cost, node, held, lasts_us))
+    elseif kind == 7 then
+      return look(parts[1])
+    end
+    return pack('<Bddd', 80, peek(parts[1]))
   end
-  return pack('<Bddd', 80, peek(parts[1]))
 end
 
 local replies = {}
@@ -182,6 +177,7 @@ local function perform_next()
       at = at + 3 * count
       perform_run()
     else
+      perform = perform or performing()
       replies[#replies + 1] = perform(kind, count)
     end
   end
@@ -223,7 +219,11 @@ if record and #record >= 8 then
 end
 
 now_us = clock_us()
-read_plans(plans_at)
+while plans_at <= #head do
+  local plan = {}
+  plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, plans_at = unpack_from('<Bdddd', head, plans_at)
+  plans[#plans + 1] = plan
+end
 local answer = perform_all()
 if number > 0 then redis.pcall('SET', KEYS[1], pack('<d', number) .. answer, 'PX', stays_ms) end
 return answer
