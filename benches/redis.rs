@@ -8,6 +8,7 @@
 //! ```text
 //! cargo bench --bench redis                 # decisions a second and core, latency
 //! cargo bench --bench redis -- latency            # the latter alone
+//! cargo bench --bench redis -- alone              # latency of decisions that come one at a time
 //! cargo bench --bench redis -- memory 1000000     # bytes a key
 //! ```
 
@@ -37,6 +38,7 @@ fn main() {
             runtime.block_on(memory(keys));
         }
         Some("latency") => runtime.block_on(latency()),
+        Some("alone") => runtime.block_on(alone()),
         _ => {
             runtime.block_on(throughput());
             runtime.block_on(latency());
@@ -176,6 +178,58 @@ async fn latency() {
         println!("  {name:<20} {:>9.1?}  {:>9.1?}", at(0.5), at(0.99));
     }
     global.shutdown().await;
+}
+
+/// How long a decision takes that comes alone, so many a second, and how many share a call.
+async fn alone() {
+    let redis = Redis::start().await;
+    println!("latency of what comes alone  p50        p99       operations a call");
+    for pause in [1_000, 200, 50].map(Duration::from_micros) {
+        let global = redis.global();
+        global.ready(Duration::from_secs(5)).await;
+        let (times, mut rx) = mpsc::unbounded_channel();
+        let before = global.status().remove(0);
+        let asking = tokio::task::spawn_blocking({
+            let global = Arc::clone(&global);
+            move || ask_alone(&global, pause, &times)
+        });
+        let mut took = Vec::new();
+        while let Some(time) = rx.recv().await {
+            took.push(time);
+        }
+        let rate = asking.await.expect("it does not panic");
+        let after = global.status().remove(0);
+        let gathered = (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
+        took.sort_unstable();
+        let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+        println!("  {rate:>8.0} a second    {:>9.1?}  {:>9.1?}  {gathered:.2}", at(0.5), at(0.99));
+        global.shutdown().await;
+    }
+}
+
+/// Asks with pauses for three seconds; how often a second it was.
+fn ask_alone(global: &Global, pause: Duration, times: &mpsc::UnboundedSender<Duration>) -> f64 {
+    let begin = Instant::now();
+    let mut number = 0;
+    while begin.elapsed() < Duration::from_secs(3) {
+        let (times, sent) = (times.clone(), Instant::now());
+        global.send(
+            take(key(number)),
+            Box::new(move |answer, _| {
+                // A machine that stands still for a while loses some.
+                if answer.is_ok() {
+                    times.send(sent.elapsed()).ok();
+                }
+            }),
+        );
+        number += 1;
+        // A sleep is too long by more than the shortest of the pauses.
+        let until = sent + pause;
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+    number as f64 / begin.elapsed().as_secs_f64()
 }
 
 /// Bytes of Redis a key takes.

@@ -12,155 +12,198 @@
 --                 5 debit
 --                 6 hold    the node 'c8', held lasts_us 'd' each
 --                 7 look, which changes nothing, not even what a key of an older plan holds
+--                 8 takes, 9 peeks, each of one part without flags: in the place of parts so many times key plan cost
+--                   'B' each, the cost at least 1
 --                 part: key plan 'H' each, the cost's units 'B', flags 'B' (1: shadow, 2: count denied, 4: the cost
 --                 follows as a 'd', 8: a lease is released); key and plan: which of KEYS and of the plans, from 1
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
---       'A' taken: admitted, of one part, with no wait: remaining reset_us 'd' each
+--       'C' takes or peeks: how many 'B', then of each: remaining reset_us 'd' each where it is admitted with no wait;
+--           else -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
 --       'R' returned, debited
 --       'P' what is left or held, as one part of 'T'
 --       'L' looked at: as one part of 'T', of permits and exact windows alone; the key's string: length 'B', bytes
 --       'E' an error of this operation alone: length 'I2', text
+-- or, where nothing could be written: -1 'd', length 'I2', text
 -- errors with STALE where its sender has numbered a later batch on this record: this one came too late
 --
 -- A batch that is sent again, because its reply was lost, answers from its record what it answered, and does nothing.
 
 local byte = string.byte
 local head, asked = ARGV[1], ARGV[2]
-local lease_renew
+local lease_renew, perform
 -- Where the next operation begins, or the next piece of this one.
 local at = 1
 local plans, parts = {}, {}
 
-local function read_plans(from)
-  while from <= #head do
-    local plan = {}
-    plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, from = unpack_from('<Bdddd', head, from)
-    plans[#plans + 1] = plan
+-- Of all that is not in a run. To define it costs a call of runs more than it is worth.
+local function performing()
+  -- The tables are the same for every operation: none of them outlives it.
+  local function read_part(index)
+    local part = parts[index]
+    if not part then
+      part = {}
+      parts[index] = part
+    end
+    local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
+    at = at + 6
+    if flags >= 4 then
+      part.is_release = flags >= 8
+      if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
+      flags = flags % 4
+    end
+    part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
+  end
+
+  local renewal = {}
+
+  local function renew()
+    local r, part = renewal, parts[1]
+    r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
+      unpack_from('<I4dddddddd', asked, at)
+    r.release, part.is_release = part.is_release, false
+    if not lease_renew then lease_renew = module(7) end
+    return pack('<BI4ddddd', 71, lease_renew(part.key, part.plan, r))
+  end
+
+  local function taken(count)
+    local admitted = take(parts, count) and 1 or 0
+    local part = parts[1]
+    if count == 1 then return pack('<BBddd', 84, admitted, part.wait_us, part.remaining, part.reset_us) end
+    local said = { pack('<BB', 84, admitted) }
+    for index = 1, count do
+      part = parts[index]
+      said[index + 1] = pack('<ddd', part.wait_us, part.remaining, part.reset_us)
+    end
+    return table.concat(said)
+  end
+
+  local function look(part)
+    local plan, saved = part.plan, ''
+    local wait_us, remaining, reset_us = 0, 0, 0
+    if plan.algorithm == 6 then
+      local _, free = module(6)
+      wait_us, remaining, reset_us = free(part.key, plan, part.cost)
+    elseif plan.epoch_us == 0 then
+      wait_us, remaining, reset_us = peek(part)
+    end
+    -- Logs and permits are no strings.
+    if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
+    return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
+  end
+
+  return function(kind, count)
+    for index = 1, count do
+      read_part(index)
+    end
+    if kind == 2 then return taken(count) end
+    if kind == 1 then return renew() end
+    if kind == 3 then
+      local taken_us
+      taken_us, at = unpack_from('<d', asked, at)
+      give_back(parts, count, taken_us)
+      return 'R'
+    elseif kind == 5 then
+      debit(parts, count)
+      return 'R'
+    elseif kind == 6 then
+      local node, held, lasts_us
+      node, held, lasts_us, at = unpack_from('<c8dd', asked, at)
+      local part, hold = parts[1], module(6)
+      return pack('<Bddd', 80, hold(part.key, part.plan, part.cost, node, held, lasts_us))
+    elseif kind == 7 then
+      return look(parts[1])
+    end
+    return pack('<Bddd', 80, peek(parts[1]))
   end
 end
 
--- The tables are the same for every operation: none of them outlives it.
-local function read_part(index)
-  local part = parts[index]
-  if not part then
-    part = {}
-    parts[index] = part
+local replies = {}
+-- Charges or looks that are alone: key, plan and cost of each, from where to go on, and how much of it is replies by now.
+local run, run_at, said, is_look
+
+-- The long way of one charge.
+local function one(run, at, before, plan)
+  run_at, said = at + 3, before
+  local part = parts[1] or {}
+  parts[1] = part
+  part.key, part.plan, part.cost, part.flags, part.is_release = run[at], plan, run[at + 2], 0, false
+  if is_look then
+    part.wait_us, part.remaining, part.reset_us = peek(part)
+  else
+    take(parts, 1)
   end
-  local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
-  at = at + 6
-  if flags >= 4 then
-    part.is_release = flags >= 8
-    if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
-    flags = flags % 4
+  if part.wait_us == 0 then
+    run[before + 1], run[before + 2] = part.remaining, part.reset_us
+    return before + 2
   end
-  part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
+  run[before + 1], run[before + 2], run[before + 3] = -2 - part.remaining, part.reset_us, part.wait_us
+  return before + 3
 end
 
-local renewal = {}
-
-local function renew()
-  local r, part = renewal, parts[1]
-  r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
-    unpack_from('<I4dddddddd', asked, at)
-  r.release, part.is_release = part.is_release, false
-  if not lease_renew then lease_renew = leases() end
-  return pack('<BI4ddddd', 71, lease_renew(part.key, part.plan, r))
+local function say_run()
+  replies[#replies + 1] = pack('<' .. string.rep('d', said), unpack(run, 1, said))
+  said = 0
 end
 
-local function taken(count)
-  local admitted = take(parts, count) and 1 or 0
-  local part = parts[1]
-  if count == 1 then return pack('<BBddd', 84, admitted, part.wait_us, part.remaining, part.reset_us) end
-  local said = { pack('<BB', 84, admitted) }
-  for index = 1, count do
-    part = parts[index]
-    said[index + 1] = pack('<ddd', part.wait_us, part.remaining, part.reset_us)
+local function perform_run()
+  while run_at <= #run do
+    local plan = plans[run[run_at + 1]]
+    if not plan.act then
+      run_at = run_at + 3
+      prepare(plan)
+      run_at = run_at - 3
+    end
+    local charges = plan.act.charges
+    if charges then
+      run_at, said = charges(run, run_at, said, plan, one, is_look)
+    else
+      said = one(run, run_at, said, plan)
+    end
   end
-  return table.concat(said)
+  say_run()
+  run = nil
 end
-
-local function look(part)
-  local plan, saved = part.plan, ''
-  local wait_us, remaining, reset_us = 0, 0, 0
-  if plan.algorithm == 6 then
-    local _, free = concurrency()
-    wait_us, remaining, reset_us = free(part.key, plan, part.cost)
-  elseif plan.epoch_us == 0 then
-    wait_us, remaining, reset_us = peek(part)
-  end
-  -- Logs and permits are no strings.
-  if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
-  return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
-end
-
-local function perform(kind, count)
-  for index = 1, count do
-    read_part(index)
-  end
-  if kind == 2 then return taken(count) end
-  if kind == 1 then return renew() end
-  if kind == 3 then
-    local taken_us
-    taken_us, at = unpack_from('<d', asked, at)
-    give_back(parts, count, taken_us)
-    return 'R'
-  elseif kind == 5 then
-    debit(parts, count)
-    return 'R'
-  elseif kind == 6 then
-    local node, held, lasts_us
-    node, held, lasts_us, at = unpack_from('<c8dd', asked, at)
-    local part, hold = parts[1], concurrency()
-    return pack('<Bddd', 80, hold(part.key, part.plan, part.cost, node, held, lasts_us))
-  elseif kind == 7 then
-    return look(parts[1])
-  end
-  return pack('<Bddd', 80, peek(parts[1]))
-end
-
-local replies, count = {}, 0
 
 local function perform_next()
+  if run then perform_run() end
   while at <= #asked do
-    local kind, parts_count, key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 7)
+    local kind, count = byte(asked, at, at + 1)
     at = at + 2
-    count = count + 1
-    local remaining, reset_us
-    if kind == 2 and parts_count == 1 and flags < 2 then
-      plan = plans[plan + 256 * plan_high]
-      local charge = (plan.act or prepare(plan)).charge
-      if charge then remaining, reset_us = charge(key + 256 * key_high, plan, cost) end
-    end
-    if remaining then
-      at = at + 6
-      replies[count] = pack('<Bdd', 65, remaining, reset_us)
+    if kind >= 8 then
+      replies[#replies + 1] = string.char(67, count)
+      run, run_at, said, is_look = { byte(asked, at, at + 3 * count - 1) }, 1, 0, kind == 9
+      at = at + 3 * count
+      perform_run()
     else
-      replies[count] = perform(kind, parts_count)
+      perform = perform or performing()
+      replies[#replies + 1] = perform(kind, count)
     end
   end
 end
 
-local function refusal(why)
+local function refusal(format, letter, why)
   local text = string.sub(type(why) == 'table' and why.err or tostring(why), 1, 200)
-  return pack('<BI2', 69, #text) .. text
+  return pack(format, letter, #text) .. text
 end
 
--- Each operation by itself: what one of them runs into is its own, and the others go on.
+-- Each operation by itself: what one of them runs into is its own, and the others go on. Returns the reply.
 local function perform_all()
   local is_done, why
   repeat
     is_done, why = pcall(perform_next)
-    if not is_done then replies[count] = refusal(why) end
+    if not is_done and run then
+      say_run()
+      replies[#replies + 1] = refusal('<dI2', -1, why)
+    elseif not is_done then
+      replies[#replies + 1] = refusal('<BI2', 69, why)
+    end
   until is_done
   is_done, why = pcall(write_keys)
-  if not is_done then
-    -- The store takes nothing now: nobody is told that something was spent.
-    for index = 1, count do
-      replies[index] = refusal(why)
-    end
-  end
+  -- The store takes nothing now: nobody is told that something was spent.
+  if not is_done then return refusal('<dI2', -1, why) end
+  return pack('<d', now_us) .. table.concat(replies)
 end
 
 local number, stays_ms, plans_at = unpack_from('<dd', head)
@@ -176,8 +219,11 @@ if record and #record >= 8 then
 end
 
 now_us = clock_us()
-read_plans(plans_at)
-perform_all()
-local answer = pack('<d', now_us) .. table.concat(replies)
+while plans_at <= #head do
+  local plan = {}
+  plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, plans_at = unpack_from('<Bdddd', head, plans_at)
+  plans[#plans + 1] = plan
+end
+local answer = perform_all()
 if number > 0 then redis.pcall('SET', KEYS[1], pack('<d', number) .. answer, 'PX', stays_ms) end
 return answer

@@ -76,6 +76,7 @@ local function keep(key, head, tail)
 end
 
 local function write_keys()
+  local KEYS, heads, kept_ms, values, call = KEYS, heads, kept_ms, values, call
   for key = 1, #KEYS do
     local head = heads[key]
     if head then

@@ -7,11 +7,11 @@
 -- What is missing when a request comes stands before it, and its delay is the time until that has drained.
 
 local leaky_bucket = {}
-for name, act in pairs(token_bucket()) do
+for name, act in pairs(module(1)) do
   leaky_bucket[name] = act
 end
 local prepare, wait = leaky_bucket.prepare, leaky_bucket.wait
-leaky_bucket.charge = nil
+leaky_bucket.charges = nil
 
 function leaky_bucket.prepare(plan)
   prepare(plan, plan.burst + 1)

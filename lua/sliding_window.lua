@@ -3,7 +3,7 @@
 -- KEYS  the key of one window, by its index: one string of 44 bytes: index, previous, current 'd' each, until_s 'I4';
 --       the plan it was written under: limit, period_us 'd' each (see keys.lua)
 -- ARGV  none of its own: a plan (limit, period_ns)
--- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
+-- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua)
 --
 -- What weighs is rounded up to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
 -- microseconds (71 years) are not. A changed limit scales both counts, a changed period what they weigh together.
@@ -84,6 +84,59 @@ local function retry_us(state, cost)
   end
   local overlap_us = scaled(period_us, min(room, weighs), max(1, weighs))
   return end_us(state, windows) + period_us - overlap_us
+end
+
+function sliding_window.charges(run, at, said, plan, one, is_look)
+  local values, heads = values, heads
+  local number, index, most, period_us = run[at + 1], plan.index, plan.most, plan.period_us
+  local overlap_us = period_us - max(0, now_us - index * period_us)
+  local reset_us = (index + 2) * period_us - now_us
+  local until_s = (now_us + reset_us) / 1e6
+  for at = at, #run, 3 do
+    if run[at + 1] ~= number then return at, said end
+    local key = run[at]
+    local saved, remaining = values[key], -1
+    local was, previous, current, kept_s, old_most, old_us
+    if heads[key] == nil then
+      if saved and #saved == 44 then
+        was, previous, current, kept_s, old_most, old_us = unpack_from('<dddI4dd', saved)
+      elseif not saved and is_nothing then
+        was, previous, current, kept_s, old_most, old_us = index, 0, 0, 0, most, period_us
+      end
+    end
+    if was then
+      local ahead = index - was
+      if ahead == 1 then
+        previous, current = current, 0
+      elseif ahead > 1 then
+        previous, current = 0, 0
+      end
+      if ahead >= 0 and old_most == most and old_us == period_us then
+        local weighed = 0
+        if previous > 0 then
+          local rest
+          weighed, rest = scaled(previous, overlap_us, period_us)
+          if rest > 0 then weighed = weighed + 1 end
+        end
+        current = current + run[at + 2]
+        remaining = most - weighed - current
+        if remaining >= 0 and not is_look then
+          if kept_s >= until_s then
+            heads[key] = pack('<ddd', index, previous, current)
+          else
+            keep(key, pack('<dddI4', index, previous, current, kept_until(key, kept_s, reset_us, 0)), plan.tail)
+          end
+        end
+      end
+    end
+    if remaining >= 0 then
+      run[said + 1], run[said + 2] = remaining, reset_us
+      said = said + 2
+    else
+      said = one(run, at, said, plan)
+    end
+  end
+  return #run + 1, said
 end
 
 function sliding_window.wait(state, cost)

@@ -11,19 +11,24 @@
 -- what a window says: wait_us (0: it fits; above: until it does; -1: never; below: it fits, after -1 - wait_us),
 --       remaining (units), reset_us (until it is whole)
 --
+-- charges(run, at, said, plan, one, is_look): charges that are alone and of one plan, in one loop, for calls cost more in
+-- Lua than what they do. An algorithm may have it. `run` is the numbers key, plan, cost of each charge; from `at` on they
+-- are gone through while the plan is the same. What they say stands in `run` again, from said + 1 on: remaining, reset_us.
+-- One that is not simply admitted goes the long way, one(run, at, said, plan), which returns `said`. Of looks nothing is
+-- kept. Returns where the next begins, and `said`.
+--
 -- An algorithm prepares a plan once a call. It opens a part's key as it is now and keeps what it found in the part; it
 -- tells how long a cost has to wait, changes what it found, says what is left of it, and saves it. Nothing is saved
 -- before everything is open, so a key that holds something else fails before anything is spent.
 
-local algorithms = { token_bucket, fixed_window, sliding_window, sliding_log, leaky_bucket }
 local acts = {}
 
 local function prepare(plan)
   local number = plan.algorithm
   local act = acts[number]
   if not act then
-    local algorithm = algorithms[number] or error('ALGORITHM ' .. tostring(number) .. ' is none that is taken')
-    act = algorithm()
+    if number > 5 then error('ALGORITHM ' .. tostring(number) .. ' is none that is taken') end
+    act = module(number)
     acts[number] = act
   end
   act.prepare(plan)

@@ -3,7 +3,7 @@
 -- KEYS  the key of one window, by its index: one string of 44 bytes: missing, at_us 'd' each, until_s 'I4'; the plan it
 --       was written under: whole, refill, quantum_us 'd' each (see keys.lua)
 -- ARGV  none of its own: a plan (limit, period_ns, burst)
--- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
+-- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua)
 --
 -- A unit is `unit` grains, and `refill` grains come back in a quantum of time: limit / period in lowest terms, the
 -- quantum a microsecond, or so many more that a whole bucket stays below 2^51 grains; then grains are halved until it
@@ -79,36 +79,76 @@ local function write(key, plan, missing, until_s, reset_us)
   keep(key, pack('<ddI4', missing, plan.at_us, until_s), plan.tail)
 end
 
--- A charge that is alone: all that an algorithm does for it, at once and without calls, which cost more in Lua than
--- what they do. Returns nothing where it is refused.
-function token_bucket.charge(key, plan, cost)
-  local saved, refill, quantum_us = values[key], plan.refill, plan.quantum_us
-  local missing, then_us, until_s, whole, old_refill, old_us
-  if saved and #saved == 44 and heads[key] == nil then
-    missing, then_us, until_s, whole, old_refill, old_us = unpack_from('<ddI4ddd', saved)
+-- By key, where a run of charges has many of few keys: what is missing by now, and for how long the key is kept.
+local held, rooms = {}, {}
+
+local function settle(at_us)
+  for key, missing in pairs(held) do
+    heads[key], held[key] = pack('<dd', missing, at_us), nil
   end
-  if old_refill == refill and whole == plan.whole and old_us == quantum_us then
-    local passed_us = plan.at_us - then_us
-    if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
-    if missing < 0 then missing = 0 end
-  else
-    missing, until_s = read(key, plan)
-    whole = plan.whole
+end
+
+function token_bucket.charges(run, at, said, plan, one, is_look)
+  local values, heads, held, rooms, now_us = values, heads, held, rooms, now_us
+  local number, refill, quantum_us, whole, unit = run[at + 1], plan.refill, plan.quantum_us, plan.whole, plan.unit
+  local at_us, begun_us = plan.at_us, plan.begun_us
+  local is_repeated = not is_look and #run > 3 * #KEYS
+  for at = at, #run, 3 do
+    if run[at + 1] ~= number then
+      settle(at_us)
+      return at, said
+    end
+    local key = run[at]
+    local missing, room_us
+    if is_repeated then missing, room_us = held[key], rooms[key] end
+    if not missing then
+      local saved = values[key]
+      if heads[key] ~= nil then
+        missing = nil
+      elseif not saved and is_nothing then
+        missing, room_us = 0, -now_us
+      elseif saved and #saved == 44 then
+        local then_us, until_s, old_whole, old_refill, old_us
+        missing, then_us, until_s, old_whole, old_refill, old_us = unpack_from('<ddI4ddd', saved)
+        if old_refill == refill and old_whole == whole and old_us == quantum_us then
+          local passed_us = at_us - then_us
+          if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
+          if missing < 0 then missing = 0 end
+          room_us = until_s * 1e6 - now_us
+        else
+          missing = nil
+        end
+      end
+    end
+    local rest = -1
+    if missing then
+      missing = missing + run[at + 2] * unit
+      rest = (whole - missing) / unit
+    end
+    if rest >= 0 then
+      local quanta = missing / refill
+      local part = quanta % 1
+      if part > 0 then quanta = quanta - part + 1 end
+      local reset_us = quanta * quantum_us - begun_us
+      if reset_us > room_us then
+        if not is_look then
+          held[key] = nil
+          write(key, plan, missing, (room_us + now_us) / 1e6, reset_us)
+        end
+      elseif is_repeated then
+        held[key], rooms[key] = missing, room_us
+      elseif not is_look then
+        heads[key] = pack('<dd', missing, at_us)
+      end
+      run[said + 1], run[said + 2] = rest - rest % 1, reset_us
+      said = said + 2
+    else
+      if is_repeated then settle(at_us) end
+      said = one(run, at, said, plan)
+    end
   end
-  missing = missing + cost * plan.unit
-  local rest = (whole - missing) / plan.unit
-  if rest < 0 or cost > plan.units then return nil end
-  local quanta = missing / refill
-  local part = quanta % 1
-  if part > 0 then quanta = quanta - part + 1 end
-  local reset_us = 0
-  if missing > 0 then reset_us = quanta * quantum_us - plan.begun_us end
-  if missing == 0 or now_us + reset_us > until_s * 1e6 or heads[key] ~= nil then
-    write(key, plan, missing, until_s, reset_us)
-  else
-    heads[key] = pack('<ddI4', missing, plan.at_us, until_s)
-  end
-  return rest - rest % 1, reset_us
+  settle(at_us)
+  return #run + 1, said
 end
 
 function token_bucket.open(state)

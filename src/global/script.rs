@@ -1,8 +1,8 @@
 //! The one script: the files of lua/, put together.
 //!
-//! A file of an algorithm or of leases becomes a function that is called where a call has use for it, for to define
-//! what is not used costs each call more than an operation. What uses them is a function, too: Lua finds what stands
-//! outside a function dearly, and once.
+//! A file of an algorithm or of leases is defined where a call has use for it, for to define what is not used costs each
+//! call more than an operation: all of them are the branches of one function, `module`, by their numbers. What uses it
+//! is a function, too: Lua finds what stands outside a function dearly, and once.
 
 /// A script and the name Redis knows it by.
 #[derive(Debug)]
@@ -15,9 +15,11 @@ impl Script {
     /// The script whose dispatcher acts on keys as `operations` says: the text of lua/take.lua, or of a test.
     pub(super) fn new(operations: &str) -> Script {
         let mut text = GROUND.concat();
-        for (name, file) in MODULES {
-            text += &format!("local function {name}()\n{file}\nend\n");
+        text += "local function module(number)\n";
+        for (number, file) in (1..).zip(MODULES) {
+            text += &format!("if number == {number} then\n{file}\nend\n");
         }
+        text += "end\n";
         text += &format!("local function dispatch()\n{operations}\n{BATCH}\nend\nreturn dispatch()\n");
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash }
@@ -43,15 +45,15 @@ const GROUND: [&str; 3] = [
     include_str!("../../lua/arithmetic.lua"),
     include_str!("../../lua/keys.lua"),
 ];
-/// What is defined where it is used, by its name.
-const MODULES: [(&str, &str); 7] = [
-    ("token_bucket", include_str!("../../lua/token_bucket.lua")),
-    ("leaky_bucket", include_str!("../../lua/leaky_bucket.lua")),
-    ("fixed_window", include_str!("../../lua/fixed_window.lua")),
-    ("sliding_window", include_str!("../../lua/sliding_window.lua")),
-    ("sliding_log", include_str!("../../lua/sliding_log.lua")),
-    ("concurrency", include_str!("../../lua/concurrency.lua")),
-    ("leases", concat!(include_str!("../../lua/window_lease.lua"), include_str!("../../lua/lease.lua"))),
+/// What is defined where it is used: algorithms by their numbers (`limit::Algorithm::number`), then leases.
+const MODULES: [&str; 7] = [
+    include_str!("../../lua/token_bucket.lua"),
+    include_str!("../../lua/fixed_window.lua"),
+    include_str!("../../lua/sliding_window.lua"),
+    include_str!("../../lua/sliding_log.lua"),
+    include_str!("../../lua/leaky_bucket.lua"),
+    include_str!("../../lua/concurrency.lua"),
+    concat!(include_str!("../../lua/window_lease.lua"), include_str!("../../lua/lease.lua")),
 ];
 const BATCH: &str = include_str!("../../lua/batch.lua");
 

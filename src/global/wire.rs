@@ -32,6 +32,8 @@ pub(super) struct Call<'o> {
     before: u16,
     plans: Vec<u8>,
     operations: Vec<u8>,
+    /// Where the operations' last byte of a run's length is, and what the run is of.
+    run: Option<(usize, u8)>,
 }
 
 impl<'o> Call<'o> {
@@ -45,8 +47,14 @@ impl<'o> Call<'o> {
             before,
             plans: Vec::new(),
             operations: Vec::new(),
+            run: None,
         };
-        ops.for_each(|op| call.write(op));
+        ops.for_each(|op| {
+            if !call.write_alone(op) {
+                call.run = None;
+                call.write(op);
+            }
+        });
         call
     }
 
@@ -63,6 +71,37 @@ impl<'o> Call<'o> {
     /// The second argument.
     pub(super) fn operations(&self) -> &[u8] {
         &self.operations
+    }
+
+    /// Writes what is one plain charge, or a look at one, into a run of such, if its numbers are small.
+    fn write_alone(&mut self, op: &'o Op) -> bool {
+        let (kind, part) = match op {
+            Op::Take(parts) => match &parts[..] {
+                [part] => (TAKES, part),
+                _ => return false,
+            },
+            Op::Peek(part) => (PEEKS, part),
+            _ => return false,
+        };
+        let is_plain = !part.shadow && !part.count_denied && part.cost > 0;
+        let Ok(cost) = u8::try_from(part.cost) else { return false };
+        if !is_plain || self.keys.len() + usize::from(self.before) >= RUN_MAX || self.plans.len() >= PLANS_MAX
+        {
+            return false;
+        }
+        // Below what was just looked at: a byte each.
+        let (key, plan) = (self.key(part.key, &part.plan) as u8, self.plan(&part.plan) as u8);
+        match self.run {
+            Some((length, of)) if of == kind && self.operations[length] < u8::MAX => {
+                self.operations[length] += 1
+            }
+            _ => {
+                self.run = Some((self.operations.len() + 1, kind));
+                self.operations.extend([kind, 1]);
+            }
+        }
+        self.operations.extend([key, plan, cost]);
+        true
     }
 
     fn write(&mut self, op: &'o Op) {
@@ -167,14 +206,56 @@ pub(super) fn keys(op: &Op) -> SmallVec<[(u128, &Plan); 2]> {
 /// Reads the reply to `ops`: one answer for each.
 pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
     let mut rest = Reader(reply);
-    let at_us = rest.whole()?;
-    let answers: Option<Vec<_>> = ops.iter().map(|op| rest.answered(op, at_us)).collect();
-    answers.filter(|_| rest.0.is_empty())
+    let at_us = rest.number()?;
+    if at_us < 0.0 {
+        // Nothing could be written.
+        let error = rest.error()?;
+        return rest.0.is_empty().then(|| vec![error; ops.len()]);
+    }
+    let (at_us, mut run) = (at_us as u64, 0);
+    let answer = |op: &&Op| {
+        if run == 0 && rest.0.first() == Some(&b'C') {
+            [_, run] = rest.bytes()?;
+        }
+        match run {
+            0 => rest.answered(op, at_us),
+            _ => {
+                run -= 1;
+                rest.answered_in_run(op, at_us)
+            }
+        }
+    };
+    let answers: Option<Vec<_>> = ops.iter().map(answer).collect();
+    answers.filter(|_| rest.0.is_empty() && run == 0)
 }
 
 struct Reader<'r>(&'r [u8]);
 
 impl Reader<'_> {
+    /// One of a run: what is left, negative where there is more to say than that it is admitted.
+    fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
+        let left = self.number()?;
+        if left == -1.0 {
+            return self.error();
+        }
+        let outcome = match left {
+            0.0.. => Outcome::new(Answer::Admitted, left as u64, self.time_ns()?),
+            _ => {
+                let (reset_ns, wait_us) = (self.time_ns()?, self.number()?);
+                outcome(wait_us, (-2.0 - left).max(0.0) as u64, reset_ns)
+            }
+        };
+        let reply = match op {
+            Op::Take(parts) if parts.len() == 1 => {
+                let admitted = outcome.is_admitted();
+                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
+            }
+            Op::Peek(_) => Reply::Peeked(outcome),
+            _ => return None,
+        };
+        Some(Answered::Reply(reply))
+    }
+
     fn answered(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
         let reply = match (self.byte()?, op) {
             (b'G', Op::Renew(_)) => Reply::Grant(self.grant()?),
@@ -182,10 +263,6 @@ impl Reader<'_> {
                 let admitted = self.byte()? == 1;
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
                 Reply::Taken(Taken { at_us, outcomes, admitted })
-            }
-            (b'A', Op::Take(parts)) if parts.len() == 1 => {
-                let outcome = Outcome::new(Answer::Admitted, self.whole()?, self.time_ns()?);
-                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted: true })
             }
             (b'P', Op::Hold(_)) => {
                 let outcome = self.outcome()?;
@@ -195,15 +272,17 @@ impl Reader<'_> {
             (b'R', Op::Return { .. } | Op::Debit(_)) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
             (b'L', Op::Look(part)) => Reply::Seen(self.seen(&part.plan, at_us)?),
-            (b'E', _) => {
-                let length = u16::from_le_bytes(self.bytes()?);
-                let (text, rest) = self.0.split_at_checked(length.into())?;
-                self.0 = rest;
-                return Some(Answered::Error(String::from_utf8_lossy(text).into_owned()));
-            }
+            (b'E', _) => return self.error(),
             _ => return None,
         };
         Some(Answered::Reply(reply))
+    }
+
+    fn error(&mut self) -> Option<Answered> {
+        let length = u16::from_le_bytes(self.bytes()?);
+        let (text, rest) = self.0.split_at_checked(length.into())?;
+        self.0 = rest;
+        Some(Answered::Error(String::from_utf8_lossy(text).into_owned()))
     }
 
     fn grant(&mut self) -> Option<Grant> {
@@ -233,18 +312,7 @@ impl Reader<'_> {
     }
 
     fn outcome(&mut self) -> Option<Outcome> {
-        let wait_us = self.number()?;
-        let answer = match wait_us {
-            0.0 => Answer::Admitted,
-            -1.0 => Answer::Never,
-            // Admitted, to go on after so long.
-            wait_us if wait_us < 0.0 => {
-                let delay_ns = ((-1.0 - wait_us) * 1e3).ceil() as u64;
-                return Some(Outcome::delayed(delay_ns, self.whole()?, self.time_ns()?));
-            }
-            wait_us => Answer::Later { retry_after_ns: (wait_us * 1e3).ceil() as u64 },
-        };
-        Some(Outcome::new(answer, self.whole()?, self.time_ns()?))
+        Some(outcome(self.number()?, self.whole()?, self.time_ns()?))
     }
 
     /// A number that is at least 0, rounded down.
@@ -272,6 +340,20 @@ impl Reader<'_> {
     }
 }
 
+/// What a window says, as lua/take.lua says it.
+fn outcome(wait_us: f64, remaining: u64, reset_ns: u64) -> Outcome {
+    let answer = match wait_us {
+        0.0 => Answer::Admitted,
+        -1.0 => Answer::Never,
+        // Admitted, to go on after so long.
+        wait_us if wait_us < 0.0 => {
+            return Outcome::delayed(((-1.0 - wait_us) * 1e3).ceil() as u64, remaining, reset_ns);
+        }
+        wait_us => Answer::Later { retry_after_ns: (wait_us * 1e3).ceil() as u64 },
+    };
+    Outcome::new(answer, remaining, reset_ns)
+}
+
 /// For how long the record of an exact window is as it is. Of buckets alone it says: when, after what is missing.
 fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
     let is_bucket = matches!(plan.quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
@@ -283,6 +365,14 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
 const BUCKET_BYTES: usize = 44;
 /// The most parts an operation may have.
 pub(super) const PARTS_MAX: usize = 255;
+/// Kinds of runs.
+const TAKES: u8 = 8;
+const PEEKS: u8 = 9;
+/// Keys of a call that a byte can name.
+const RUN_MAX: usize = 255;
+/// Bytes of so many plans as a byte can name.
+const PLANS_MAX: usize = 255 * PLAN_BYTES;
+const PLAN_BYTES: usize = 33;
 /// Flags of a part beside shadow (1) and counted when denied (2).
 const COST_FOLLOWS: u8 = 4;
 const RELEASE: u8 = 8;
@@ -323,6 +413,49 @@ mod tests {
     }
 
     #[test]
+    fn plain_charges_go_in_a_run() {
+        let plain = || Part { shadow: false, count_denied: false, ..part() };
+        let take = |part| Op::Take(smallvec![part]);
+        let ops = [
+            take(plain()),
+            take(Part { key: 8, cost: 1, ..plain() }),
+            take(part()),
+            take(plain()),
+            Op::Peek(plain()),
+        ];
+        let call = Call::new(ops.iter(), 0, 0);
+        let expected: [&[u8]; 4] =
+            [&[8, 2, 1, 1, 3, 2, 2, 1], &[2, 1, 1, 0, 3, 0, 3, 3], &[8, 1, 1, 4, 3], &[9, 1, 1, 5, 3]];
+        assert_eq!(call.operations(), expected.concat());
+        let mut reply = Vec::new();
+        let mut say = |letters: &[u8], numbers: &[f64]| {
+            reply.extend(letters);
+            numbers.iter().for_each(|number| reply.extend(number.to_le_bytes()));
+        };
+        say(b"", &[42.0]);
+        say(b"C\x02", &[4.0, 2.5, -1.0]);
+        say(b"\x03\0BAD", &[]);
+        say(b"T\x01", &[0.0, 4.0, 2.5]);
+        say(b"C\x01", &[-2.0, 9.0, 7.0]);
+        say(b"C\x01", &[-5.0, 9.0, -3.0]);
+        let ops: Vec<&Op> = ops.iter().collect();
+        let answers = read(&reply, &ops).expect("it is a reply");
+        let taken = |outcome: Outcome| {
+            let admitted = outcome.is_admitted();
+            Answered::Reply(Reply::Taken(Taken { at_us: 42, outcomes: smallvec![outcome], admitted }))
+        };
+        assert_eq!(answers[0], taken(Outcome::new(Answer::Admitted, 4, 2_500)));
+        assert_eq!(answers[1], Answered::Error("BAD".to_owned()));
+        assert_eq!(answers[3], taken(Outcome::new(Answer::Later { retry_after_ns: 7_000 }, 0, 9_000)));
+        assert_eq!(answers[4], Answered::Reply(Reply::Peeked(Outcome::delayed(2_000, 3, 9_000))));
+        assert_eq!(read(&reply[..reply.len() - 1], &ops), None);
+        assert_eq!(read(&reply, &ops[..4]), None);
+        let mut reply = (-1.0_f64).to_le_bytes().to_vec();
+        reply.extend(b"\x03\0OOM");
+        assert_eq!(read(&reply, &ops[..2]), Some(vec![Answered::Error("OOM".to_owned()); 2]));
+    }
+
+    #[test]
     fn a_reply_is_read_to_its_last_byte() {
         let mut reply = 42.0_f64.to_le_bytes().to_vec();
         reply.extend(*b"T\x01");
@@ -344,6 +477,10 @@ mod tests {
         #[test]
         fn no_bytes_are_too_strange(reply in prop::collection::vec(any::<u8>(), 0..80)) {
             let op = Op::Take(smallvec![part(), part()]);
+            let alone = Op::Take(smallvec![part()]);
+            if let Some(answers) = read(&reply, &[&alone, &alone]) {
+                prop_assert!(answers.len() == 2);
+            }
             if let Some(answers) = read(&reply, &[&op, &Op::Peek(part())]) {
                 prop_assert!(answers.len() == 2);
             }

@@ -145,6 +145,71 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
     assert_eq!(keys(), kept);
 }
 
+#[test]
+fn charges_of_one_call_see_each_other() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let [limit, other, period_ns] =
+        [50, 70, 36_000_000_000_000].map(|number| NonZeroU64::new(number).expect("positive"));
+    for algorithm in ALGORITHMS {
+        let plans = [limit, other].map(|limit| {
+            let quota = Quota::new(algorithm, limit, period_ns, limit);
+            let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+            Arc::new(Plan { policy: format!("p{limit}").into(), quota, sharing })
+        });
+        let charge = |number: usize, cost| Part { plan: Arc::clone(&plans[number % 2]), ..part(1, cost) };
+        // Both windows in turn, alone, in pairs, and one that costs more than a byte says.
+        let ops = (0..240).map(|number| match number % 40 {
+            38 => Op::Take([charge(0, 1), charge(1, 1)].into_iter().collect()),
+            39 => Op::Take([charge(1, 1_000)].into_iter().collect()),
+            _ => Op::Take([charge(number, 1)].into_iter().collect()),
+        });
+        let asked: Vec<_> = ops.map(|op| node.ask(op)).collect();
+        let mut lefts = [Vec::new(), Vec::new()];
+        for (number, asked) in asked.iter().enumerate() {
+            let Ok(Reply::Taken(taken)) = asked.answer().0 else { panic!("{algorithm:?} is taken") };
+            let of = if taken.outcomes.len() == 2 { 0..2 } else { number % 2..number % 2 + 1 };
+            for (number, outcome) in of.zip(&taken.outcomes).filter(|_| taken.admitted) {
+                lefts[number].push(outcome.remaining);
+            }
+        }
+        // Calls that are under way together are answered in any order.
+        lefts.iter_mut().for_each(|lefts| lefts.sort_unstable_by(|one, other| other.cmp(one)));
+        let left: [Vec<u64>; 2] = [(0..50).rev().collect(), (0..70).rev().collect()];
+        match algorithm {
+            // One is on its way beside those that wait.
+            Algorithm::LeakyBucket => assert_eq!([lefts[0].len(), lefts[1].len()], [51, 71]),
+            _ => assert_eq!(lefts, left, "{algorithm:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_charge_that_fails_fails_alone() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let second = NonZeroU64::new(1_000_000_000).expect("positive");
+    let ten = NonZeroU64::new(10).expect("positive");
+    for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::LeakyBucket] {
+        let quota = Quota::new(algorithm, ten, second, ten);
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+        let take = |key| Op::Take([Part { plan: Arc::clone(&plan), ..part(key, 1) }].into_iter().collect());
+        let mark = plan.mark() as char;
+        redis.cli(&["RPUSH", &format!("sg:p{mark}:AAAAAAAAAAAAAAAAAAAAAg"), "x"]);
+        // Of every kind of answer some are behind one that fails.
+        let asked: Vec<_> = (0..90).map(|number| node.ask(take(number % 3 + 1))).collect();
+        let failed = asked.iter().enumerate().map(|(number, asked)| (number % 3 == 1, asked.answer().0));
+        for (is_wrong, answer) in failed {
+            match answer {
+                Err(Unanswered::Refused) => assert!(is_wrong, "{algorithm:?}"),
+                Ok(Reply::Taken(_)) => assert!(!is_wrong, "{algorithm:?}"),
+                other => panic!("{algorithm:?}: {other:?}"),
+            }
+        }
+    }
+}
+
 fn permits(limit: NonZeroU64) -> Arc<Plan> {
     let second = NonZeroU64::new(1_000_000_000).expect("positive");
     let quota = Quota::new(Algorithm::Concurrency, limit, second, limit);

@@ -73,7 +73,7 @@ plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, r.epoch, 
   r.hint, r.spent, r.delta, r.keep, r.release, now_us = struct.unpack('<dddddddddddddddd', ARGV[1])
 r.release = r.release == 1
 read_keys()
-local reply = struct.pack('<dddddd', leases()(1, plan, r))
+local reply = struct.pack('<dddddd', module(7)(1, plan, r))
 write_keys()
 return reply
 "#;

@@ -71,7 +71,7 @@ fn a_gateway_that_saw_nothing_shows_what_others_spent() {
 #[test]
 fn a_leased_window_shows_who_holds_how_much() {
     let redis = Redis::start(&[]);
-    let [first, second] = [0, 1].map(|_| node(&redis, "limit = \"2000/m\"\novershoot = \"5%\""));
+    let [first, second] = [0, 1].map(|_| node(&redis, "limit = \"5000/h\"\novershoot = \"5%\""));
     spend(&first, 500);
     let window = eventually("a lease is out", || {
         spend(&first, 1);
@@ -79,12 +79,11 @@ fn a_leased_window_shows_who_holds_how_much() {
         (window["at-store"]["gateways"] == 1).then_some(window)
     });
     let number = |name: &str| window["at-store"][name].as_f64().expect("a number");
-    // What comes back meanwhile is a few units, on the busiest machine the most of a second's.
-    assert!(number("left") < 1_700.0 && number("left") + number("held-by-gateways") < 1_700.0, "{window}");
+    assert!(number("left") < 4_900.0 && number("left") + number("held-by-gateways") <= 5_000.0, "{window}");
     assert_eq!(window["shared"], "leased");
     let limit = explained(&second);
     let said = limit["said"].as_str().expect("it is said");
-    assert!(limit["remaining"].as_u64().is_some_and(|left| left < 1_700), "{limit}");
+    assert!(limit["remaining"].as_u64().is_some_and(|left| left < 4_900), "{limit}");
     assert!(said.contains("the store has ") && said.contains("gateways hold "), "{said}");
 }
 

@@ -1,7 +1,7 @@
 //! One connection to a node and the queue in front of it: what waits is gathered into calls.
 //!
-//! A call is made at once where none is in flight, so a lone operation waits for nobody; while calls are in flight,
-//! what comes meanwhile gathers. The more are in flight, the more must have gathered.
+//! A call is made at once where no more than one is in flight, so an operation that comes alone waits for nobody; while
+//! more are in flight, what comes meanwhile gathers. The more are in flight, the more must have gathered.
 //!
 //! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent
 //! again, under the same number, and count once whatever arrived; the others have no answer. Nothing here decides
@@ -366,8 +366,9 @@ async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Va
     }
 }
 
-/// How many must have gathered for another call while so many flushes are in flight.
-const GATHERED: [usize; 6] = [1, 8, 32, 64, 128, 256];
+/// How many must have gathered for another call while so many flushes are in flight. The second is made at once, too: what
+/// waits for the first alone would wait for a whole round trip, and gather nobody where little is asked.
+const GATHERED: [usize; 7] = [1, 1, 4, 16, 64, 128, 256];
 /// Who has waited so long is sent all the same, nanoseconds: the runtime's timers are no finer.
 const GATHER_NS: u64 = 1_000_000;
 /// Operations of one flush.

@@ -19,7 +19,8 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
     assert_eq!(answers.len(), ops.len());
     assert!(wire::read(&bytes[..bytes.len() - 1], &ops).is_none(), "a reply is whole");
     assert!(wire::read(&[bytes, &[0]].concat(), &ops).is_none(), "nothing stands behind a reply");
-    let at_us = bytes.first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
+    // Below 0 the whole call failed, which is said of each operation all the same.
+    let at_us = bytes.first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes)).max(0.0);
     let mut again = at_us.to_le_bytes().to_vec();
     for (answer, op) in answers.iter().zip(&ops) {
         write(answer, op, &mut again);

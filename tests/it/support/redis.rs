@@ -302,7 +302,7 @@ pub fn plan() -> Arc<Plan> {
 
 /// Operations that count and nothing else: whether something was applied, and how often, is plain to see.
 pub const COUNTERS: &str = "
-local function leases()
+local function module()
   return function(key, plan, r)
     return 1, r.pending, 0, 1, 0, redis.call('INCRBY', KEYS[key], r.pending)
   end
