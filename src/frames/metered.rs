@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::faults::PROTOCOL_ERROR;
 use super::meter::{Excess, Meter};
+use super::splitter::{SETTINGS, frame};
 
 /// A stream of HTTP/2 frames that a [`Meter`] counts. It belongs to one thread.
 #[derive(Debug)]
@@ -30,11 +31,13 @@ impl<S> Metered<S> {
 impl<S: AsyncWrite + Unpin> Metered<S> {
     /// Says why, if that can be said at once, and ends the stream.
     fn close(&mut self, cx: &mut Context<'_>) -> io::Error {
-        let code = match self.meter.borrow().excess() {
-            Some(Excess::PseudoTrailers) => PROTOCOL_ERROR,
-            _ => ENHANCE_YOUR_CALM,
+        let (before, code) = match self.meter.borrow().excess() {
+            // Before the peer's first frame ours may have to go out, too: empty, it does for either side.
+            Some(Excess::Unannounced) => (frame(SETTINGS, 0, 0, &[]), PROTOCOL_ERROR),
+            Some(Excess::PseudoTrailers) => (Vec::new(), PROTOCOL_ERROR),
+            _ => (Vec::new(), ENHANCE_YOUR_CALM),
         };
-        let goaway = [&GOAWAY[..], &[code]].concat();
+        let goaway = [&before[..], GOAWAY, &[code]].concat();
         // Within a frame of ours there is no place for another, and a peer that does not read is not waited for.
         if self.meter.borrow().may_interpose()
             && let Poll::Ready(Ok(_)) = Pin::new(&mut self.stream).poll_write(cx, &goaway)
@@ -137,8 +140,9 @@ mod tests {
         let (ours, mut theirs) = duplex(4096);
         let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, 100, Instant::now())));
         let mut metered = Metered::new(ours, meter, Instant::now);
-        theirs.write_all(&[&[0; 24], received].concat()).await.expect("there is room");
-        metered.read_exact(&mut vec![0; 24 + received.len()]).await.expect("it is all there");
+        let received = [&[0; 24], &frame(SETTINGS, 0, 0, &[])[..], received].concat();
+        theirs.write_all(&received).await.expect("there is room");
+        metered.read_exact(&mut vec![0; received.len()]).await.expect("it is all there");
         for bytes in writes {
             metered.write_all(bytes).await.expect("there is room");
         }
@@ -157,6 +161,22 @@ mod tests {
             sent(PING_TOO_SHORT, &[&ping[..10], &[&ping[10..], VAGUE].concat()]).await,
             [ping, FRAME_SIZE].concat()
         );
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_begin_with_settings_is_told_and_left() {
+        for first in [&b"\0\0\x08\x06\0\0\0\0\0question"[..], b"\0\0\0\x04\x01\0\0\0\0"] {
+            let (ours, mut theirs) = duplex(4096);
+            let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, 100, Instant::now())));
+            let mut metered = Metered::new(ours, Rc::clone(&meter), Instant::now);
+            theirs.write_all(&[&[0; 24], first].concat()).await.expect("there is room");
+            assert!(metered.read(&mut [0; 100]).await.is_err());
+            assert_eq!(meter.borrow().excess(), Some(Excess::Unannounced));
+            drop(metered);
+            let mut said = Vec::new();
+            theirs.read_to_end(&mut said).await.expect("it ends");
+            assert_eq!(said, [&frame(SETTINGS, 0, 0, &[])[..], GOAWAY, &[PROTOCOL_ERROR]].concat());
+        }
     }
 
     #[tokio::test]

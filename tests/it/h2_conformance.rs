@@ -10,7 +10,7 @@ use crate::support::h2::{
     ACK, CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, Frame, GOAWAY, HEADERS, PING,
     PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, Wire, encoded, fields,
 };
-use crate::support::{Directory, Gateway, PATIENCE, Upstream, tls};
+use crate::support::{Directory, Gateway, PATIENCE, Upstream, eventually, tls};
 
 /// The side of a case that breaks the rules, or keeps them.
 pub type Link = Connection<Box<dyn Wire>>;
@@ -723,4 +723,33 @@ fn settings_are_the_first_frame_and_ours_are_answered() {
             std::iter::from_fn(|| link.any_frame()).any(|frame| (frame.kind, frame.flags) == (SETTINGS, ACK));
         assert!(answered);
     }
+}
+
+#[test]
+fn another_first_frame_ends_the_connection() {
+    let upstream = Upstream::ok();
+    let gateway = gateway(&upstream);
+    let firsts = [
+        encoded(PING, 0, 0, b"are you?"),
+        encoded(SETTINGS, ACK, 0, &[]),
+        encoded(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+        encoded(HEADERS, WHOLE, 1, &block(&[])),
+        encoded(0x16, 0, 0, &[0; 8]),
+    ];
+    for listener in [Listener::Plain, Listener::Http2, Listener::Tls] {
+        for first in &firsts {
+            let mut link = Connection::silent(connect(&gateway, listener));
+            link.try_write(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &first[..]].concat());
+            let ours = link.any_frame().map(|frame| frame.kind);
+            assert_eq!(ours, Some(SETTINGS), "{listener:?}: {first:x?}");
+            assert_eq!(judge(&mut link, GoneAway(PROTOCOL)), Ok(()), "{listener:?}: {first:x?}");
+        }
+    }
+    assert!(upstream.is_quiet());
+    eventually("each has its line", || {
+        let lines = gateway.access_log();
+        (lines.iter().filter(|line| line["reason"] == "malformed").count() == 15).then_some(())
+    });
+    let counted = gateway.metric("sluicegate_refused_requests_total", &["reason=\"malformed\""]);
+    assert_eq!(counted, 15.0);
 }

@@ -2,6 +2,7 @@
 //!
 //! Whatever the server does, its request is answered, once and as the row says, and the next one is served.
 
+use std::io::Read;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -231,4 +232,25 @@ fn every_rule_holds_towards_an_upstream() {
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
     assert_eq!(gateway.metric("sluicegate_worker_panics_total", &[]), 0.0);
+}
+
+#[test]
+fn a_server_that_does_not_begin_with_settings_is_left() {
+    let (tx, verdicts) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let upstream = Upstream::raw(move |mut stream: TcpStream| {
+        stream.read_exact(&mut [0; 24]).expect("a client begins with its preface");
+        let mut link: Link = Connection::silent(Box::new(stream) as Box<dyn Wire>);
+        link.send(PING, 0, 0, b"are you?");
+        let verdict = judge(&mut link, GoneAway(PROTOCOL));
+        let told = tx.lock().unwrap_or_else(PoisonError::into_inner).send(verdict);
+        told.expect("the test waits for it");
+    });
+    let gateway = Gateway::start(&format!(
+        "[upstream.u]\nservers = [\"http://{}\"]\nhttp = \"h2\"\nretry = {{ times = 0 }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.get("/").status, 502);
+    assert_eq!(verdicts.recv().expect("the server is there"), Ok(()));
 }

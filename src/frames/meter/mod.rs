@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::faults::Faults;
 use super::splitter::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM, SETTINGS,
-    Splitter, WINDOW_UPDATE,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM,
+    SETTINGS, Splitter, WINDOW_UPDATE,
 };
 use super::trailers;
 
@@ -50,6 +50,8 @@ pub enum Excess {
     Unread,
     /// Trailers with a pseudo-header: one is too many.
     PseudoTrailers,
+    /// A first frame other than SETTINGS: one is too many (RFC 9113 section 3.4).
+    Unannounced,
 }
 
 impl Excess {
@@ -66,6 +68,7 @@ impl Excess {
             Excess::Other => "other frames",
             Excess::Unread => "requests at once",
             Excess::PseudoTrailers => "pseudo-headers in trailers",
+            Excess::Unannounced => "frames before SETTINGS",
         }
     }
 
@@ -77,7 +80,7 @@ impl Excess {
             // A client may leave all its requests at once, and opens each stream's window where it likes.
             Excess::Reset => u64::from(streams).max(100),
             Excess::WindowUpdate => 100 + 2 * u64::from(streams),
-            Excess::RapidReset | Excess::Unread | Excess::PseudoTrailers => u64::MAX,
+            Excess::RapidReset | Excess::Unread | Excess::PseudoTrailers | Excess::Unannounced => u64::MAX,
         }
     }
 }
@@ -98,6 +101,8 @@ pub struct Meter {
     streams: u32,
     reads: Splitter,
     writes: Splitter,
+    /// The peer has begun as it must, with SETTINGS.
+    is_announced: bool,
     faults: Faults,
     counts: [Count; COUNTED],
     /// Frames more that the peer has earned, since the connection began.
@@ -154,6 +159,7 @@ impl Meter {
             streams,
             reads,
             writes,
+            is_announced: false,
             faults: Faults::new(),
             counts: [count; COUNTED],
             earned: 0,
@@ -192,6 +198,10 @@ impl Meter {
                 self.gather(bytes)?;
             }
             let Some(head) = self.reads.next(bytes) else { return Ok(()) };
+            self.is_announced |= head.kind == SETTINGS && head.flags & ACK == 0;
+            if !self.is_announced {
+                return Err(Excess::Unannounced);
+            }
             self.faults.see(&head);
             self.received(head, now)?;
         }

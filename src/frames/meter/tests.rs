@@ -5,11 +5,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::frames::frame;
 
-/// A meter behind the preface, and when it began.
+/// A meter behind the preface and its SETTINGS, which are not counted, and when it began.
 fn meter() -> (Meter, Instant) {
     let began = Instant::now();
     let mut meter = Meter::new(Peer::Client, 100, began);
     assert_eq!(meter.read(&[0; 24], || began), Ok(()));
+    meter.is_announced = true;
     (meter, began)
 }
 
@@ -158,6 +159,7 @@ fn a_head_is_under_way_until_its_last_byte() {
     let now = Instant::now();
     let mut meter = Meter::new(Peer::Client, 100, now);
     assert_eq!(meter.head(), (0, true), "the preface");
+    meter.is_announced = true;
     let mut pieces = |bytes: &[u8]| {
         assert_eq!(meter.read(bytes, || now), Ok(()));
         meter.head()
@@ -188,6 +190,7 @@ fn a_server_may_not_send_heads_without_end() {
     let now = Instant::now();
     let mut meter = Meter::new(Peer::Server, 100, now);
     meter.wrote(&[0; 24]);
+    assert_eq!(meter.read(&frame(SETTINGS, 0, 0, &[]), || now), Ok(()));
     meter.wrote(&frame(HEADERS, 5, 1, b"x"));
     assert_eq!(passing(&mut meter, &frame(HEADERS, 4, 1, b"103"), now, 1_000), 110);
 }

@@ -71,6 +71,8 @@ fuzz_target!(|input: Input<'_>| {
         whole.wrote(PREFACE);
         cut.wrote(PREFACE);
     }
+    // Without which nothing else is looked at.
+    read.extend(SETTINGS);
     let mut fresh = read.clone();
     for turn in input.turns.iter().take(64) {
         match turn {
@@ -116,6 +118,7 @@ fuzz_target!(|input: Input<'_>| {
 });
 
 const PREFACE: &[u8] = &[b'P'; 24];
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 /// Pieces of these lengths, over and over.
 fn pieces<'b>(mut bytes: &'b [u8], cuts: &'b [u8; 4]) -> impl Iterator<Item = &'b [u8]> {
