@@ -1,11 +1,12 @@
 //! One client's connection, from handshake to close: which protocol, which deadlines, when it rests.
 //!
-//! A connection without a request is taken out of hyper and *parked*: nothing is kept of it but its socket, so that
-//! tens of thousands of idle ones cost little more than their descriptors. Requests are the pipeline's.
+//! A connection without a request is taken out of hyper: in the clear it goes to the worker's lot, with nothing kept of
+//! it but its socket, and under TLS it is *parked*, a task that waits for the socket. Requests are the pipeline's.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use super::headers::Peer;
 use super::http2::FrameWatch;
 use super::io::{Gauge, Gauged, Phase, Stream};
 use super::listener::Listener;
+use super::lot::{Awaited, FIRST_BYTES, Rest};
 use super::porch::http2::PREFACE;
 use super::reply::Refusal;
 use super::worker::Worker;
@@ -67,47 +69,104 @@ impl std::fmt::Debug for Conn {
     }
 }
 
-/// Serves one connection to its end.
-pub async fn serve(worker: &Rc<Worker>, listener: &Arc<Listener>, tcp: TcpStream, peer: SocketAddr) {
+/// Serves a connection that has just come, until it ends or rests.
+pub async fn serve(
+    worker: &Rc<Worker>,
+    listener: &Arc<Listener>,
+    mut tcp: TcpStream,
+    peer: IpAddr,
+) -> Option<Rest> {
+    // The first head counts from accept: a client that connects and stays silent holds nothing for long.
+    let accepted = clock::instant();
     let config = listener.config.load_full();
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone before it was served");
-        return;
+        return None;
     }
+    let mut ahead = BytesMut::new();
     let (stream, protocol) = match listener.tls.load_full() {
-        None => (Stream::Plain(tcp), in_the_clear(&config)),
-        Some(tls) => match Box::pin(handshake(worker, listener, &config, tls, tcp)).await {
-            Some(secured) => secured,
-            None => return,
+        None => match first_words(worker, &mut tcp, &mut ahead).await {
+            Some(Ok(0) | Err(_)) => return None,
+            Some(Ok(_)) => (Stream::Plain(tcp), in_the_clear(&config)),
+            None => {
+                let deadline = accepted + config.timeouts.header;
+                return rest(tcp, peer, config, deadline, Awaited::First);
+            }
         },
+        Some(tls) => Box::pin(handshake(worker, listener, &config, tls, tcp)).await?,
     };
-    let conn = Rc::new(Conn {
-        worker: Rc::clone(worker),
-        listener: Arc::clone(listener),
-        peer: Peer::new(peer.ip()),
-        tls: tls_version(&stream),
-        sni: server_name(&stream).into(),
-        certificate: certificate(&stream),
-        gauge: Rc::new(Gauge::new(clock::instant())),
-        stalled: Cell::new(false),
-        leaving: Cell::new(false),
-        tunnel: RefCell::new(None),
-        config,
-    });
-    // The first head counts from accept: a client that connects and stays silent holds nothing for long.
-    let accepted = clock::instant();
+    let conn = Conn::new(worker, listener, config, peer, &stream, 0);
+    begin(&Rc::new(conn), stream, protocol, ahead, accepted).await
+}
+
+/// Serves a connection on which this has come after a rest.
+pub async fn resume(
+    worker: &Rc<Worker>,
+    listener: &Arc<Listener>,
+    rested: Rest,
+    said: Bytes,
+) -> Option<Rest> {
+    let stream = Stream::Plain(TcpStream::from_std(rested.socket).ok()?);
+    let protocol = in_the_clear(&rested.config);
+    match rested.awaited {
+        Awaited::First => {
+            let accepted = rested.deadline - rested.config.timeouts.header;
+            let conn = Conn::new(worker, listener, rested.config, rested.peer, &stream, 0);
+            begin(&Rc::new(conn), stream, protocol, said.into(), accepted).await
+        }
+        Awaited::Next(status) => {
+            let conn = Conn::new(worker, listener, rested.config, rested.peer, &stream, status);
+            http1(&Rc::new(conn), stream, said, rested.deadline).await
+        }
+    }
+}
+
+/// The first request, in whatever protocol it comes; `ahead` has been read of it.
+async fn begin(
+    conn: &Rc<Conn>,
+    stream: Stream,
+    protocol: Protocol,
+    ahead: BytesMut,
+    accepted: Instant,
+) -> Option<Rest> {
     let first = accepted + conn.config.timeouts.header;
     if protocol == Protocol::Http1 {
-        return http1(&conn, stream, Bytes::new(), first).await;
+        return http1(conn, stream, ahead.freeze(), first).await;
     }
-    match Box::pin(sniff(&conn, stream, first)).await {
-        Some((stream, ahead, true)) => http2::serve(&conn, stream, ahead, accepted).await,
-        Some((stream, ahead, false)) if protocol == Protocol::Either => {
-            http1(&conn, stream, ahead, first).await
+    match Box::pin(sniff(conn, stream, ahead, first)).await? {
+        (stream, ahead, true) => http2::serve(conn, stream, ahead, accepted).await,
+        (stream, ahead, false) if protocol == Protocol::Either => {
+            return http1(conn, stream, ahead, first).await;
         }
-        Some((stream, _, false)) => Box::pin(conn.refuse_preface(stream)).await,
-        None => {}
+        (stream, _, false) => Box::pin(conn.refuse_preface(stream)).await,
     }
+    None
+}
+
+/// Reads what a client begins with; `None` where it says nothing for long enough to rest.
+async fn first_words(
+    worker: &Worker,
+    tcp: &mut TcpStream,
+    ahead: &mut BytesMut,
+) -> Option<io::Result<usize>> {
+    ahead.reserve(FIRST_BYTES);
+    tokio::select! {
+        biased;
+        read = timeout(REST_AFTER, tcp.read_buf(ahead)) => read.ok(),
+        () = worker.drain_begins() => Some(Ok(0)),
+    }
+}
+
+/// A connection that waits for what its client says next; `None` where its socket is of no use.
+fn rest(
+    tcp: TcpStream,
+    peer: IpAddr,
+    config: Arc<config::Listener>,
+    deadline: Instant,
+    awaited: Awaited,
+) -> Option<Rest> {
+    let socket = tcp.into_std().ok()?;
+    Some(Rest { socket, peer, config, deadline, awaited })
 }
 
 /// What is spoken on a connection.
@@ -185,20 +244,26 @@ async fn handshake(
     }
 }
 
-/// Reads until the first bytes tell HTTP/2 by prior knowledge (RFC 9113 section 3.3) from HTTP/1.1: the stream, what
-/// was read, and whether it is HTTP/2. `None` where the client goes away or takes longer than `deadline`.
-async fn sniff(conn: &Conn, mut stream: Stream, deadline: Instant) -> Option<(Stream, Bytes, bool)> {
-    let mut ahead = BytesMut::with_capacity(PREFACE.len());
+/// Reads behind `ahead` until the first bytes tell HTTP/2 by prior knowledge (RFC 9113 section 3.3) from HTTP/1.1: the
+/// stream, what was read, and whether it is HTTP/2. `None` where the client goes away or takes longer than `deadline`.
+async fn sniff(
+    conn: &Conn,
+    mut stream: Stream,
+    mut ahead: BytesMut,
+    deadline: Instant,
+) -> Option<(Stream, Bytes, bool)> {
+    ahead.reserve(PREFACE.len().saturating_sub(ahead.len()));
     let read = async {
         loop {
-            // One read of at most the preface: what follows is hyper's.
-            let room = PREFACE.len() - ahead.len();
+            let begin = ahead.len().min(PREFACE.len());
+            if begin == PREFACE.len() || ahead[..] != PREFACE[..begin] {
+                return true;
+            }
+            // No more than the preface: what follows is hyper's.
+            let room = PREFACE.len() - begin;
             if (&mut stream).take(room as u64).read_buf(&mut ahead).await.unwrap_or(0) == 0 {
                 // End of stream, or broken: hyper tells a half-sent head from silence.
                 return !ahead.is_empty();
-            }
-            if ahead.len() == PREFACE.len() || ahead[..] != PREFACE[..ahead.len()] {
-                return true;
             }
         }
     };
@@ -210,7 +275,7 @@ async fn sniff(conn: &Conn, mut stream: Stream, deadline: Instant) -> Option<(St
     };
     match read.await {
         Ok(true) => {
-            let is_http2 = ahead[..] == PREFACE[..];
+            let is_http2 = ahead.starts_with(PREFACE);
             Some((stream, ahead.freeze(), is_http2))
         }
         Ok(false) => None,
@@ -221,21 +286,30 @@ async fn sniff(conn: &Conn, mut stream: Stream, deadline: Instant) -> Option<(St
     }
 }
 
-/// HTTP/1.1: served while there are requests, parked while there are none.
-async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Instant) {
+/// HTTP/1.1: served while there are requests; while there are none it rests, under TLS here.
+async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Instant) -> Option<Rest> {
     let mut deadline = (first, metrics::Deadline::Header);
     loop {
         if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
-            return;
+            return None;
         }
         let Some(head) = Box::pin(porch::http1::gather(conn, &mut stream, ahead)).await else {
-            return conn.late_http1(stream).await;
+            conn.late_http1(stream).await;
+            return None;
         };
-        match Box::pin(drive_http1(conn, stream, head)).await {
-            Some((rested, rest)) => (stream, ahead) = (rested, rest),
-            None => return,
+        if head.is_empty() {
+            // It has gone, or must.
+            return None;
         }
+        (stream, ahead) = Box::pin(drive_http1(conn, stream, head)).await?;
         deadline = (clock::instant() + conn.config.timeouts.idle, metrics::Deadline::Idle);
+        stream = match stream {
+            Stream::Plain(tcp) if ahead.is_empty() => {
+                let awaited = Awaited::Next(conn.gauge.last_status());
+                return rest(tcp, conn.peer.ip, Arc::clone(&conn.config), deadline.0, awaited);
+            }
+            stream => stream,
+        };
     }
 }
 
@@ -274,7 +348,7 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
     }
     let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
-    let mut watch = Watch::new(&conn.config.timeouts, Some(PARK_AFTER), None);
+    let mut watch = Watch::new(&conn.config.timeouts, Some(REST_AFTER), None);
     let mut drain = pin!(conn.worker.drain_begins());
     let mut draining = false;
     let end = std::future::poll_fn(|cx| {
@@ -349,7 +423,7 @@ pub(super) enum End {
 /// Which deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// It has been without a request long enough to be parked.
+    /// It has been without a request long enough to rest.
     Rest,
     /// It has been without a request too long.
     Idle,
@@ -360,7 +434,7 @@ pub(super) enum Expiry {
 }
 
 /// Looks at the gauge now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
-/// a deadline is kept to a quarter of itself.
+/// a deadline is kept to a quarter of itself. The first look comes early: many connections have one request.
 pub(super) struct Watch<'a> {
     timeouts: &'a Timeouts,
     rest: Option<Duration>,
@@ -387,7 +461,7 @@ impl<'a> Watch<'a> {
             timeouts,
             rest,
             period,
-            sleep: Box::pin(sleep(period)),
+            sleep: Box::pin(sleep(rest.map_or(period, |rest| rest.min(period)))),
             moved: 0,
             moved_at,
             owed: (moved_at, 0),
@@ -407,7 +481,16 @@ impl<'a> Watch<'a> {
             if let Some(expiry) = self.look(gauge, now) {
                 return Poll::Ready(expiry);
             }
-            self.sleep.as_mut().reset((now + self.period).into());
+            let next = self.next_look(gauge, now);
+            self.sleep.as_mut().reset(next.into());
+        }
+    }
+
+    /// A connection that has nothing to do is looked at when it may rest, however long a period is.
+    fn next_look(&self, gauge: &Gauge, now: Instant) -> Instant {
+        match (gauge.phase(), self.rest) {
+            (Phase::Idle(since), Some(rest)) => (since + rest).clamp(now + PERIOD_MIN, now + self.period),
+            _ => now + self.period,
         }
     }
 
@@ -456,6 +539,30 @@ impl Watch<'_> {
 }
 
 impl Conn {
+    /// A connection on which hyper has answered by itself with this status last; 0 for none.
+    fn new(
+        worker: &Rc<Worker>,
+        listener: &Arc<Listener>,
+        config: Arc<config::Listener>,
+        peer: IpAddr,
+        stream: &Stream,
+        last_status: u16,
+    ) -> Conn {
+        Conn {
+            worker: Rc::clone(worker),
+            listener: Arc::clone(listener),
+            peer: Peer::new(peer),
+            tls: tls_version(stream),
+            sni: server_name(stream).into(),
+            certificate: certificate(stream),
+            gauge: Rc::new(Gauge::after_rest(clock::instant(), last_status)),
+            stalled: Cell::new(false),
+            leaving: Cell::new(false),
+            tunnel: RefCell::new(None),
+            config,
+        }
+    }
+
     /// A head over HTTP/1 takes too long. There is no request to answer through hyper: the answer goes straight to the
     /// socket.
     async fn late_http1(&self, mut stream: Stream) {
@@ -491,8 +598,8 @@ impl Conn {
     }
 }
 
-/// A connection is parked after this long without a request.
-const PARK_AFTER: Duration = Duration::from_millis(250);
+/// A connection rests after this long without a request.
+const REST_AFTER: Duration = Duration::from_millis(100);
 /// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
 const OWED_BYTES_MIN: u64 = 1024;
 const PERIOD_MIN: Duration = Duration::from_millis(10);

@@ -148,6 +148,11 @@ impl Gauge {
         }
     }
 
+    /// The same for one that has rested: hyper answered by itself with this status last; 0 is none.
+    pub fn after_rest(now: Instant, last_status: u16) -> Gauge {
+        Gauge { last_status: Cell::new(last_status), ..Gauge::new(now) }
+    }
+
     /// What the connection is doing.
     pub fn phase(&self) -> Phase {
         match (self.exchanges.get(), self.heading.get()) {

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::lot::Rest;
 use super::overload::Step;
 use super::worker::{Order, Worker};
 use super::{config, connection, proxy_protocol};
@@ -209,17 +211,28 @@ fn serve(
         Ok(admission) => {
             let served = Served::new(worker, listener, admission);
             tokio::task::spawn_local(async move {
-                connection::serve(&served.worker, &served.listener, stream, client).await;
+                let rest = connection::serve(&served.worker, &served.listener, stream, client.ip()).await;
+                served.rest(rest);
             });
         }
         Err(refused) => listener.metrics.refused(&worker.metrics, refused),
     }
 }
 
+/// Serves a connection that has rested, and whose client has said this now.
+pub(super) fn resume(served: Served, rest: Rest, said: Bytes) {
+    tokio::task::spawn_local(async move {
+        let rest = connection::resume(&served.worker, &served.listener, rest, said).await;
+        served.rest(rest);
+    });
+}
+
 /// A connection that is served: counted in, and counted out when dropped, be it by a panic.
-struct Served {
-    worker: Rc<Worker>,
-    listener: Arc<Listener>,
+pub struct Served {
+    /// Who serves it.
+    pub worker: Rc<Worker>,
+    /// Where it came to.
+    pub listener: Arc<Listener>,
     _admission: Admission,
 }
 
@@ -228,6 +241,14 @@ impl Served {
         worker.connection_opened();
         listener.metrics.opened(&worker.metrics);
         Served { worker: Rc::clone(worker), listener, _admission: admission }
+    }
+
+    /// Leaves the connection in the lot, if it only rests.
+    fn rest(self, rest: Option<Rest>) {
+        if let Some(rest) = rest {
+            let worker = Rc::clone(&self.worker);
+            worker.lot.add(self, rest);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod http2;
 pub mod io;
 pub mod judge;
 pub mod listener;
+pub mod lot;
 pub mod overload;
 pub mod pipeline;
 mod porch;

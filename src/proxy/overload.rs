@@ -163,10 +163,10 @@ impl Overload {
     }
 }
 
-/// Makes this thread's allocator give back what it keeps: it does so only in the course of its own work, and a worker
-/// that refuses everything has none. Half a millisecond, and nothing where nothing is given up.
-pub fn stir(overload: &Overload) {
-    if overload.step() != Step::Calm {
+/// Makes this thread's allocator give back what it keeps, where much was freed or memory is short: it does so only in
+/// the course of its own work, and a worker that refuses everything has none. Half a millisecond.
+pub fn stir(overload: &Overload, much_was_freed: bool) {
+    if much_was_freed || overload.step() != Step::Calm {
         for _ in 0..STIRS {
             drop(black_box(Vec::<u8>::with_capacity(STIR_BYTES)));
         }

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use super::body::RequestBody;
 use super::exchange::Reason;
 use super::listener::{self, Listener};
+use super::lot::{self, Lot};
 use super::overload::{self, Overload};
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
@@ -80,6 +81,8 @@ pub struct Worker {
     pub log: record::Buffer,
     /// TLS handshakes that may be under way at once.
     pub handshakes: Semaphore,
+    /// Its connections that have nothing to say.
+    pub lot: Lot,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
@@ -111,10 +114,11 @@ pub fn spawn(
             .enable_time()
             .event_interval(EVENT_INTERVAL)
             .build_local(LocalOptions::default());
-        match runtime {
-            Ok(runtime) => {
+        match runtime.and_then(|runtime| Ok((runtime, Lot::open()?))) {
+            Ok((runtime, (lot, poll))) => {
                 let _ = started.send(Ok(()));
-                runtime.block_on(run(index, shared, cells, log, orders));
+                let worker = Rc::new(Worker::new(index, shared, cells, log, lot));
+                runtime.block_on(run(worker, poll, orders));
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -125,14 +129,8 @@ pub fn spawn(
     Ok(thread)
 }
 
-async fn run(
-    index: usize,
-    shared: Arc<Shared>,
-    cells: metrics::Worker,
-    log: record::Buffer,
-    mut orders: mpsc::Receiver<Order>,
-) {
-    let worker = Rc::new(Worker::new(index, shared, cells, log));
+async fn run(worker: Rc<Worker>, poll: mio::Poll, mut orders: mpsc::Receiver<Order>) {
+    tokio::task::spawn_local(lot::watch(Rc::clone(&worker), poll));
     let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
     let deadline = loop {
@@ -165,7 +163,7 @@ async fn run(
             // A connection may have been handed over by a worker that had not heard yet.
             Some(Order::Adopt(socket, listener)) = orders.recv() => listener::adopt(&worker, socket, listener),
             () = tokio::time::sleep_until(deadline.into()) => {
-                tracing::warn!(worker = index, connections = worker.connections(), "drain deadline: closing what is left");
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
                 worker.cut.set(true);
                 break;
             }
@@ -175,7 +173,13 @@ async fn run(
 }
 
 impl Worker {
-    fn new(index: usize, shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Worker {
+    fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        cells: metrics::Worker,
+        log: record::Buffer,
+        lot: Lot,
+    ) -> Worker {
         count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
@@ -187,6 +191,7 @@ impl Worker {
             metrics: cells,
             log,
             handshakes: Semaphore::new(HANDSHAKES_MAX),
+            lot,
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,
@@ -271,10 +276,11 @@ impl Worker {
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
         self.unix_offset_ns.set(unix_offset_ns());
-        overload::stir(&self.shared.overload);
+        overload::stir(&self.shared.overload, self.lot.has_settled());
         self.log.hand_over();
         let now = clock::instant();
         self.unread.sweep(now);
+        self.lot.expire(now);
         for pool in &self.view().pools {
             pool.sweep(now, self.shared.loads.len());
         }
@@ -381,7 +387,8 @@ pub(super) mod tests {
             loads: vec![AtomicUsize::new(0)],
             orders: Vec::new(),
         };
-        let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer());
+        let (lot, _) = Lot::open().expect("there are descriptors");
+        let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer(), lot);
         (Rc::new(worker), figures)
     }
 

@@ -39,6 +39,7 @@ mod overload;
 mod penalty;
 mod proxy_protocol;
 mod reload;
+mod resting;
 mod routes;
 mod slow_h2;
 mod smuggling;

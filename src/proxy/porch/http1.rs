@@ -17,8 +17,7 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
     let max = conn.config.max.header_bytes;
     let mut framing = Framing::default();
     let deadline = clock::instant() + conn.config.timeouts.header;
-    let mut head = BytesMut::with_capacity(FIRST_BYTES.max(ahead.len()));
-    head.extend_from_slice(&ahead);
+    let mut head = ahead.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     let mut seen = 0;
     loop {
         if is_done(&mut framing, &head[seen..]) || head.len() > max {
@@ -26,7 +25,7 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
         }
         seen = head.len();
         if head.capacity() == seen {
-            head.reserve(seen);
+            head.reserve(seen.max(FIRST_BYTES));
         }
         let read = tokio::select! {
             biased;

@@ -1,5 +1,6 @@
 //! The gateway under test: its process, its configuration, what it says of itself.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -192,9 +193,33 @@ impl Gateway {
 
     /// The most memory it ever had resident, KiB.
     pub fn memory_peak_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    /// The memory it has resident, KiB.
+    pub fn memory_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says so");
         line.trim().trim_end_matches(" kB").parse().expect("a number of kB")
+    }
+
+    /// Connections that rest: an epoll, which is open twice, watches them for reading alone, under large numbers.
+    pub fn resting(&self) -> usize {
+        let files = fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).expect("it runs");
+        let infos = files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok());
+        let number = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["tfd:", _, "events:", "80002019", "data:", number, ..] if number.len() > 8 => {
+                Some(number.to_owned())
+            }
+            _ => None,
+        };
+        let numbers: HashSet<String> =
+            infos.flat_map(|info| info.lines().filter_map(number).collect::<Vec<_>>()).collect();
+        numbers.len()
     }
 
     /// The path of a file in its directory.
