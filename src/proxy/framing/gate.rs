@@ -20,6 +20,8 @@ pub struct Gate {
     io: Gauged,
     gauge: Rc<Gauge>,
     framing: Framing,
+    /// Requests that were over before these messages.
+    ended_before: u64,
     head_bytes_max: usize,
     /// May pass, and had no room yet.
     ready: Bytes,
@@ -34,6 +36,7 @@ impl Gate {
     pub fn new(io: Gauged, gauge: Rc<Gauge>, head_bytes_max: usize) -> Gate {
         Gate {
             io,
+            ended_before: gauge.exchanges_ended(),
             gauge,
             framing: Framing::default(),
             head_bytes_max,
@@ -63,7 +66,7 @@ impl Gate {
     /// Waits for the answer to a message that asked to switch the protocol: if it did, what follows is no HTTP.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing.is_held() {
-            if self.gauge.exchanges_ended() < self.framing.heads() {
+            if self.gauge.exchanges_ended() - self.ended_before < self.framing.heads() {
                 self.gauge.wake_at_end(cx.waker());
                 return Poll::Pending;
             }
@@ -163,5 +166,39 @@ impl AsyncWrite for Gate {
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::clock;
+
+    #[tokio::test]
+    async fn what_follows_a_request_to_switch_waits_on_a_connection_that_has_rested_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
+        let address = listener.local_addr().expect("it is bound");
+        let mut client = TcpStream::connect(address).await.expect("somebody listens there");
+        let (accepted, _) = listener.accept().await.expect("a client is there");
+        let gauge = Rc::new(Gauge::new(clock::instant()));
+        // One request before the rest.
+        gauge.begin_exchange();
+        gauge.end_exchange(clock::instant());
+        let io = Gauged::new(Stream::Plain(accepted), Bytes::new(), Rc::clone(&gauge));
+        let mut gate = Gate::new(io, Rc::clone(&gauge), 1024);
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+        let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+        client.write_all(format!("{head}{next}").as_bytes()).await.expect("it is read");
+        let mut read = vec![0; 1024];
+        assert_eq!(gate.read(&mut read).await.expect("a head"), head.len());
+        gauge.begin_exchange();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut room = ReadBuf::new(&mut read);
+        assert!(Pin::new(&mut gate).poll_read(&mut context, &mut room).is_pending());
+        gauge.end_exchange(clock::instant());
+        assert_eq!(gate.read(&mut read).await.expect("the next head"), next.len());
     }
 }
