@@ -57,6 +57,8 @@ pub struct Conn {
     pub gauge: Rc<Gauge>,
     /// Set when a deadline takes the connection down under its requests.
     pub stalled: Cell<bool>,
+    /// Requests over HTTP/2 that were reset because of what their client did, and have not ended yet.
+    pub broken: Cell<u32>,
     /// Set when no more requests are wanted over HTTP/2.
     pub leaving: Cell<bool>,
     /// The other side of a switched protocol, once its answer is on the way.
@@ -557,6 +559,7 @@ impl Conn {
             certificate: certificate(stream),
             gauge: Rc::new(Gauge::after_rest(clock::instant(), last_status)),
             stalled: Cell::new(false),
+            broken: Cell::new(0),
             leaving: Cell::new(false),
             tunnel: RefCell::new(None),
             config,

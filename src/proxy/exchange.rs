@@ -14,7 +14,7 @@ use super::connection::Conn;
 use super::held::Held;
 use super::io::Phase;
 use super::judge;
-use super::reply::Refusal;
+use super::reply::{self, Refusal};
 use super::snapshot::View;
 use crate::identity::Identity;
 use crate::{clock, metrics, record};
@@ -450,8 +450,19 @@ impl Exchange {
                 Some(Reason::Drain)
             }
             Some(Reason::ClientGone) | None if self.conn.stalled.get() => Some(Reason::BodyStall),
-            None if !self.complete => Some(Reason::ClientGone),
+            Some(Reason::ClientGone) | None if !self.complete => Some(self.why_gone()),
             reason => reason,
+        }
+    }
+
+    /// The client has left, or was made to: which of its requests that was is not known, how many is.
+    fn why_gone(&self) -> Reason {
+        match self.conn.broken.get().checked_sub(1) {
+            None => Reason::ClientGone,
+            Some(others) => {
+                self.conn.broken.set(others);
+                Reason::Malformed
+            }
         }
     }
 }
@@ -467,14 +478,18 @@ impl Drop for Exchange {
         self.conn.gauge.end_exchange(now);
         let reason = self.final_reason();
         let status = match reason {
-            Some(Reason::Panic) => PANIC_STATUS,
+            Some(Reason::Panic) => {
+                PANICKED.set(Some(self.request_id.clone()));
+                PANIC_STATUS
+            }
+            Some(Reason::Malformed) if self.reason != reason => {
+                self.conn.worker.refused(Reason::Malformed);
+                reply::BAD_REQUEST_STATUS
+            }
             // It was not the client that went.
             Some(Reason::Drain) if self.status == CLIENT_GONE_STATUS => DRAIN_STATUS,
             _ => self.status,
         };
-        if reason == Some(Reason::Panic) {
-            PANICKED.set(Some(self.request_id.clone()));
-        }
         let snapshot = &self.view.snapshot;
         let worker = &self.conn.worker;
         let figures = self.route.map_or(&snapshot.figures.no_route, |route| &snapshot.figures.routes[route]);

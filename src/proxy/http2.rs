@@ -63,6 +63,7 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
             while let Some(refused) = meter.borrow_mut().take_refused() {
                 conn.tell_refused(refused);
             }
+            conn.broken.set(conn.broken.get() + meter.borrow_mut().take_broken());
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }

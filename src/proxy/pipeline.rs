@@ -281,6 +281,7 @@ mod tests {
             certificate: None,
             gauge: Rc::new(Gauge::new(crate::clock::instant())),
             stalled: Cell::new(false),
+            broken: Cell::new(0),
             leaving: Cell::new(false),
             tunnel: RefCell::new(None),
         })

@@ -286,3 +286,34 @@ fn a_flood_behind_tls_is_ended_too() {
     assert!(is_ended(bad.end()));
     is_told(&gateway, "frame-flood");
 }
+
+#[test]
+fn a_body_of_another_length_than_announced_has_one_line() {
+    let upstream = silent();
+    let gateway = before(upstream.addr(), "");
+    let post = head("POST", 1, END_HEADERS, &[("content-length", "1")]);
+    let data = |flags, bytes: &[u8]| encoded(DATA, flags, 1, bytes);
+    // Before anybody has read the head, and when the request is with the upstream.
+    for (number, body) in [b"two".as_slice(), b""].iter().cycle().take(4).enumerate() {
+        let mut client = connect(&gateway);
+        if number < 2 {
+            client.try_write(&[&post[..], &data(END_STREAM, body)].concat());
+        } else {
+            client.try_write(&post);
+            eventually("it is with the upstream", || (upstream.connections() > number - 2).then_some(()));
+            client.try_write(&data(END_STREAM, body));
+        }
+        assert_eq!(client.end(), End::Reset(1), "{number}");
+        client.request(3, "GET", "/limits", true);
+        client.try_write(&encoded(RST_STREAM, 0, 3, &[0, 0, 0, 8]));
+        let lines = eventually("both have ended", || {
+            Some(gateway.access_log()).filter(|lines| lines.len() == 2 * (number + 1))
+        });
+        let line = |path: &str| lines.iter().rev().find(|line| line["path"] == path);
+        let bad = line("/bad").unwrap_or_else(|| panic!("no line of {number}: {lines:#?}"));
+        assert_eq!((&bad["reason"], &bad["status"]), (&"malformed".into(), &400.into()), "{number}");
+        assert_eq!(line("/limits").expect("it has a line")["reason"], "client-gone", "{number}");
+        let malformed = gateway.metric("sluicegate_refused_requests_total", &["reason=\"malformed\""]);
+        assert_eq!(malformed, (number + 1) as f64);
+    }
+}

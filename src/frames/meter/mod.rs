@@ -116,6 +116,7 @@ pub struct Meter {
     answered: u64,
     taken_back: u64,
     refused: Vec<Refused>,
+    broken: u32,
     /// HEADERS that have come.
     heads: u64,
     /// The last frame belongs to a head, or nothing has come yet.
@@ -132,7 +133,11 @@ pub struct Meter {
 #[derive(Clone, Copy, Debug)]
 struct Unread {
     stream: u32,
+    /// The client has taken it back.
     is_reset: bool,
+    /// We have refused it, with this code. Whether by its head, and nobody will ever read it, or by what came behind
+    /// that, is not known before all are read that can be.
+    refused: Option<u32>,
 }
 
 /// One kind of frame: this second, and ever.
@@ -169,6 +174,7 @@ impl Meter {
             answered: 0,
             taken_back: 0,
             refused: Vec::new(),
+            broken: 0,
             heads: 0,
             is_head: true,
             is_continued: false,
@@ -287,7 +293,7 @@ impl Meter {
             return Ok(());
         }
         self.last = stream;
-        self.unread.push_back(Unread { stream, is_reset: false });
+        self.unread.push_back(Unread { stream, is_reset: false, refused: None });
         if self.unread.len() > self.unread_max() {
             return Err(Excess::Unread);
         }
@@ -353,8 +359,9 @@ impl Meter {
     fn reset_by_us(&mut self, head: Head) {
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
-        } else if self.forget_unread(head.stream) {
-            self.refuse(Refused::Reset(head.code));
+            self.broken += u32::from(is_fault(head.code));
+        } else if let Some(unread) = self.unread.iter_mut().find(|unread| unread.stream == head.stream) {
+            unread.refused = Some(head.code);
         }
     }
 
@@ -370,19 +377,28 @@ impl Meter {
         place.is_some_and(|place| self.unread.remove(place).is_some())
     }
 
-    /// The next request of the client is being read; they are in the order they came.
+    /// The next request of the client is being read; they are in the order they came, but for those refused.
     pub fn accepted(&mut self) {
-        if let Some(unread) = self.unread.pop_front()
-            && !unread.is_reset
-            && self.unanswered.len() < self.unread_max()
-        {
+        let place = self.unread.iter().position(|unread| unread.refused.is_none());
+        let Some(unread) = self.unread.remove(place.unwrap_or(0)) else { return };
+        if let Some(code) = unread.refused {
+            self.broken += u32::from(is_fault(code));
+        } else if !unread.is_reset && self.unanswered.len() < self.unread_max() {
             self.unanswered.push(unread.stream);
         }
     }
 
-    /// A request that was refused unread, each told once.
+    /// A request that was refused unread, each told once. To be asked when all are read that can be.
     pub fn take_refused(&mut self) -> Option<Refused> {
-        self.refused.pop()
+        self.refused.pop().or_else(|| {
+            let place = self.unread.iter().position(|unread| unread.refused.is_some())?;
+            self.unread.remove(place)?.refused.map(Refused::Reset)
+        })
+    }
+
+    /// How many requests were refused, while they were read or behind that, for what the client did; each told once.
+    pub fn take_broken(&mut self) -> u32 {
+        std::mem::take(&mut self.broken)
     }
 
     /// Requests that were taken back before they were answered.
@@ -428,6 +444,15 @@ impl Meter {
     }
 }
 
+/// Whether we reset a stream with this code because the client has broken a rule (RFC 9113 section 7).
+fn is_fault(code: u32) -> bool {
+    matches!(code, PROTOCOL_ERROR | FLOW_CONTROL_ERROR | STREAM_CLOSED | FRAME_SIZE_ERROR)
+}
+
+const PROTOCOL_ERROR: u32 = 1;
+const FLOW_CONTROL_ERROR: u32 = 3;
+const STREAM_CLOSED: u32 = 5;
+const FRAME_SIZE_ERROR: u32 = 6;
 /// Kinds that are counted by the second; the numbers of [`Excess`] index them.
 const COUNTED: usize = Excess::Unread as usize + 1;
 const SECOND: Duration = Duration::from_secs(1);

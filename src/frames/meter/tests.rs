@@ -133,6 +133,23 @@ fn what_is_refused_unread_is_told_once() {
 }
 
 #[test]
+fn what_is_refused_behind_its_head_is_told_by_who_reads_it() {
+    let (mut meter, now) = meter();
+    for stream in [1, 3] {
+        assert_eq!(meter.read(&frame(HEADERS, 4, stream, b"x"), || now), Ok(()));
+    }
+    // One before it is read, one after.
+    meter.wrote(&frame(RST_STREAM, 0, 1, &[0, 0, 0, 1]));
+    meter.accepted();
+    meter.accepted();
+    meter.wrote(&frame(RST_STREAM, 0, 3, &[0, 0, 0, 1]));
+    assert_eq!((meter.take_refused(), meter.take_broken(), meter.take_broken()), (None, 2, 0));
+    request(&mut meter, 5, now);
+    meter.wrote(&frame(RST_STREAM, 0, 5, &[0, 0, 0, 8]));
+    assert_eq!(meter.take_broken(), 0, "we wanted no more of it");
+}
+
+#[test]
 fn an_answer_out_of_turn_leaves_nothing_behind() {
     let (mut meter, now) = meter();
     for stream in [1, 3] {
