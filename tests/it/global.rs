@@ -141,7 +141,8 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
     let kept = keys();
     let seen = look(&lent);
     let Left::Lent(lent) = seen.left else { panic!("it is lent: {seen:?}") };
-    assert!(lent.level < 100.0 && lent.nodes == 1 && seen.unchanged_ns.is_some(), "{seen:?}");
+    // The epoch in which a node has reported may be over already.
+    assert!(lent.level < 100.0 && lent.nodes <= 1 && seen.unchanged_ns.is_some(), "{seen:?}");
     assert_eq!(keys(), kept);
 }
 
