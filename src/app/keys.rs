@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::centre;
-use crate::limit::{Charge, View};
+use crate::limit::{Algorithm, Charge, View};
 use crate::limiter::Limiter;
 use crate::policy::Table;
 
@@ -44,11 +44,14 @@ pub(super) fn key(
         .iter()
         .zip(left)
         .map(|(charge, left)| {
+            // What is in flight has no period.
+            let period_ns = Some(charge.quota.period_ns().get());
+            let period_ns = period_ns.filter(|_| charge.quota.algorithm() != Algorithm::Concurrency);
             let mut shown = json!({
                 "window": policy.windows[usize::from(charge.window)].label,
                 "limit": charge.quota.limit(),
                 "capacity": charge.quota.capacity(),
-                "period-seconds": charge.quota.period_ns().get() as f64 / 1e9,
+                "period-seconds": period_ns.map(|period_ns| period_ns as f64 / 1e9),
                 "remaining": left.remaining,
                 "reset-seconds": left.reset_ns as f64 / 1e9,
             });

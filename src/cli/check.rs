@@ -1,12 +1,13 @@
 //! `sluicegate check`: says whether a configuration is valid, or everything that is wrong with it.
 //!
-//! It reads certificates, keys and users as a start would, but opens no port, writes no file and asks no issuer.
+//! It reads certificates, authorities, keys and users as a start would, but opens no port, writes no file and asks no issuer.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use crate::auth::{Kind, Method, jwt};
 use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
+use crate::global::Global;
 use crate::limit::WhenDown;
 use crate::tls::{self, Certificate, ClientAuth};
 
@@ -94,6 +95,11 @@ fn read_files(mut loaded: Loaded) -> Result<Loaded, Errors> {
         if let Err(error) = Method::new(way.clone(), &[]) {
             wrong.push((Definition::Auth(index), file_key(&way.kind).to_owned(), error.to_string()));
         }
+    }
+    if let Some(redis) = &loaded.config.redis
+        && let Err(error) = Global::check(redis)
+    {
+        wrong.push((Definition::Redis, "ca".to_owned(), error.to_string()));
     }
     for (definition, field, message) in wrong {
         loaded.report.reject(definition, &field, &message, "");

@@ -180,7 +180,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         policies: Vec::new(),
         routes: Vec::new(),
         admin: None,
-        redis: redis::read(&documents),
+        redis: None,
         shutdown: running::read_shutdown(&documents),
         log_level,
         access_log,
@@ -188,6 +188,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.listeners, places.listeners) = listener::read_all(&documents);
     let ways;
     (config.auth, places.auth, ways) = auth::read_all(&documents);
+    (config.redis, places.redis) = redis::read(&documents);
     (config.admin, places.admin) = running::read_admin(&documents);
     listener::check_admin(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);

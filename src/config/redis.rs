@@ -9,10 +9,17 @@ use crate::global::config::{
 };
 
 use super::reader::{self, Table, Text, Value};
+use super::report::Fields;
 
 /// Reads `[redis]`. `None`: each gateway limits by itself.
-pub(super) fn read(documents: &[Table<'_>]) -> Option<Config> {
-    let table = reader::single(documents, "redis")?.table("[redis]")?;
+pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
+    let table = reader::single(documents, "redis").and_then(|value| value.table("[redis]"));
+    let Some(table) = table else { return (None, Fields::default()) };
+    let places = table.places();
+    (read_table(table), places)
+}
+
+fn read_table(table: Table<'_>) -> Option<Config> {
     let topology = read_topology(&table);
     let deadline = table.value("deadline").and_then(|value| deadline(&value)).unwrap_or(DEADLINE);
     let prefix = table.value("prefix").and_then(|value| prefix(&value.text()?));

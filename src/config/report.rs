@@ -60,6 +60,8 @@ pub enum Definition {
     Route(usize),
     /// The admin listener.
     Admin,
+    /// The store that gateways share.
+    Redis,
 }
 
 /// One thing that is wrong, or should not stay so.
@@ -88,6 +90,7 @@ pub(super) struct Places {
     pub(super) policies: Vec<Fields>,
     pub(super) routes: Vec<Fields>,
     pub(super) admin: Fields,
+    pub(super) redis: Fields,
 }
 
 /// Where one definition and its fields were written.
@@ -262,6 +265,7 @@ impl Places {
             Definition::Policy(index) => self.policies.get(index),
             Definition::Route(index) => self.routes.get(index),
             Definition::Admin => Some(&self.admin),
+            Definition::Redis => Some(&self.redis),
         }
     }
 }

@@ -93,6 +93,14 @@ pub struct Status {
 }
 
 impl Global {
+    /// Reads what a start would read, the certificates of `ca`, and connects to nothing.
+    ///
+    /// # Errors
+    /// As [`Global::start`].
+    pub fn check(config: &Config) -> Result<(), ConnectError> {
+        Connector::new(config, Arc::new(Script::new(script::OPERATIONS))).map(drop)
+    }
+
     /// Connects to what `config` says, on the runtime of the caller, and keeps connected until [`Global::shutdown`].
     /// Returns at once; see [`Global::ready`].
     ///

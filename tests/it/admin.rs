@@ -88,3 +88,16 @@ fn the_admin_can_be_a_unix_socket_or_nowhere() {
     let without = Gateway::start(&format!("admin = false\n{CONFIG}"));
     assert_eq!(without.get("/a").status, 200);
 }
+
+#[test]
+fn what_is_in_flight_has_no_period() {
+    let gateway = Gateway::start(
+        "[policy.p]\nby = []\nlimit = [\"5/m\", \"2 in flight\"]\n[[route]]\nrespond = {}\nlimit = \"p\"",
+    );
+    let shown = gateway.admin("/v1/keys/p").json();
+    assert_eq!(shown["windows"][0]["period-seconds"], 60.0, "{shown}");
+    assert!(
+        shown["windows"][1]["period-seconds"].is_null() && shown["windows"][1]["remaining"] == 2,
+        "{shown}"
+    );
+}

@@ -112,6 +112,19 @@ fn check_reads_certificates_and_names_the_pair_that_is_wrong() {
 }
 
 #[test]
+fn check_reads_the_authorities_of_the_store() {
+    let config = |ca: &str| format!("[redis]\nurl = \"rediss://127.0.0.1:1\"\nca = \"{ca}\"\n{GOOD}");
+    let output = sluicegate(&["check", "--config", "FILE"], &config("/nonexistent/ca.pem"));
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("gateway.toml:3:6") && said.contains("/nonexistent/ca.pem"), "{said}");
+    let directory = Directory::new();
+    certify(&directory, "ca", &["a.example"]);
+    let ca = directory.join("ca.pem").display().to_string();
+    assert_eq!(sluicegate(&["check", "--config", "FILE"], &config(&ca)).status.code(), Some(0));
+}
+
+#[test]
 fn a_bad_configuration_never_starts() {
     let output = sluicegate(&["run", "--config", "FILE"], BAD);
     assert_eq!(output.status.code(), Some(78), "{}", said(&output));

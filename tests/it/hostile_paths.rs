@@ -126,6 +126,24 @@ fn a_fragment_belongs_to_no_request() {
 }
 
 #[test]
+fn no_spelling_of_a_query_is_counted_anew() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nto = \"http://{}\"\nlimit = \"1/h by query:key\"",
+        upstream.addr()
+    ));
+    assert_eq!(gateway.get("/?key=a").status, 200);
+    for same in ["/?key=a", "/?x&key=a", "/?%6bey=%61", "/x?key=a&", "/?key=a&key=%61"] {
+        assert_eq!(gateway.get(same).status, 429, "{same}");
+    }
+    // One server goes by the first of them, another by the last.
+    for several in ["/?key=b&key=a", "/?key=a&key=b", "/?key=&key=a", "/?key=a&key"] {
+        assert_eq!(gateway.get(several).status, 400, "{several}");
+        assert_eq!(gateway.logged(several)["reason"], "missing-key");
+    }
+}
+
+#[test]
 fn no_spelling_of_a_request_is_counted_anew() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(
