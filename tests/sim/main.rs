@@ -4,9 +4,9 @@
 //! them, and the goals on the average. `--seeds N` chooses how many, `--seed S` the first; a failure names its seed.
 //!
 //! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
-//! missed by more than is known; `--only Hoard` plays one kind of traffic, `--nodes N`, `--limit N` (units
-//! a second) and `--burst N` another fleet or limit, `--seconds N` says how long each; `--detail` prints a line a key or
-//! scene, with what its operations were sent for.
+//! missed by more than is known. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
+//! `--burst N` another fleet or limit; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
+//! what operations were sent for.
 
 mod fleet;
 mod judge;

@@ -217,16 +217,15 @@ const ROUNDING: f64 = 2.0;
 /// The goals of each scene, in the order in which [`Scene::goals`] gives them.
 pub const GOALS: [&str; 6] =
     ["overage %", "worst second %", "false deny %", "ops a request", "waited %", "ops/s a node"];
-/// What is still missed: by a twenty-fifth more than it was when it was written down, so that it gets no worse.
-const MISSED: [Miss; 10] = [
-    miss(Kind::Uniform, 100, 3, 0.12),
-    miss(Kind::Uniform, 200, 3, 0.20),
-    miss(Kind::Zipf, 20, 5, 3.40),
-    miss(Kind::Shifting, 20, 2, 3.58),
-    miss(Kind::Hoard, 20, 3, 0.0129),
-    miss(Kind::Hoard, 20, 5, 5.06),
-    miss(Kind::Hoard, 100, 2, 7.21),
-    miss(Kind::Hoard, 100, 3, 0.0474),
+/// What is still missed: by a twenty-fifth more than by the worst of eight seeds when it was written down, so that it
+/// gets no worse.
+const MISSED: [Miss; 8] = [
+    miss(Kind::Uniform, 200, 3, 0.175),
+    miss(Kind::Hoard, 20, 2, 2.69),
+    miss(Kind::Hoard, 20, 3, 0.0128),
+    miss(Kind::Hoard, 20, 5, 5.02),
+    miss(Kind::Hoard, 100, 2, 5.16),
+    miss(Kind::Hoard, 100, 3, 0.0473),
     miss(Kind::Hoard, 100, 5, 3.72),
-    miss(Kind::Hoard, 200, 2, 8.88),
+    miss(Kind::Hoard, 200, 3, 0.0747),
 ];
