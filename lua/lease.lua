@@ -114,9 +114,9 @@ local function lease_tokens(s, r, n)
   if n.share >= 0.25 then part = n.share / 2 end
   local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
   local whole = lease_floor(s.level)
-  -- Where parts of what is left are too small to be worth a message, who asks first has three and what comes in a
-  -- tenth of a second, up to eight.
-  local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.1 + 3, 8))
+  -- Where parts of what is left are too small to be worth a message, who asks first has two and what comes in a
+  -- twentieth of a second, up to eight.
+  local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.05 + 2, 8))
   local tokens = lease_floor(lease_min(r.pending + beyond + slack, most))
   tokens = lease_max(lease_min(tokens, whole), 0)
   -- Who waits is served exactly, first come.

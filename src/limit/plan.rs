@@ -58,9 +58,9 @@ impl Sharing {
     /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
     /// and an age later: what is reserved in that time may be too much.
     ///
-    /// A lease is at most an eighth of a window, and half of what a bucket's burst or period refills in, so that no node keeps for long what it does
-    /// not need; where that is under `EPOCH_MIN_NS`, or the limit so small that a lease would hold nothing, the window
-    /// is exact.
+    /// A lease is at most an eighth of a window, and half of what a bucket's burst or period refills in, so that no
+    /// node keeps for long what it does not need; where that is under `EPOCH_MIN_NS`, or the limit so small that a
+    /// lease would hold nothing, the window is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
@@ -87,6 +87,11 @@ impl Sharing {
 
     /// The most a fleet of `nodes` may admit beyond the limit in one period, units: while the store answers, and while
     /// it is away with `WhenDown::Local`.
+    ///
+    /// The first holds for nodes that stay up and have room for the key. One that restarts has forgotten that it owes,
+    /// and so has one whose full table gave the key up, which it does a lease's age after its lease at the earliest:
+    /// either may owe its unit once more. What is owed was told at once and is taken out of what refills, so it does
+    /// not add up.
     pub fn worst_overshoot(&self, quota: &Quota, nodes: u32) -> (f64, f64) {
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
         let per_life = limit * self.epoch_ns as f64 / period_ns;

@@ -4,8 +4,9 @@
 //! them, and the goals on the average. `--seeds N` chooses how many, `--seed S` the first; a failure names its seed.
 //!
 //! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
-//! missed by more than is known; `--only Hoard` plays one kind of traffic, `--seconds N` says how long each, `--detail`
-//! prints a line a key or scene, with what its operations were sent for.
+//! missed by more than is known. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
+//! `--burst N` another fleet or limit; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
+//! what operations were sent for.
 
 mod fleet;
 mod judge;
@@ -19,20 +20,26 @@ use std::thread;
 
 use fleet::Scene;
 use judge::{Figures, Judge};
-use scenes::{GOALS, Goal};
+use scenes::{GOALS, Goal, Other};
 use sluicegate::random::Random;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let is_asked = |name: &str| arguments.iter().any(|argument| argument == name);
-    let number = |name: &str, default: u64| {
-        let at = arguments.iter().position(|argument| argument == name);
-        at.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(default)
+    let word = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1)
     };
+    let given = |name: &str| word(name).and_then(|word| word.parse::<u64>().ok());
+    let number = |name: &str, default: u64| given(name).unwrap_or(default);
     let misses = if is_asked("--table") {
-        let only = arguments.iter().position(|argument| argument == "--only");
-        let mut scenes = scenes::table(number("--seed", 1), number("--seconds", 20));
-        scenes.retain(|scene| only.is_none_or(|at| arguments.get(at + 1) == Some(&scene.name())));
+        let other = Other {
+            nodes: given("--nodes").map(|nodes| nodes as usize),
+            rate: given("--limit"),
+            burst: given("--burst"),
+        };
+        let mut scenes = scenes::table(number("--seed", 1), number("--seconds", 20), other);
+        scenes.retain(|scene| word("--only").is_none_or(|kind| *kind == scene.name()));
         table(scenes, is_asked("--detail"))
     } else {
         small(number("--seed", 1), number("--seeds", SEEDS), is_asked("--detail"))

@@ -12,17 +12,30 @@ use crate::fleet::{Fault, Scene};
 use crate::judge::Figures;
 use crate::traffic::{Kind, Traffic};
 
-/// The cells of the table: 1,000 units a second (of Zipf's 20,000 keys 100), with a burst of a second.
-pub fn table(seed: u64, seconds: u64) -> Vec<Scene> {
+/// The cells of the table: 1,000 units a second (of Zipf's 20,000 keys 100), with a burst of a second, over 20, 100 and
+/// 200 nodes; or another fleet, limit and burst.
+pub fn table(seed: u64, seconds: u64, other: Other) -> Vec<Scene> {
     let kinds = [Kind::Uniform, Kind::Sticky, Kind::Bursty, Kind::Zipf, Kind::Shifting, Kind::Hoard];
-    let cells = kinds.into_iter().flat_map(|kind| [20, 100, 200].map(|nodes| (kind, nodes)));
+    let sizes = other.nodes.map_or(vec![20, 100, 200], |nodes| vec![nodes]);
+    let cells = kinds.into_iter().flat_map(|kind| sizes.iter().map(move |nodes| (kind, *nodes)));
     cells
         .map(|(kind, nodes)| {
-            let rate = if kind == Kind::Zipf { 100 } else { 1_000 };
-            let plan = plan(Algorithm::TokenBucket, rate, SECOND_NS, rate, 0.05);
+            let rate = other.rate.unwrap_or(if kind == Kind::Zipf { 100 } else { 1_000 });
+            let burst = other.burst.unwrap_or(rate);
+            let plan = plan(Algorithm::TokenBucket, rate, SECOND_NS, burst, 0.05);
             Scene { seconds, ..Scene::calm(nodes, plan, Traffic { kind, rate: rate as f64 }, seed) }
         })
         .collect()
+}
+
+/// What is asked for in place of the table's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Other {
+    pub nodes: Option<usize>,
+    /// Units a second.
+    pub rate: Option<u64>,
+    /// Units.
+    pub burst: Option<u64>,
 }
 
 /// A scene in which everything is chosen by the seed.
@@ -204,16 +217,15 @@ const ROUNDING: f64 = 2.0;
 /// The goals of each scene, in the order in which [`Scene::goals`] gives them.
 pub const GOALS: [&str; 6] =
     ["overage %", "worst second %", "false deny %", "ops a request", "waited %", "ops/s a node"];
-/// What is still missed: by a twenty-fifth more than it was when it was written down, so that it gets no worse.
-const MISSED: [Miss; 10] = [
-    miss(Kind::Uniform, 100, 3, 0.12),
-    miss(Kind::Uniform, 200, 3, 0.20),
-    miss(Kind::Zipf, 20, 5, 3.40),
-    miss(Kind::Shifting, 20, 2, 3.58),
-    miss(Kind::Hoard, 20, 3, 0.0129),
-    miss(Kind::Hoard, 20, 5, 5.06),
-    miss(Kind::Hoard, 100, 2, 7.21),
-    miss(Kind::Hoard, 100, 3, 0.0474),
+/// What is still missed: by a twenty-fifth more than by the worst of eight seeds when it was written down, so that it
+/// gets no worse.
+const MISSED: [Miss; 8] = [
+    miss(Kind::Uniform, 200, 3, 0.175),
+    miss(Kind::Hoard, 20, 2, 2.69),
+    miss(Kind::Hoard, 20, 3, 0.0128),
+    miss(Kind::Hoard, 20, 5, 5.02),
+    miss(Kind::Hoard, 100, 2, 5.16),
+    miss(Kind::Hoard, 100, 3, 0.0473),
     miss(Kind::Hoard, 100, 5, 3.72),
-    miss(Kind::Hoard, 200, 2, 8.88),
+    miss(Kind::Hoard, 200, 3, 0.0747),
 ];

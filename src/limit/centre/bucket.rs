@@ -234,7 +234,7 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
     let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
-    let most = (s.level * part + dither).max((n.demand * 0.1 + 3.0).min(8.0));
+    let most = (s.level * part + dither).max((n.demand * 0.05 + 2.0).min(8.0));
     let mut tokens = (r.pending + beyond + slack).min(most).floor();
     tokens = tokens.min(whole).max(0.0);
     if tokens < r.pending {

@@ -128,6 +128,52 @@ fn who_is_short_by_chance_asks_again_before_the_epoch_ends() {
 }
 
 #[test]
+fn who_has_reported_wants_what_it_says_now() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    for node in 0..20 {
+        centre.renew(&wants(&plan, 1_000.0, 50), NOW + node);
+    }
+    let mut rate = 0.0;
+    for node in 0..20 {
+        rate = centre.renew(&wants(&plan, 40.0, 0), NOW + 500_001 + node).rate;
+    }
+    assert!(rate >= 40.0, "the last of 20 that want 40 each is promised {rate}");
+}
+
+#[test]
+fn who_gave_its_lease_back_and_comes_again_is_one_node() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    let held = centre.renew(&wants(&plan, 40.0, 1), NOW);
+    let reporters = |centre: &Centre| centre.to_bytes().map(|bytes| bytes[40]);
+    assert_eq!(reporters(&centre), Some(1));
+    let Grant { epoch, rate, .. } = held;
+    let back = Renewal { epoch, rate, reported: 40.0, release: true, ..wants(&plan, 0.0, 0) };
+    centre.renew(&back, NOW + 50_000);
+    assert_eq!(reporters(&centre), Some(0));
+    centre.renew(&wants(&plan, 40.0, 1), NOW + 100_000);
+    assert_eq!(reporters(&centre), Some(1));
+}
+
+#[test]
+fn a_grant_near_the_limit_has_a_reserve_and_the_last_units_are_not_one_nodes() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    centre.renew(&wants(&plan, 10.0, 800), NOW);
+    // A rate that covers what it wants, and two deviations of the four that are expected until it is due again.
+    let near = centre.renew(&wants(&plan, 10.0, 0), NOW + 1);
+    assert!(near.rate >= 10.0 && near.tokens == 4.0, "{near:?}");
+    for node in 0..10 {
+        centre.renew(&wants(&plan, 10.0, 0), NOW + 2 + node);
+    }
+    let level = centre.renew(&wants(&plan, 10.0, 1), NOW + 200).level;
+    centre.renew(&wants(&plan, 10.0, level as u64 - 6), NOW + 201);
+    let last = centre.renew(&wants(&plan, 10.0, 0), NOW + 202);
+    assert!(last.tokens == 2.0 && last.level >= 3.0, "{last:?}");
+}
+
+#[test]
 fn a_share_too_small_for_a_lease_is_served_first_come() {
     let plan = plan(100, 100);
     let mut centre = Centre::default();

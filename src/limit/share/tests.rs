@@ -269,11 +269,11 @@ fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
     share.renewal(&plan, 7, 0, NOW + 500 * MS);
     share.granted(&grant, NOW + 500 * MS);
     assert!(is_admitted(share.take(&plan, 1, NOW + 510 * MS)));
-    assert!(share.is_idle(&plan, NOW + 560 * MS));
-    share.release(&plan, 7, NOW + 560 * MS).expect("it holds a lease");
-    assert_eq!(share.take(&plan, 1, NOW + 565 * MS), Told::Ask, "what others gave back is there to be had");
-    // Five milliseconds after it was given back, but 55 after the last request.
-    let demand = share.renewal(&plan, 7, 1, NOW + 565 * MS).demand;
+    assert!(!share.is_idle(&plan, NOW + 540 * MS) && share.is_idle(&plan, NOW + 570 * MS));
+    share.release(&plan, 7, NOW + 570 * MS).expect("it holds a lease");
+    assert_eq!(share.take(&plan, 1, NOW + 575 * MS), Told::Ask, "what others gave back is there to be had");
+    // Five milliseconds after it was given back, but 65 after the last request.
+    let demand = share.renewal(&plan, 7, 1, NOW + 575 * MS).demand;
     assert!((15.0..60.0).contains(&demand), "{demand}");
 }
 

@@ -213,9 +213,9 @@ const FALL: f64 = 0.1;
 const DECAY_S: f64 = 0.6;
 /// A grant that lasts no longer is doubled.
 const HINT_NS: u64 = 50_000_000;
-/// A share is idle when so many arrivals are missing, and at least for `IDLE_NS`.
+/// A share is idle when so many arrivals are missing, and at least for `IDLE_NS`: the time between two sweeps.
 const IDLE_ARRIVALS: f64 = 6.0;
-const IDLE_NS: u64 = 30_000_000;
+const IDLE_NS: u64 = 50_000_000;
 /// With so much left at the centre, units, a node may again owe one.
 const OVERDRAW_MIN: f64 = 10.0;
 /// A denial is forgotten when so many are missing.
