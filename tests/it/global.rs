@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluicegate::global::config::{Login, Secret, Server, Topology};
 use sluicegate::global::{Condition, Config};
-use sluicegate::limit::central::{Hold, Left, Lent, Op, Part, Reply, Seen, Unanswered};
+use sluicegate::limit::central::{Hold, Left, Lent, Op, Part, Renewal, Reply, Seen, Unanswered};
 use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
@@ -133,16 +133,20 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
     let kept = keys();
     let Left::Exact(outcome) = look(&hold).left else { panic!("permits are exact") };
     assert_eq!((outcome.is_admitted(), outcome.remaining), (false, 40));
-    let lent = part(3, 1);
+    // Slow, so that a busy machine finds it as it was left.
+    let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
+    let sharing = Sharing::new(&quota, 0.2, WhenDown::Local);
+    let lent = Part { plan: Arc::new(Plan { policy: "p".into(), quota, sharing }), ..part(3, 1) };
     let whole = Lent { level: 100.0, ..Lent::default() };
     assert_eq!(look(&lent), Seen { left: Left::Lent(whole), unchanged_ns: None });
     assert_eq!(keys(), kept);
-    assert!(matches!(node.ask(add(3, 40)).answer().0, Ok(Reply::Grant(_))));
+    let Op::Renew(asked) = add(3, 40) else { panic!("it asks for a lease") };
+    let asked = Op::Renew(Renewal { plan: Arc::clone(&lent.plan), ..asked });
+    assert!(matches!(node.ask(asked).answer().0, Ok(Reply::Grant(_))));
     let kept = keys();
     let seen = look(&lent);
     let Left::Lent(lent) = seen.left else { panic!("it is lent: {seen:?}") };
-    // The epoch in which a node has reported may be over already.
-    assert!(lent.level < 100.0 && lent.nodes <= 1 && seen.unchanged_ns.is_some(), "{seen:?}");
+    assert!(lent.level < 61.0 && seen.unchanged_ns.is_some(), "{seen:?}");
     assert_eq!(keys(), kept);
 }
 
