@@ -17,7 +17,7 @@ use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::lease::{Answer, SendError, Unsent};
+use crate::upstream::lease::{SendError, Unsent};
 use crate::upstream::pool::AcquireError;
 use crate::upstream::request::Head;
 use crate::upstream::{Error, Lease, Pool};
@@ -149,7 +149,7 @@ pub async fn forward(
     let mut head = Head { method: exchange.method.clone(), target, headers };
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
     match trip.send(&mut head, body).await {
-        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade),
+        Ok((status, lease)) => accept(exchange, status, head.headers, lease, upgrade),
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -162,11 +162,12 @@ struct Trip<'a> {
 }
 
 impl Trip<'_> {
+    /// The status of the answer; its fields are in `head` then.
     async fn send(
         &mut self,
         head: &mut Head,
         mut body: RequestBody,
-    ) -> Result<(Answer, Lease<RequestBody>), Refusal> {
+    ) -> Result<(StatusCode, Lease<RequestBody>), Refusal> {
         let mut avoid = None;
         loop {
             let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
@@ -188,10 +189,10 @@ impl Trip<'_> {
             // A body would be gone.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
             match lease.send(head, body, self.response_deadline()).await {
-                Ok(answer) => {
+                Ok(status) => {
                     self.exchange.steps.answered = self.exchange.elapsed_ns();
                     self.count().answered(self.cells(), self.exchange.steps.first_byte());
-                    return Ok((answer, lease));
+                    return Ok((status, lease));
                 }
                 Err(SendError::Timeout) => {
                     self.count().exchanged(
@@ -325,34 +326,33 @@ impl Trip<'_> {
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
 fn accept(
     mut exchange: Box<Exchange>,
-    mut head: Answer,
+    status: StatusCode,
+    mut headers: HeaderMap,
     lease: Lease<RequestBody>,
     upgrade: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
-    exchange.settle(&head.headers);
-    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+    exchange.settle(&headers);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            Some(wanted) if upgrade::is_switched_to(&wanted, &head.headers) => {
-                switch(exchange, head.headers, lease)
-            }
+            Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(exchange, headers, lease),
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
             _ => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
     }
-    let present = Present::of(&head.headers);
-    if !headers::is_framed_once(&head.headers, present) {
+    let present = Present::of(&headers);
+    if !headers::is_framed_once(&headers, present) {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     }
-    headers::strip_hop_by_hop(&mut head.headers, present);
-    exchange.answer(head.status);
+    headers::strip_hop_by_hop(&mut headers, present);
+    exchange.answer(status);
     let pool = &exchange.view.pools[exchange.server.map_or(0, |(upstream, _)| upstream)];
     let timeouts = &pool.upstream.config.timeouts;
     let now = exchange.started + Duration::from_nanos(exchange.steps.answered);
     let ends = timeouts.total.map(|total| exchange.started + total);
     let stall = timeouts.stall;
     let mut response = Response::new(ResponseBody::upstream(lease, stall, ends, now, exchange));
-    *response.status_mut() = head.status;
-    *response.headers_mut() = head.headers;
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
 }
 

@@ -10,12 +10,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::HOST;
 use http::uri::{Authority, Scheme};
-use http::{Request, Response, Uri, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 
-use super::lease::{Answer, SendError, Unsent};
+use super::lease::{SendError, Unsent};
 use super::pool::Open;
 use super::request::Head;
 use super::{Deadline, Error};
@@ -138,8 +138,12 @@ where
         self.answer = Some(Box::pin(self.connection.sender.clone().try_send_request(request)));
     }
 
-    /// The head of its answer.
-    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, SendError<B>>> {
+    /// The head of its answer, its fields in place of the request's.
+    pub(super) fn poll_head(
+        &mut self,
+        fields: &mut HeaderMap,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<StatusCode, SendError<B>>> {
         let Some(answer) = &mut self.answer else { return Poll::Pending };
         let sent = ready!(answer.as_mut().poll(cx));
         self.answer = None;
@@ -147,7 +151,8 @@ where
             Ok(answer) => {
                 let (head, body) = answer.into_parts();
                 self.body = Some(body);
-                Ok(Answer { status: head.status, headers: head.headers })
+                *fields = head.headers;
+                Ok(head.status)
             }
             Err(mut failed) => {
                 let unsent = match failed.take_message() {

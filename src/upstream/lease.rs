@@ -36,15 +36,6 @@ pub(super) enum Connection<B: Body + 'static> {
     Http2(Box<Exchange<B>>),
 }
 
-/// The head of an answer; its body comes over the lease.
-#[derive(Debug)]
-pub struct Answer {
-    /// Its status.
-    pub status: StatusCode,
-    /// Its fields, as the server sent them.
-    pub headers: HeaderMap,
-}
-
 /// Why no head of an answer came.
 #[derive(Debug)]
 pub enum SendError<B> {
@@ -73,8 +64,9 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then.
-    pub fn send(&mut self, head: &Head, body: B, until: Instant) -> Sending<'_, B> {
+    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then. The fields
+    /// of the answer take the place of the request's; where none comes, the head can be sent again.
+    pub fn send<'a>(&'a mut self, head: &'a mut Head, body: B, until: Instant) -> Sending<'a, B> {
         let server = &self.pool.upstream.config.servers[self.server];
         let authority = &self.pool.upstream.servers[self.server].authority;
         let connection = self.connection.as_mut().expect(HELD);
@@ -88,7 +80,7 @@ where
             Connection::Http2(exchange) => exchange.begin(http2::request(head, body, authority, server.tls)),
         }
         connection.deadline().set(until);
-        Sending { connection, is_stale }
+        Sending { connection, fields: &mut head.headers, is_stale }
     }
 
     /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
@@ -172,6 +164,7 @@ impl<B: Body + 'static> Connection<B> {
 #[derive(Debug)]
 pub struct Sending<'a, B: Body + 'static> {
     connection: &'a mut Connection<B>,
+    fields: &'a mut HeaderMap,
     /// Nothing can be sent: the server has closed, or said something unasked.
     is_stale: bool,
 }
@@ -181,16 +174,16 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    type Output = Result<Answer, SendError<B>>;
+    type Output = Result<StatusCode, SendError<B>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sending { connection, is_stale } = self.get_mut();
+        let Sending { connection, fields, is_stale } = self.get_mut();
         let polled = match connection {
             Connection::Http1(connection) if *is_stale => Poll::Ready(Err(connection.broken(Error::Closed))),
             Connection::Http1(connection) => {
-                connection.poll_head(cx).map_err(|error| connection.broken(error))
+                connection.poll_head(fields, cx).map_err(|error| connection.broken(error))
             }
-            Connection::Http2(exchange) => exchange.poll_head(cx),
+            Connection::Http2(exchange) => exchange.poll_head(fields, cx),
         };
         if polled.is_ready() {
             return polled;

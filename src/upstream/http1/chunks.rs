@@ -114,7 +114,9 @@ impl Chunks {
         if length != end || end > TRAILER_BYTES_MAX {
             return Err(BAD_TRAILERS);
         }
-        self.trailers = Some(answer::copied(&read[..end], fields)?);
+        let mut trailers = HeaderMap::with_capacity(fields.len());
+        answer::copy(&read[..end], fields, &mut trailers, |_, _| true)?;
+        self.trailers = Some(trailers);
         self.state = State::End;
         Ok(Some(end))
     }

@@ -15,7 +15,6 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncReadExt;
@@ -25,7 +24,7 @@ use self::outgoing::Outgoing;
 use super::Error;
 use super::connect::Stream;
 use super::deadline::Deadline;
-use super::lease::{Answer, SendError, Unsent};
+use super::lease::{SendError, Unsent};
 use super::pool::Open;
 use super::request::Head;
 
@@ -178,12 +177,17 @@ where
         self.outgoing.begin(head, body);
     }
 
-    /// The head of the answer. Interim answers are read and forgotten (RFC 9110 section 15.2).
-    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Error>> {
+    /// The head of the answer, its fields in place of the request's. Interim answers are read and forgotten (RFC 9110
+    /// section 15.2).
+    pub(super) fn poll_head(
+        &mut self,
+        fields: &mut HeaderMap,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<StatusCode, Error>> {
         self.send(cx)?;
         loop {
-            if let Some(answer) = self.take_head()? {
-                return Poll::Ready(Ok(answer));
+            if let Some(status) = self.take_head(fields)? {
+                return Poll::Ready(Ok(status));
             }
             let Poll::Ready(read) = self.poll_read(cx) else {
                 // What a server says before it closes is its answer; this one has said nothing.
@@ -248,29 +252,29 @@ where
         }
     }
 
-    fn take_head(&mut self) -> Result<Option<Answer>, Error> {
+    fn take_head(&mut self, fields: &mut HeaderMap) -> Result<Option<StatusCode>, Error> {
         loop {
             // A head that comes in many pieces is not parsed at each of them.
             if self.read.is_empty() || self.scanned > 0 && !has_end(&self.read, self.scanned) {
                 return self.wait_for_head();
             }
-            let Some((head, taken)) = answer::Head::parse(&self.read)? else { return self.wait_for_head() };
-            self.read.advance(taken);
+            let Some(head) = answer::Head::parse(&self.read, fields)? else { return self.wait_for_head() };
+            self.read.advance(head.taken);
             self.scanned = 0;
             if !head.is_interim() {
-                self.keeps &= head.keeps;
+                self.keeps &= head.keeps();
                 self.incoming = match head.status {
                     StatusCode::SWITCHING_PROTOCOLS => Incoming::Switched,
                     _ => Incoming::Body(head.framing(self.to_head)?),
                 };
-                return Ok(Some(Answer { status: head.status, headers: head.headers }));
+                return Ok(Some(head.status));
             }
-            self.interim_bytes += taken;
+            self.interim_bytes += head.taken;
         }
     }
 
     /// More of the head has to come, within bounds.
-    fn wait_for_head(&mut self) -> Result<Option<Answer>, Error> {
+    fn wait_for_head(&mut self) -> Result<Option<StatusCode>, Error> {
         self.scanned = self.read.len();
         if self.scanned > HEAD_BYTES_MAX || self.interim_bytes > INTERIM_BYTES_MAX {
             return Err(Error::Malformed("its head does not end"));
@@ -322,17 +326,15 @@ fn has_end(read: &[u8], scanned: usize) -> bool {
     memchr::memchr_iter(b'\n', fresh).any(|at| matches!(&fresh[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// The length a head gives its body: one number, which may be said twice.
-fn length(headers: &HeaderMap) -> Option<u64> {
+/// The length that `Content-Length` says: one number, which may be said twice.
+fn length(value: &[u8]) -> Option<u64> {
     let mut length = None;
-    for line in headers.get_all(CONTENT_LENGTH) {
-        for part in line.as_bytes().split(|byte| *byte == b',') {
-            let digits = part.trim_ascii();
-            let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-            let number = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
-            if *length.get_or_insert(number) != number {
-                return None;
-            }
+    for part in value.split(|byte| *byte == b',') {
+        let digits = part.trim_ascii();
+        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        let number = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
+        if *length.get_or_insert(number) != number {
+            return None;
         }
     }
     length

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -132,7 +133,7 @@ where
 
     /// How the body is told from what follows; `None` where it does not go.
     fn coding_of(&mut self, head: &Head) -> Option<Coding> {
-        match length(&head.headers) {
+        match head.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes())) {
             Some(0) => None,
             Some(length) => Some(Coding::Length(length)),
             // Servers do not expect a body here, and one without a length could be taken for the next request.
