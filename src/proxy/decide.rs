@@ -329,15 +329,23 @@ impl Fields {
     }
 
     /// Puts the fields on an answer, over what an upstream may have said under the same names.
-    pub fn insert(self, headers: &mut HeaderMap) {
+    ///
+    /// Most of their values the next answer does not repeat: HTTP/2 would only fill its table of header fields with
+    /// them, and throw out those that do repeat (RFC 7541 section 7.1.3 has the mark for it). Where `kept` they are
+    /// kept there all the same: so are their names, of which the answers after need say no more than where they are.
+    pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
+        let passing = |mut value: HeaderValue| {
+            value.set_sensitive(!kept);
+            value
+        };
         if let Some((policy, state)) = self.ietf {
             headers.insert(RATELIMIT_POLICY, policy);
-            headers.insert(RATELIMIT, state);
+            headers.insert(RATELIMIT, passing(state));
         }
         if let Some([limit, remaining, reset]) = self.legacy {
-            headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
-            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
+            headers.insert(X_RATELIMIT_LIMIT, number(limit));
+            headers.insert(X_RATELIMIT_REMAINING, passing(number(remaining)));
+            headers.insert(X_RATELIMIT_RESET, passing(number(reset)));
         }
     }
 }
@@ -345,7 +353,7 @@ impl Fields {
 /// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
 fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     let mut digits = itoa::Buffer::new();
-    let mut text = Vec::with_capacity(window.label.len() + 48);
+    let mut text: SmallVec<[u8; 96]> = SmallVec::new();
     text.push(b'"');
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
@@ -355,14 +363,12 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
         text.extend_from_slice(b";t=");
         text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
     }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
+    HeaderValue::from_bytes(&text).ok()
 }
 
-/// A value that the next answer does not repeat: HTTP/2 would only fill its table of header fields with it, and throw
-/// out those that do repeat (RFC 7541 section 7.1.3 has the mark for it).
-fn passing(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
+fn number(number: u64) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
+    HeaderValue::from_str(digits.format(number)).expect("digits are a value")
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -220,8 +220,14 @@ async fn pass(
     let outbound = Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version };
     let mut response = answer(exchange, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);
-    fields.insert(response.headers_mut());
+    fields.insert(response.headers_mut(), keeps_names(&conn));
     response
+}
+
+/// Whether this answer may leave names of fields behind in HTTP/2's table: one in a while, for those before it are
+/// thrown out again by what comes after.
+fn keeps_names(conn: &Conn) -> bool {
+    conn.gauge.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
 /// What the route does with a request that may pass.
@@ -247,11 +253,14 @@ async fn answer(
 
 /// A refusal with the fields of the limits it was counted by.
 fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: decide::Fields) -> Response<ResponseBody> {
+    let kept = keeps_names(&exchange.conn);
     let mut response = reply::refuse(exchange, refusal);
-    fields.insert(response.headers_mut());
+    fields.insert(response.headers_mut(), kept);
     response
 }
 
+/// One answer in so many leaves names of fields in HTTP/2's table.
+const NAMES_KEPT_EVERY: u64 = 64;
 /// Of a request that went down before it had one.
 const UNKNOWN_ID: HeaderValue = HeaderValue::from_static("");
 
