@@ -23,4 +23,5 @@ pub mod snapshot;
 pub mod tunnel;
 pub mod unread;
 pub mod upgrade;
+mod watch;
 pub mod worker;
