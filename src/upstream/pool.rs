@@ -315,7 +315,8 @@ where
 }
 
 impl Open {
-    fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
+    /// Holds a permit for a connection to server `server`.
+    pub(super) fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
         upstream.servers[server].open.fetch_add(1, Ordering::Relaxed);
         Open { upstream: Arc::clone(upstream), server, _permit: permit }
     }

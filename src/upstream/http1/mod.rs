@@ -349,3 +349,6 @@ const COPIED_BYTES: usize = 2 * 1024;
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// What a server may send of interim answers before its own.
 const INTERIM_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
+
+#[cfg(test)]
+mod tests;
