@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::exchange::{Exchange, Reason};
+use super::exchange::Exchange;
 use super::headers;
 use super::io::Gauge;
+use super::reason::Reason;
 use super::unread::Received;
 use crate::{clock, upstream};
 

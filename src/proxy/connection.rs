@@ -21,12 +21,12 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
-use super::exchange::Reason;
 use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
 use super::io::{Gauge, Gauged, Stream};
 use super::listener::Listener;
 use super::porch::http2::PREFACE;
+use super::reason::Reason;
 use super::reply::Refusal;
 use super::watch::{Expiry, Watch};
 use super::worker::Worker;

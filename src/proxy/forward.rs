@@ -8,8 +8,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 
 use super::body::{RequestBody, ResponseBody};
+use super::client::Client;
 use super::exchange::Exchange;
-use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
+use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
 use super::upgrade;

@@ -15,9 +15,9 @@ use hyper_util::rt::TokioIo;
 
 use super::config::Timeouts;
 use super::connection::{Conn, End};
-use super::exchange::Reason;
 use super::framing::Fault;
 use super::io::{Gauge, Gauged, Stream};
+use super::reason::Reason;
 use super::watch::{Expiry, Watch};
 use super::{config, farewell, pipeline, porch, reply};
 use crate::frames::{Excess, Meter, Metered, Peer, Refused};

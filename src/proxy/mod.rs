@@ -1,6 +1,7 @@
 //! The data plane: from accept to the last byte. Its workers share nothing but what is built before a request comes.
 
 pub mod body;
+pub mod client;
 pub mod config;
 pub mod connection;
 pub mod decide;
@@ -18,6 +19,7 @@ pub mod listener;
 pub mod overload;
 pub mod pipeline;
 mod porch;
+pub mod reason;
 pub mod reply;
 pub mod snapshot;
 pub mod tunnel;

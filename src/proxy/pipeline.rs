@@ -12,13 +12,14 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::{RequestBody, ResponseBody};
+use super::client::Client;
 use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
-use super::headers::{Client, Present};
+use super::headers::Present;
 use super::reply::{self, Refusal};
 use super::unread::Received;
-use super::{decide, exchange, guard, headers, held, judge, overload};
+use super::{client, decide, exchange, guard, headers, held, judge, overload};
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
@@ -54,7 +55,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let snapshot = &*view.snapshot;
 
     guard::hide_parameters(&mut exchange);
-    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
+    let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let present = Present::of(&head.headers);

@@ -24,9 +24,9 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
-use super::exchange::Reason;
 use super::listener::{self, Listener};
 use super::overload::{self, Overload};
+use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::auth::{self, Method};
