@@ -276,7 +276,7 @@ where
     /// More of the head has to come, within bounds.
     fn wait_for_head(&mut self) -> Result<Option<StatusCode>, Error> {
         self.scanned = self.read.len();
-        if self.scanned > HEAD_BYTES_MAX || self.interim_bytes > INTERIM_BYTES_MAX {
+        if self.scanned > HEAD_BYTES_MAX || self.interim_bytes + self.scanned > INTERIM_BYTES_MAX {
             return Err(Error::Malformed("its head does not end"));
         }
         Ok(None)
@@ -347,7 +347,7 @@ const READ_BYTES_MAX: usize = 128 * 1024;
 const COPIED_BYTES: usize = 2 * 1024;
 /// The longest head of an answer.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
-/// What a server may send of interim answers before its own.
+/// What a server may send before its answer's head is whole, interim answers and all.
 const INTERIM_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
 #[cfg(test)]
