@@ -133,7 +133,7 @@ pub async fn forward(
     } else {
         None
     };
-    if !h2 {
+    if !h2 && outbound.present.cookie {
         headers::join_cookies(&mut headers);
     }
     outbound.rewrite_headers(&mut headers, &exchange);

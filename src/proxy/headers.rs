@@ -29,6 +29,8 @@ pub struct Present {
     te: bool,
     length: bool,
     coding: bool,
+    /// `Cookie`.
+    pub cookie: bool,
     /// A name with `_`.
     pub underscore: bool,
 }
@@ -47,6 +49,7 @@ impl Present {
                 "transfer-encoding" => (present.coding, present.hop_by_hop) = (true, true),
                 "via" => present.via = true,
                 "expect" => present.expect = true,
+                "cookie" => present.cookie = true,
                 "keep-alive"
                 | "proxy-connection"
                 | "proxy-authenticate"
@@ -188,6 +191,8 @@ impl Peer {
 
 /// Sets the forwarding fields for the upstream. What an untrusted peer said is overwritten, in both spellings.
 pub fn forward_client(headers: &mut HeaderMap, present: Present, header: ForwardedHeader, hop: &Hop<'_>) {
+    // Once for what is added here and to the answer, which comes into the same map.
+    headers.reserve(FIELDS_ADDED);
     let kept = present.claims && hop.trusted_peer;
     if present.claims && !hop.trusted_peer {
         for name in &CLAIMS {
@@ -354,6 +359,8 @@ static CLAIMS: [HeaderName; 8] = [
     X_REAL_IP,
 ];
 
+/// So many fields the gateway adds to a message, about.
+const FIELDS_ADDED: usize = 8;
 const NOTHING: HeaderValue = HeaderValue::from_static("");
 const REQUEST_ID_BYTES_MAX: usize = 128;
 const HTTP: HeaderValue = HeaderValue::from_static("http");
