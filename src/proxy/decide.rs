@@ -343,9 +343,9 @@ impl Fields {
             headers.insert(RATELIMIT, passing(state));
         }
         if let Some([limit, remaining, reset]) = self.legacy {
-            headers.insert(X_RATELIMIT_LIMIT, number(limit));
-            headers.insert(X_RATELIMIT_REMAINING, passing(number(remaining)));
-            headers.insert(X_RATELIMIT_RESET, passing(number(reset)));
+            headers.insert(X_RATELIMIT_LIMIT, limit.into());
+            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
         }
     }
 }
@@ -353,7 +353,7 @@ impl Fields {
 /// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
 fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     let mut digits = itoa::Buffer::new();
-    let mut text: SmallVec<[u8; 96]> = SmallVec::new();
+    let mut text = Vec::with_capacity(window.label.len() + 48);
     text.push(b'"');
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
@@ -363,12 +363,7 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
         text.extend_from_slice(b";t=");
         text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
     }
-    HeaderValue::from_bytes(&text).ok()
-}
-
-fn number(number: u64) -> HeaderValue {
-    let mut digits = itoa::Buffer::new();
-    HeaderValue::from_str(digits.format(number)).expect("digits are a value")
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
