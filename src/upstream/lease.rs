@@ -130,7 +130,7 @@ where
         let Some(mut connection) = self.take_http1().filter(|connection| connection.is_reusable(now)) else {
             return;
         };
-        connection.idle_since = now;
+        connection.rest(now);
         self.pool.take_back(self.server, connection);
     }
 

@@ -117,6 +117,14 @@ impl<B> Http1<B> {
         now < self.retires && self.is_free()
     }
 
+    /// Nobody needs it for now. A buffer that grew for a long answer is given back.
+    pub(super) fn rest(&mut self, now: Instant) {
+        self.idle_since = now;
+        if self.read_bytes > READ_BYTES {
+            (self.read, self.read_bytes) = (BytesMut::new(), READ_BYTES);
+        }
+    }
+
     fn is_free(&self) -> bool {
         self.keeps && self.is_answered() && self.read.is_empty() && self.outgoing.is_over()
     }

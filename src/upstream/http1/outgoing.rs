@@ -29,7 +29,7 @@ pub(super) struct Outgoing<B> {
     tail: &'static [u8],
     body: Option<B>,
     coding: Coding,
-    /// Whether anything of the request has been written.
+    /// Whether anything of the request has been written, or taken from its body.
     is_begun: bool,
     /// Whether all that has been written has left: under TLS a written byte may still be held.
     is_flushed: bool,
@@ -63,7 +63,8 @@ impl<B> Outgoing<B> {
         self.is_flushed && self.body.is_none()
     }
 
-    /// Whether nothing of the request has been written: another server may be asked, whatever is asked for.
+    /// Whether nothing of the request has been written, and all of it is still there: another server may be asked,
+    /// whatever is asked for.
     pub(super) fn is_unsent(&self) -> bool {
         !self.is_begun
     }
@@ -161,7 +162,9 @@ where
                 && !waits
                 && let Some(body) = &mut self.body
             {
-                match Pin::new(body).poll_frame(cx) {
+                let polled = Pin::new(body).poll_frame(cx);
+                self.is_begun |= polled.is_ready();
+                match polled {
                     Poll::Ready(Some(Ok(frame))) => self.push(frame)?,
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(Error::Request(error.into()))),
                     Poll::Ready(None) => self.end()?,
@@ -324,6 +327,38 @@ mod tests {
             format!("{chunked}1001\r\n{text}\r\n1\r\ny\r\n1001\r\n{text}\r\n0\r\n\r\n")
         );
         assert_eq!(sent("GET", &[], &[b"1"]), "GET /a?b HTTP/1.1\r\n\r\n", "no server expects it");
+    }
+
+    /// A server that is gone.
+    struct Gone;
+
+    impl AsyncWrite for Gone {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_request_whose_body_was_begun_is_not_whole_any_more() {
+        let fields = [(CONTENT_LENGTH, "2".parse().expect("a value"))];
+        for (body, is_unsent) in [(&[][..], true), (&[&b"12"[..]], false), (&[b"1", b"2"], false)] {
+            let mut outgoing = Outgoing::new();
+            let target = "/".parse().expect("a target");
+            let head = Head { method: Method::POST, target, headers: fields.clone().into_iter().collect() };
+            outgoing.begin(&head, Pieces(body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
+            assert!(outgoing.is_unsent());
+            let polled = outgoing.poll(&mut Gone, &mut Context::from_waker(std::task::Waker::noop()));
+            assert!(matches!(polled, Poll::Ready(Err(Error::Io(_)))));
+            assert_eq!(outgoing.is_unsent(), is_unsent, "{body:?}");
+        }
     }
 
     #[test]
