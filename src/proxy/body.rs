@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::exchange::{Exchange, Reason};
+use super::exchange::Exchange;
 use super::headers;
 use super::io::Gauge;
+use super::reason::Reason;
 use super::unread::Received;
 use crate::{clock, upstream};
 
@@ -30,9 +30,12 @@ pub enum Error {
     /// The answer stood still for too long, or the exchange took too long in all.
     #[error("the upstream's answer did not go on in time")]
     Timeout,
-    /// One of the two connections broke.
+    /// The client's connection broke.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
+    /// The server's did.
+    #[error(transparent)]
+    Upstream(#[from] upstream::Error),
 }
 
 /// What is known of a request's body while it streams; shared with the exchange that logs it.
@@ -160,7 +163,7 @@ enum Source {
 /// An upstream's answer as it comes.
 #[derive(Debug)]
 pub struct Download {
-    incoming: Incoming,
+    /// Given back once the answer is whole.
     lease: Option<upstream::Lease<RequestBody>>,
     stall: Duration,
     ends: Option<Instant>,
@@ -176,23 +179,13 @@ impl Download {
     /// The rest of an answer whose head has come over `lease`. It may not stand still for `stall`, nor go on after
     /// `ends`. `now` is when the head came.
     pub fn new(
-        incoming: Incoming,
         mut lease: upstream::Lease<RequestBody>,
         stall: Duration,
         ends: Option<Instant>,
         now: Instant,
     ) -> Download {
         lease.deadline().set(earlier(now + stall, ends));
-        Download {
-            incoming,
-            lease: Some(lease),
-            stall,
-            ends,
-            now: Some(now),
-            moved: false,
-            unbroken: 0,
-            failed: None,
-        }
+        Download { lease: Some(lease), stall, ends, now: Some(now), moved: false, unbroken: 0, failed: None }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
@@ -201,12 +194,8 @@ impl Download {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        let incoming = &mut self.incoming;
-        let mut next = |cx: &mut Context<'_>| Pin::new(&mut *incoming).poll_frame(cx);
-        let polled = match &mut self.lease {
-            Some(lease) => lease.poll_answer(cx, next),
-            None => next(cx),
-        };
+        let Some(lease) = &mut self.lease else { return Poll::Ready(None) };
+        let polled = lease.poll_frame(cx);
         if let Poll::Ready(Some(Err(error))) = polled {
             // What came before the break is the client's: hyper sends it while this waits, and would not after.
             self.failed = Some(error.into());
@@ -219,7 +208,7 @@ impl Download {
                 return Poll::Ready(Some(Err(Error::Timeout)));
             }
             let is_last = match &frame {
-                Some(Ok(frame)) => frame.is_trailers() || self.incoming.is_end_stream(),
+                Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
                 _ => frame.is_none(),
             };
             if is_last {
@@ -244,6 +233,16 @@ impl Download {
     fn is_overdue(&mut self) -> bool {
         self.unbroken = (self.unbroken + 1) % FRAMES_UNBROKEN_MAX;
         self.unbroken == 0 && self.ends.is_some_and(|ends| clock::instant() >= ends)
+    }
+
+    /// Whether the last byte is here.
+    fn is_end_stream(&self) -> bool {
+        self.lease.as_ref().is_none_or(upstream::Lease::is_answered)
+    }
+
+    /// How long the rest is.
+    fn size_hint(&self) -> SizeHint {
+        self.lease.as_ref().map_or_else(|| SizeHint::with_exact(0), upstream::Lease::size_hint)
     }
 
     /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
@@ -305,14 +304,25 @@ impl ResponseBody {
         ResponseBody::new(Source::Echo(body), Some(exchange))
     }
 
-    /// What the upstream sends.
-    pub fn upstream(download: Download, exchange: Box<Exchange>) -> ResponseBody {
-        let mut download = download;
-        if download.incoming.is_end_stream() {
-            download.finish();
-            return ResponseBody::empty(Some(exchange));
-        }
-        ResponseBody::new(Source::Upstream(Box::new(download)), Some(exchange))
+    /// What the upstream sends; see [`Download::new`]. A short answer has come with its head as a rule, and then the
+    /// connection is free already.
+    pub fn upstream(
+        mut lease: upstream::Lease<RequestBody>,
+        stall: Duration,
+        ends: Option<Instant>,
+        now: Instant,
+        exchange: Box<Exchange>,
+    ) -> ResponseBody {
+        let source = if lease.is_answered() {
+            lease.finish(now);
+            Source::Empty
+        } else if let Some(whole) = lease.take_whole() {
+            lease.finish(now);
+            Source::Bytes(whole)
+        } else {
+            Source::Upstream(Box::new(Download::new(lease, stall, ends, now)))
+        };
+        ResponseBody::new(source, Some(exchange))
     }
 
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
@@ -321,10 +331,8 @@ impl ResponseBody {
             Some(Ok(frame)) => exchange.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
             Some(Err(Error::Timeout)) => exchange.fail(Reason::UpstreamTimeout),
             Some(Err(Error::TooLarge { .. })) => exchange.fail(Reason::BodyTooLarge),
-            Some(Err(Error::Broken(_))) => exchange.fail(match self.source {
-                Source::Upstream(_) => Reason::UpstreamReset,
-                _ => Reason::ClientGone,
-            }),
+            Some(Err(Error::Broken(_))) => exchange.fail(Reason::ClientGone),
+            Some(Err(Error::Upstream(_))) => exchange.fail(Reason::UpstreamReset),
             None => {}
         }
         let ended = match frame {
@@ -367,7 +375,7 @@ impl Body for ResponseBody {
             Source::Empty => true,
             Source::Bytes(bytes) => bytes.is_empty(),
             Source::Echo(body) => body.is_end_stream(),
-            Source::Upstream(download) => download.incoming.is_end_stream(),
+            Source::Upstream(download) => download.is_end_stream(),
         }
     }
 
@@ -376,7 +384,7 @@ impl Body for ResponseBody {
             Source::Empty => SizeHint::with_exact(0),
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Echo(body) => body.size_hint(),
-            Source::Upstream(download) => download.incoming.size_hint(),
+            Source::Upstream(download) => download.size_hint(),
         }
     }
 }

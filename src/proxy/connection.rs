@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -20,18 +20,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 
-use super::config::Timeouts;
-use super::exchange::Reason;
 use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
-use super::http2::FrameWatch;
-use super::io::{Gauge, Gauged, Phase, Stream};
+use super::io::{Gauge, Gauged, Stream};
 use super::listener::Listener;
 use super::lot::{Awaited, FIRST_BYTES, Rest};
 use super::porch::http2::PREFACE;
+use super::reason::Reason;
 use super::reply::Refusal;
+use super::watch::{Expiry, Watch};
 use super::worker::Worker;
 use super::{config, exchange, farewell, headers, http2, pipeline, porch, reply, tunnel};
 use crate::auth::mtls::Certificate;
@@ -351,13 +350,13 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
     let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
     let mut watch = Watch::new(&conn.config.timeouts, Some(REST_AFTER), None);
-    let mut drain = pin!(conn.worker.drain_begins());
-    let mut draining = false;
+    let drain = pin!(conn.worker.drain_begins());
+    let (mut drain, mut draining) = (Some(drain), false);
     let end = std::future::poll_fn(|cx| {
         if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
             return Poll::Ready(End::Done(result));
         }
-        if !draining && drain.as_mut().poll(cx).is_ready() {
+        if !draining && conn.worker.drain_has_begun(&mut drain, cx) {
             draining = true;
             Pin::new(&mut served).graceful_shutdown();
             if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
@@ -420,124 +419,6 @@ pub(super) enum End {
     /// A head that is none is the next to answer.
     Refused(Fault),
     Expired(Expiry),
-}
-
-/// Which deadline passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expiry {
-    /// It has been without a request long enough to rest.
-    Rest,
-    /// It has been without a request too long.
-    Idle,
-    /// A head takes too long.
-    Head,
-    /// The client owes bytes, or the reading of ours, for too long.
-    Stall,
-}
-
-/// Looks at the gauge now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
-/// a deadline is kept to a quarter of itself. The first look comes early: many connections have one request.
-pub(super) struct Watch<'a> {
-    timeouts: &'a Timeouts,
-    rest: Option<Duration>,
-    period: Duration,
-    sleep: Pin<Box<Sleep>>,
-    moved: u64,
-    moved_at: Instant,
-    /// Since when, and at what count of moved bytes, the client has owed us bytes.
-    owed: (Instant, u64),
-    /// The deadlines that only HTTP/2 has.
-    frames: Option<FrameWatch>,
-}
-
-impl<'a> Watch<'a> {
-    pub(super) fn new(
-        timeouts: &'a Timeouts,
-        rest: Option<Duration>,
-        frames: Option<FrameWatch>,
-    ) -> Watch<'a> {
-        let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
-        let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
-        let moved_at = clock::instant();
-        Watch {
-            timeouts,
-            rest,
-            period,
-            sleep: Box::pin(sleep(rest.map_or(period, |rest| rest.min(period)))),
-            moved: 0,
-            moved_at,
-            owed: (moved_at, 0),
-            frames,
-        }
-    }
-
-    /// Leaves everything be for `time`.
-    pub(super) fn give(&mut self, time: Duration) {
-        self.sleep.as_mut().reset(tokio::time::Instant::now() + time);
-    }
-
-    pub(super) fn poll(&mut self, gauge: &Gauge, cx: &mut Context<'_>) -> Poll<Expiry> {
-        loop {
-            ready!(self.sleep.as_mut().poll(cx));
-            let now = clock::instant();
-            if let Some(expiry) = self.look(gauge, now) {
-                return Poll::Ready(expiry);
-            }
-            let next = self.next_look(gauge, now);
-            self.sleep.as_mut().reset(next.into());
-        }
-    }
-
-    /// A connection that has nothing to do is looked at when it may rest, however long a period is.
-    fn next_look(&self, gauge: &Gauge, now: Instant) -> Instant {
-        match (gauge.phase(), self.rest) {
-            (Phase::Idle(since), Some(rest)) => (since + rest).clamp(now + PERIOD_MIN, now + self.period),
-            _ => now + self.period,
-        }
-    }
-
-    fn look(&mut self, gauge: &Gauge, now: Instant) -> Option<Expiry> {
-        let past = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
-        if gauge.moved() != self.moved || !gauge.is_owed() {
-            self.moved = gauge.moved();
-            self.moved_at = now;
-        } else if past(self.moved_at, self.timeouts.body_stall) {
-            return Some(Expiry::Stall);
-        }
-        if self.drips(gauge, now) {
-            return Some(Expiry::Stall);
-        }
-        if let Some(expiry) = self.frames.as_mut().and_then(|frames| frames.look(gauge, self.timeouts, now)) {
-            return Some(expiry);
-        }
-        match gauge.phase() {
-            Phase::Busy => None,
-            // What the client has not read yet is still ours to bring out: the stall above bounds that.
-            _ if gauge.is_write_blocked() => None,
-            Phase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
-            Phase::Idle(since) if self.rest.is_some_and(|rest| past(since, rest)) => Some(Expiry::Rest),
-            Phase::Idle(_) => None,
-            // HTTP/2 frames are not a head: its connections have no rest, and no head to wait for.
-            Phase::Head(since) if self.rest.is_some() => {
-                past(since, self.timeouts.header).then_some(Expiry::Head)
-            }
-            Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
-        }
-    }
-}
-
-impl Watch<'_> {
-    /// Whether a client moves so little that only the deadline is kept from passing. Over HTTP/1 alone: a stream of
-    /// HTTP/2 may well be open for hours and carry a message now and then.
-    fn drips(&mut self, gauge: &Gauge, now: Instant) -> bool {
-        let (since, moved) = self.owed;
-        let is_due = now.saturating_duration_since(since) >= self.timeouts.body_stall;
-        if gauge.is_owed() && self.rest.is_some() && !is_due {
-            return false;
-        }
-        self.owed = (now, gauge.moved());
-        gauge.is_owed() && self.rest.is_some() && gauge.moved().wrapping_sub(moved) < OWED_BYTES_MIN
-    }
 }
 
 impl Conn {
@@ -603,9 +484,5 @@ impl Conn {
 
 /// A connection rests after this long without a request.
 const REST_AFTER: Duration = Duration::from_millis(100);
-/// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
-const OWED_BYTES_MIN: u64 = 1024;
-const PERIOD_MIN: Duration = Duration::from_millis(10);
-const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// hyper's own least size of a connection's buffer.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;

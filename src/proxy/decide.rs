@@ -330,10 +330,18 @@ impl Fields {
     }
 
     /// Puts the fields on an answer, over what an upstream may have said under the same names.
-    pub fn insert(self, headers: &mut HeaderMap) {
+    ///
+    /// Most of their values the next answer does not repeat: HTTP/2 would only fill its table of header fields with
+    /// them, and throw out those that do repeat (RFC 7541 section 7.1.3 has the mark for it). Where `kept` they are
+    /// kept there all the same: so are their names, of which the answers after need say no more than where they are.
+    pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
+        let passing = |mut value: HeaderValue| {
+            value.set_sensitive(!kept);
+            value
+        };
         if let Some((policy, state)) = self.ietf {
             headers.insert(RATELIMIT_POLICY, policy);
-            headers.insert(RATELIMIT, state);
+            headers.insert(RATELIMIT, passing(state));
         }
         if let Some([limit, remaining, reset]) = self.legacy {
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
@@ -356,14 +364,7 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
         text.extend_from_slice(b";t=");
         text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
     }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok().map(passing)
-}
-
-/// A value that the next answer does not repeat: HTTP/2 would only fill its table of header fields with it, and throw
-/// out those that do repeat (RFC 7541 section 7.1.3 has the mark for it).
-fn passing(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

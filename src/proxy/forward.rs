@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE, UPGRADE};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 
-use super::body::{Download, RequestBody, ResponseBody};
+use super::body::{RequestBody, ResponseBody};
+use super::client::Client;
 use super::exchange::Exchange;
-use super::headers::{self, Client, Hop, Present, X_REQUEST_ID};
+use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
 use super::upgrade;
@@ -18,9 +18,10 @@ use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::lease::SendError;
+use crate::upstream::lease::{SendError, Unsent};
 use crate::upstream::pool::AcquireError;
-use crate::upstream::{Lease, Pool};
+use crate::upstream::request::Head;
+use crate::upstream::{Error, Lease, Pool};
 use crate::{clock, metrics};
 
 /// What of a request its way to the upstream needs beside its headers and body.
@@ -132,7 +133,7 @@ pub async fn forward(
     } else {
         None
     };
-    if !h2 {
+    if !h2 && outbound.present.cookie {
         headers::join_cookies(&mut headers);
     }
     outbound.rewrite_headers(&mut headers, &exchange);
@@ -146,14 +147,10 @@ pub async fn forward(
     let Some(target) = outbound.target(&uri) else {
         return reply::refuse(exchange, &Refusal::Malformed("the rewritten path is not one"));
     };
-    let mut request = Request::new(body);
-    *request.method_mut() = exchange.method.clone();
-    *request.uri_mut() = Uri::from(target);
-    *request.headers_mut() = headers;
-
+    let mut head = Head { method: exchange.method.clone(), target, headers };
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
-    match trip.send(request).await {
-        Ok((answer, lease)) => accept(exchange, answer, lease, upgrade),
+    match trip.send(&mut head, body).await {
+        Ok((status, lease)) => accept(exchange, status, head.headers, lease, upgrade),
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -166,11 +163,12 @@ struct Trip<'a> {
 }
 
 impl Trip<'_> {
+    /// The status of the answer; its fields are in `head` then.
     async fn send(
         &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Lease<RequestBody>), Refusal> {
-        let mut request = request;
+        head: &mut Head,
+        mut body: RequestBody,
+    ) -> Result<(StatusCode, Lease<RequestBody>), Refusal> {
         let mut avoid = None;
         loop {
             let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
@@ -183,13 +181,19 @@ impl Trip<'_> {
                 }
             };
             self.acquired(&lease);
+            if self.pool.upstream.config.host == HostHeader::Server
+                && let Ok(host) = HeaderValue::from_str(lease.authority())
+            {
+                head.headers.insert(HOST, host);
+            }
             let server = lease.server;
-            let again = may_retry.then(|| replica(&request)).flatten();
-            match lease.send(self.address(request, &lease), self.response_deadline()).await {
-                Ok(answer) => {
+            // A body would be gone.
+            let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
+            match lease.send(head, body, self.response_deadline()).await {
+                Ok(status) => {
                     self.exchange.steps.answered = self.exchange.elapsed_ns();
                     self.count().answered(self.cells(), self.exchange.steps.first_byte());
-                    return Ok((answer, lease));
+                    return Ok((status, lease));
                 }
                 Err(SendError::Timeout) => {
                     self.count().exchanged(
@@ -201,13 +205,12 @@ impl Trip<'_> {
                     );
                     return Err(Refusal::UpstreamTimeout);
                 }
-                Err(SendError::TooLong) => {
-                    self.count().exchanged(self.cells(), metrics::Exchange::BadAnswer);
-                    return Err(Refusal::UpstreamBadResponse);
-                }
                 Err(SendError::Broken { error, unsent }) => {
-                    request = self.broken(&error, unsent, again, may_retry)?;
-                    avoid = Some(server);
+                    let again = self.broken(&error, unsent, may_repeat)?;
+                    if !(may_retry && self.budget()) {
+                        return Err(Refusal::UpstreamReset);
+                    }
+                    (body, avoid) = (again, Some(server));
                 }
             }
         }
@@ -243,14 +246,14 @@ impl Trip<'_> {
         Err(refusal)
     }
 
-    /// The connection broke before an answer: the request goes again if it never went, or may go twice.
+    /// The connection broke before an answer: the body to send again with, where the request never went or may go
+    /// twice.
     fn broken(
         &mut self,
-        error: &hyper::Error,
-        unsent: Option<Box<Request<RequestBody>>>,
-        again: Option<Box<Request<RequestBody>>>,
-        may_retry: bool,
-    ) -> Result<Request<RequestBody>, Refusal> {
+        error: &Error,
+        unsent: Unsent<RequestBody>,
+        may_repeat: bool,
+    ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "exchange broke");
         let upload = self.exchange.upload.as_ref();
         if upload.is_some_and(|upload| upload.too_large.get()) {
@@ -261,18 +264,18 @@ impl Trip<'_> {
             let fault = self.exchange.conn.gauge.body_fault();
             return Err(fault.map_or(Refusal::ClientGone, Refusal::Framing));
         }
-        let is_answer = error.is_parse();
+        let is_answer = error.is_bad_answer();
         self.count().exchanged(
             self.cells(),
             if is_answer { metrics::Exchange::BadAnswer } else { metrics::Exchange::Reset },
         );
-        if is_answer {
-            return Err(Refusal::UpstreamBadResponse);
-        }
-        let next = unsent.or_else(|| if self.pool.upstream.config.retry.on_reset { again } else { None });
-        match next {
-            Some(request) if may_retry && self.budget() => Ok(*request),
-            _ => Err(Refusal::UpstreamReset),
+        match unsent {
+            _ if is_answer => Err(Refusal::UpstreamBadResponse),
+            Unsent::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
+            Unsent::Nothing if may_repeat && self.pool.upstream.config.retry.on_reset => {
+                Ok(RequestBody::Empty)
+            }
+            Unsent::Nothing => Err(Refusal::UpstreamReset),
         }
     }
 
@@ -303,33 +306,6 @@ impl Trip<'_> {
         steps.sent = sent;
     }
 
-    /// The target and `Host` as this server wants them.
-    fn address(&self, mut request: Request<RequestBody>, lease: &Lease<RequestBody>) -> Request<RequestBody> {
-        let config = &self.pool.upstream.config;
-        if config.host == HostHeader::Server
-            && let Ok(host) = HeaderValue::from_str(lease.authority())
-        {
-            request.headers_mut().insert(HOST, host);
-        }
-        if config.http == UpstreamVersion::H2 {
-            // HTTP/2 carries the authority in the target (RFC 9113 section 8.3.1), and never both.
-            let host = request.headers_mut().remove(HOST);
-            let authority = host
-                .and_then(|host| {
-                    Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes())).ok()
-                })
-                .or_else(|| lease.authority().parse().ok());
-            let mut parts = std::mem::take(request.uri_mut()).into_parts();
-            parts.scheme = Some(if config.servers[lease.server].tls { Scheme::HTTPS } else { Scheme::HTTP });
-            parts.authority = authority;
-            if let Ok(uri) = Uri::from_parts(parts) {
-                *request.uri_mut() = uri;
-            }
-            *request.version_mut() = Version::HTTP_2;
-        }
-        request
-    }
-
     fn response_deadline(&self) -> Instant {
         let timeouts = &self.pool.upstream.config.timeouts;
         let started = self.exchange.started;
@@ -348,50 +324,36 @@ impl Trip<'_> {
     }
 }
 
-/// A second copy of a request that may be sent twice: idempotent, and without a body that would be gone.
-fn replica(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
-    if !headers::is_idempotent(request.method()) || !matches!(request.body(), RequestBody::Empty) {
-        return None;
-    }
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(Box::new(copy))
-}
-
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
 fn accept(
     mut exchange: Box<Exchange>,
-    answer: Response<Incoming>,
+    status: StatusCode,
+    mut headers: HeaderMap,
     lease: Lease<RequestBody>,
     upgrade: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
-    let (mut head, incoming) = answer.into_parts();
-    exchange.settle(&head.headers);
-    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+    exchange.settle(&headers);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            Some(wanted) if upgrade::is_switched_to(&wanted, &head.headers) => {
-                switch(exchange, head.headers, lease)
-            }
+            Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(exchange, headers, lease),
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
             _ => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
         };
     }
-    let present = Present::of(&head.headers);
-    if !headers::is_framed_once(&head.headers, present) {
+    let present = Present::of(&headers);
+    if !headers::is_framed_once(&headers, present) {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     }
-    headers::strip_hop_by_hop(&mut head.headers, present);
-    exchange.answer(head.status);
+    headers::strip_hop_by_hop(&mut headers, present);
+    exchange.answer(status);
     let pool = &exchange.view.pools[exchange.server.map_or(0, |(upstream, _)| upstream)];
     let timeouts = &pool.upstream.config.timeouts;
     let now = exchange.started + Duration::from_nanos(exchange.steps.answered);
     let ends = timeouts.total.map(|total| exchange.started + total);
-    let download = Download::new(incoming, lease, timeouts.stall, ends, now);
-    let mut response = Response::new(ResponseBody::upstream(download, exchange));
-    *response.status_mut() = head.status;
-    *response.headers_mut() = head.headers;
+    let stall = timeouts.stall;
+    let mut response = Response::new(ResponseBody::upstream(lease, stall, ends, now, exchange));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
 }
 

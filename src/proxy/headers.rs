@@ -1,9 +1,9 @@
-//! Every header the gateway itself adds or takes away, both ways: hop-by-hop fields, forwarding fields, request ids,
-//! and who the client is. One module, so that one reading audits it.
+//! Every header the gateway itself adds or takes away, both ways: hop-by-hop fields, forwarding fields, request ids.
+//! One module, so that one reading audits it.
 //!
 //! Header changes a route asks for are the policy's; rate-limit fields are [`super::decide`]'s.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -11,109 +11,7 @@ use http::header::{
 };
 use http::{Method, Uri, Version};
 
-use super::config::{ClientIp, ForwardedHeader};
-
-/// The client as limits and logs see it, and whether the hop it came over is trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// Its address.
-    pub ip: IpAddr,
-    /// Whether what the peer says of others is believed.
-    pub trusted_peer: bool,
-}
-
-/// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right
-/// of the forwarding header that is not one. What cannot be read ends the walk: nothing left of it is believed.
-pub fn client(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
-    let peer = peer.to_canonical();
-    if !is_trusted(config, peer) {
-        return Client { ip: peer, trusted_peer: false };
-    }
-    let name = match config.header {
-        ForwardedHeader::XForwarded => &X_FORWARDED_FOR,
-        ForwardedHeader::Forwarded => &FORWARDED,
-    };
-    let mut ip = peer;
-    'walk: for line in headers.get_all(name).iter().rev() {
-        for element in elements(config.header, line.as_bytes()) {
-            let Some(hop) = hop(config.header, element) else { break 'walk };
-            ip = hop;
-            if !is_trusted(config, hop) {
-                break 'walk;
-            }
-        }
-    }
-    Client { ip, trusted_peer: true }
-}
-
-fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
-    config.trust.iter().any(|net| net.contains(&ip))
-}
-
-/// The elements of one line of the forwarding header, from the right, where the nearest hop writes: whatever stands
-/// left of an element, a client's garbage or half a quoted string, does not change how it is read.
-fn elements(header: ForwardedHeader, line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut left = Some(line);
-    std::iter::from_fn(move || {
-        let line = left?;
-        let comma = match header {
-            ForwardedHeader::XForwarded => line.iter().rposition(|&byte| byte == b','),
-            ForwardedHeader::Forwarded => last_comma(line),
-        };
-        left = comma.map(|at| &line[..at]);
-        Some(comma.map_or(line, |at| &line[at + 1..]))
-    })
-}
-
-/// The last comma outside quoted strings (RFC 9110 section 5.6.4): a hop may quote what a client has chosen, its host.
-fn last_comma(line: &[u8]) -> Option<usize> {
-    let mut quoted = false;
-    line.iter().enumerate().rev().find_map(|(at, &byte)| {
-        // From the right a string begins at its end; it ends at the first quote that no backslash escapes.
-        quoted ^= byte == b'"' && !(quoted && is_escaped(&line[..at]));
-        (byte == b',' && !quoted).then_some(at)
-    })
-}
-
-/// Whether a quote behind this is escaped: an odd number of backslashes ends it.
-fn is_escaped(before: &[u8]) -> bool {
-    before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
-}
-
-/// The address one element of the forwarding header names.
-fn hop(header: ForwardedHeader, element: &[u8]) -> Option<IpAddr> {
-    let element = std::str::from_utf8(element).ok()?.trim();
-    let node = match header {
-        ForwardedHeader::XForwarded => element,
-        ForwardedHeader::Forwarded => named_node(element)?,
-    };
-    address(node).map(|ip| ip.to_canonical())
-}
-
-/// The value of `for` in an element of `Forwarded`. A semicolon within quotes ends no pair.
-fn named_node(element: &str) -> Option<&str> {
-    let (mut quoted, mut escaped) = (false, false);
-    let pairs = element.split(|character| {
-        let ends = character == ';' && !quoted;
-        quoted ^= character == '"' && !escaped;
-        escaped = quoted && character == '\\' && !escaped;
-        ends
-    });
-    let mut named = pairs.filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = named.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
-    Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
-}
-
-/// An address with or without port and brackets (RFC 7239 section 6).
-fn address(node: &str) -> Option<IpAddr> {
-    if let Ok(ip) = node.parse() {
-        return Some(ip);
-    }
-    if let Ok(socket) = node.parse::<SocketAddr>() {
-        return Some(socket.ip());
-    }
-    node.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
-}
+use super::config::ForwardedHeader;
 
 /// Which of the fields this module minds a message has: found in one pass over its names, because asking the map
 /// for each of twenty names costs more than everything else done to a request's head.
@@ -131,16 +29,18 @@ pub struct Present {
     te: bool,
     length: bool,
     coding: bool,
+    /// `Cookie`.
+    pub cookie: bool,
     /// A name with `_`.
     pub underscore: bool,
 }
 
 impl Present {
-    /// Looks at every name once.
+    /// Looks at every name once. The names stand here as text and not as the lists below: a match over text looks at
+    /// the length first, and few names have the same.
     pub fn of(headers: &HeaderMap) -> Present {
         let mut present = Present::default();
         for name in headers.keys() {
-            present.underscore |= memchr::memchr(b'_', name.as_str().as_bytes()).is_some();
             match name.as_str() {
                 "connection" => present.connection = true,
                 "te" => (present.te, present.hop_by_hop) = (true, true),
@@ -149,11 +49,19 @@ impl Present {
                 "transfer-encoding" => (present.coding, present.hop_by_hop) = (true, true),
                 "via" => present.via = true,
                 "expect" => present.expect = true,
-                name if HOP_BY_HOP.iter().any(|known| known.as_str() == name) => present.hop_by_hop = true,
-                name if name == "forwarded" || name.starts_with("x-") => {
-                    present.claims |= CLAIMS.iter().any(|known| known.as_str() == name);
+                "cookie" => present.cookie = true,
+                "keep-alive"
+                | "proxy-connection"
+                | "proxy-authenticate"
+                | "proxy-authorization"
+                | "trailer"
+                | "http2-settings" => present.hop_by_hop = true,
+                "forwarded" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host"
+                | "x-forwarded-port" | "x-forwarded-prefix" | "x-forwarded-server" | "x-real-ip" => {
+                    present.claims = true
                 }
-                _ => {}
+                "host" | "date" | "accept" | "user-agent" | "content-type" => {}
+                name => present.underscore |= name.as_bytes().contains(&b'_'),
             }
         }
         present
@@ -283,6 +191,8 @@ impl Peer {
 
 /// Sets the forwarding fields for the upstream. What an untrusted peer said is overwritten, in both spellings.
 pub fn forward_client(headers: &mut HeaderMap, present: Present, header: ForwardedHeader, hop: &Hop<'_>) {
+    // Once for what is added here and to the answer, which comes into the same map.
+    headers.reserve(FIELDS_ADDED);
     let kept = present.claims && hop.trusted_peer;
     if present.claims && !hop.trusted_peer {
         for name in &CLAIMS {
@@ -396,7 +306,7 @@ pub fn is_idempotent(method: &Method) -> bool {
 
 /// `X-Request-Id`.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -449,6 +359,8 @@ static CLAIMS: [HeaderName; 8] = [
     X_REAL_IP,
 ];
 
+/// So many fields the gateway adds to a message, about.
+const FIELDS_ADDED: usize = 8;
 const NOTHING: HeaderValue = HeaderValue::from_static("");
 const REQUEST_ID_BYTES_MAX: usize = 128;
 const HTTP: HeaderValue = HeaderValue::from_static("http");
@@ -470,12 +382,20 @@ mod tests {
         map
     }
 
-    fn trusting(header: ForwardedHeader) -> ClientIp {
-        ClientIp {
-            trust: vec!["10.0.0.0/8".parse().expect("a net"), "fd00::/8".parse().expect("a net")],
-            header,
-            ipv6_prefix: 64,
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn every_field_that_is_minded_is_seen() {
+        for name in &HOP_BY_HOP {
+            assert!(Present::of(&map(&[(name.as_str(), "x")])).hop_by_hop, "{name}");
         }
+        for name in &CLAIMS {
+            assert!(Present::of(&map(&[(name.as_str(), "x")])).claims, "{name}");
+        }
+        assert!(Present::of(&map(&[("a_b", "x")])).underscore);
+        assert_eq!(Present::of(&map(&[("host", "a"), ("x-own", "b")])), Present::default());
     }
 
     #[test]
@@ -495,69 +415,6 @@ mod tests {
         ]);
         clean_trailers(&mut trailers);
         assert_eq!(trailers, map(&[("grpc-status", "0"), ("x-checksum", "9")]));
-    }
-
-    fn ip(text: &str) -> IpAddr {
-        text.parse().expect("an address")
-    }
-
-    #[test]
-    fn an_untrusted_peer_is_the_client_whatever_it_says() {
-        let found = client(
-            &trusting(ForwardedHeader::XForwarded),
-            ip("192.0.2.1"),
-            &map(&[("x-forwarded-for", "1.1.1.1")]),
-        );
-        assert_eq!(found, Client { ip: ip("192.0.2.1"), trusted_peer: false });
-    }
-
-    #[test]
-    fn what_a_client_sends_changes_no_element_of_a_hop() {
-        let found = |header, name: &'static str, line: &[u8]| {
-            let mut sent = HeaderMap::new();
-            sent.insert(name, HeaderValue::from_bytes(line).expect("a header value"));
-            client(&trusting(header), ip("10.0.0.1"), &sent).ip
-        };
-        let x_forwarded = |line| found(ForwardedHeader::XForwarded, "x-forwarded-for", line);
-        assert_eq!(x_forwarded(b"\xc3, 192.0.2.7"), ip("192.0.2.7"), "bytes that are no text");
-        assert_eq!(x_forwarded(b"192.0.2.7, \xc3"), ip("10.0.0.1"));
-        for line in [
-            &b"\xc3, for=192.0.2.7"[..],
-            b"for=192.0.2.7;host=\"x,for=6.6.6.6\"",
-            b"for=192.0.2.7;host=\"x\\\",for=6.6.6.6\";proto=http",
-            b"host=\"x\\\\\";for=192.0.2.7;by=\"a,b\"",
-            b"host=\"x;for=6.6.6.6\";for=\"192.0.2.7:80\"",
-            b"for=6.6.6.6;host=\"half, for=192.0.2.7;host=\"a\"",
-        ] {
-            let shown = String::from_utf8_lossy(line);
-            assert_eq!(found(ForwardedHeader::Forwarded, "forwarded", line), ip("192.0.2.7"), "{shown}");
-        }
-    }
-
-    #[test]
-    fn the_walk_goes_from_the_right_past_trusted_hops_over_all_lines() {
-        let config = trusting(ForwardedHeader::XForwarded);
-        let headers =
-            map(&[("x-forwarded-for", "6.6.6.6, 203.0.113.9"), ("x-forwarded-for", "10.1.1.1 , 10.2.2.2")]);
-        assert_eq!(client(&config, ip("10.0.0.1"), &headers).ip, ip("203.0.113.9"));
-        let all_trusted = map(&[("x-forwarded-for", "10.3.3.3, 10.2.2.2")]);
-        assert_eq!(client(&config, ip("10.0.0.1"), &all_trusted).ip, ip("10.3.3.3"));
-        let broken = map(&[("x-forwarded-for", "6.6.6.6, nonsense, 10.2.2.2")]);
-        assert_eq!(client(&config, ip("10.0.0.1"), &broken).ip, ip("10.2.2.2"));
-        let mapped = map(&[("x-forwarded-for", "::ffff:203.0.113.9")]);
-        assert_eq!(client(&config, ip("::ffff:10.0.0.1"), &mapped).ip, ip("203.0.113.9"));
-        let port = map(&[("x-forwarded-for", "203.0.113.9:4711")]);
-        assert_eq!(client(&config, ip("10.0.0.1"), &port).ip, ip("203.0.113.9"));
-    }
-
-    #[test]
-    fn forwarded_is_read_as_rfc_7239_writes_it() {
-        let config = trusting(ForwardedHeader::Forwarded);
-        let headers =
-            map(&[("forwarded", "for=6.6.6.6, proto=https;For=\"[2001:db8::1]:47\";host=a, for=10.2.2.2")]);
-        assert_eq!(client(&config, ip("10.0.0.1"), &headers).ip, ip("2001:db8::1"));
-        let hidden = map(&[("forwarded", "for=6.6.6.6, for=_hidden")]);
-        assert_eq!(client(&config, ip("10.0.0.1"), &hidden).ip, ip("10.0.0.1"));
     }
 
     #[test]

@@ -14,10 +14,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::config::Timeouts;
-use super::connection::{Conn, End, Expiry, Watch};
-use super::exchange::Reason;
+use super::connection::{Conn, End};
 use super::framing::Fault;
 use super::io::{Gauge, Gauged, Stream};
+use super::reason::Reason;
+use super::watch::{Expiry, Watch};
 use super::{config, farewell, pipeline, porch, reply};
 use crate::frames::{Excess, Meter, Metered, Peer, Refused};
 use crate::upstream::connect::LocalExecutor;
@@ -55,8 +56,8 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut watch = Watch::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
-    let mut drain = pin!(conn.worker.drain_begins());
-    let mut draining = false;
+    let drain = pin!(conn.worker.drain_begins());
+    let (mut drain, mut draining) = (Some(drain), false);
     let end = std::future::poll_fn(|cx| {
         loop {
             let polled = served.as_mut().poll(cx);
@@ -67,7 +68,7 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }
-            if !draining && (conn.leaving.get() || drain.as_mut().poll(cx).is_ready()) {
+            if !draining && (conn.leaving.get() || conn.worker.drain_has_begun(&mut drain, cx)) {
                 draining = true;
                 served.as_mut().graceful_shutdown();
                 continue;

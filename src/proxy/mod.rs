@@ -1,6 +1,7 @@
 //! The data plane: from accept to the last byte. Its workers share nothing but what is built before a request comes.
 
 pub mod body;
+pub mod client;
 pub mod config;
 pub mod connection;
 pub mod decide;
@@ -20,9 +21,11 @@ pub mod overload;
 pub mod pipeline;
 mod porch;
 mod proxy_protocol;
+pub mod reason;
 pub mod reply;
 pub mod snapshot;
 pub mod tunnel;
 pub mod unread;
 pub mod upgrade;
+mod watch;
 pub mod worker;

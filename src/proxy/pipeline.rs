@@ -12,13 +12,14 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::{RequestBody, ResponseBody};
+use super::client::Client;
 use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
-use super::headers::{Client, Present};
+use super::headers::Present;
 use super::reply::{self, Refusal};
 use super::unread::Received;
-use super::{decide, exchange, guard, headers, held, judge, overload};
+use super::{client, decide, exchange, guard, headers, held, judge, overload};
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
@@ -54,7 +55,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let snapshot = &*view.snapshot;
 
     guard::hide_parameters(&mut exchange);
-    let client = headers::client(&snapshot.client_ip, conn.peer.ip, &head.headers);
+    let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
     exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let present = Present::of(&head.headers);
@@ -220,8 +221,14 @@ async fn pass(
     let outbound = Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version };
     let mut response = answer(exchange, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);
-    fields.insert(response.headers_mut());
+    fields.insert(response.headers_mut(), keeps_names(&conn));
     response
+}
+
+/// Whether this answer may leave names of fields behind in HTTP/2's table: one in a while, for those before it are
+/// thrown out again by what comes after.
+fn keeps_names(conn: &Conn) -> bool {
+    conn.gauge.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
 /// What the route does with a request that may pass.
@@ -247,11 +254,14 @@ async fn answer(
 
 /// A refusal with the fields of the limits it was counted by.
 fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: decide::Fields) -> Response<ResponseBody> {
+    let kept = keeps_names(&exchange.conn);
     let mut response = reply::refuse(exchange, refusal);
-    fields.insert(response.headers_mut());
+    fields.insert(response.headers_mut(), kept);
     response
 }
 
+/// One answer in so many leaves names of fields in HTTP/2's table.
+const NAMES_KEPT_EVERY: u64 = 64;
 /// Of a request that went down before it had one.
 const UNKNOWN_ID: HeaderValue = HeaderValue::from_static("");
 

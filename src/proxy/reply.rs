@@ -8,9 +8,10 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RET
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
-use super::exchange::{Exchange, Reason};
+use super::exchange::Exchange;
 use super::framing::Fault;
 use super::headers::X_REQUEST_ID;
+use super::reason::Reason;
 use crate::policy::cors::Cors;
 use crate::policy::definition::Respond;
 

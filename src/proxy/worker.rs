@@ -9,9 +9,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
+use std::task::Context;
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
@@ -22,10 +24,10 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
-use super::exchange::Reason;
 use super::listener::{self, Listener};
 use super::lot::{self, Lot};
 use super::overload::{self, Overload};
+use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::auth::{self, Method};
@@ -236,6 +238,18 @@ impl Worker {
         let begins = self.drain.notified();
         if !self.draining.get() {
             begins.await;
+        }
+    }
+
+    /// Whether the drain has begun, asked at every turn of one task. `begins` is [`Worker::drain_begins`], polled the
+    /// first time so that it wakes the task then; after that a flag tells.
+    pub fn drain_has_begun<F>(&self, begins: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+    where
+        F: Future<Output = ()>,
+    {
+        match begins.take() {
+            Some(begins) => begins.poll(cx).is_ready(),
+            None => self.draining.get(),
         }
     }
 

@@ -1,19 +1,18 @@
-//! One new connection to a server: TCP, TLS where wanted, the HTTP handshake.
+//! One new connection to a server: TCP, TLS where wanted, HTTP/2's handshake.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body::Body;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::counted::Counted;
 use super::{Upstream, config};
 use crate::clock;
 use crate::frames::{Meter, Metered, Peer};
@@ -39,29 +38,9 @@ pub enum ConnectError {
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
-/// The stream of an HTTP/1.1 connection, which counts what the server sends.
-pub(super) type CountedStream = TokioIo<Counted<Box<dyn Stream>>>;
-
-/// The two ends of an HTTP/1.1 connection: what requests are handed to, and what has to be driven. Beside them, how many
-/// bytes the server has sent.
-pub(super) type Http1<B> = (http1::SendRequest<B>, http1::Connection<CountedStream, B>, Rc<Cell<u64>>);
-
 /// Opens an HTTP/1.1 connection to server `index`.
-pub(super) async fn http1<B>(upstream: &Upstream, index: usize) -> Result<Http1<B>, ConnectError>
-where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    within(upstream, async {
-        let received = Rc::new(Cell::new(0));
-        let stream = Counted { stream: stream(upstream, index).await?, received: Rc::clone(&received) };
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok((sender, connection, received))
-    })
-    .await
+pub(super) async fn http1(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
+    within(upstream, stream(upstream, index)).await
 }
 
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
@@ -144,10 +123,6 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
-/// The longest head of an answer, and what is read ahead of its body.
-pub(super) const BUFFER_BYTES: usize = 128 * 1024;
-/// Fields in the head of an answer.
-const HEADERS_MAX: usize = 200;
 /// The longest head of an answer over HTTP/2, as RFC 9113 section 6.5.2 counts it.
 const HEAD_BYTES: u32 = 32 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;

@@ -1,19 +1,29 @@
 //! HTTP/2 connections to upstreams: shared by requests up to the stream limit, the least loaded first. They are tasks
-//! and drive themselves; one is opened at a time, which is the pool's business.
+//! of hyper's and drive themselves; one is opened at a time, which is the pool's business.
 
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use http_body::Body;
-use hyper::client::conn::http2;
+use bytes::Bytes;
+use http::header::HOST;
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http2};
 
+use super::lease::{SendError, Unsent};
 use super::pool::Open;
+use super::request::Head;
+use super::{Deadline, Error};
 
 /// An HTTP/2 connection, shared by requests.
 #[derive(Debug)]
 pub(super) struct Http2<B> {
-    pub(super) sender: http2::SendRequest<B>,
+    sender: http2::SendRequest<B>,
     streams: Cell<usize>,
     retires: Instant,
     _open: Open,
@@ -71,4 +81,104 @@ impl<B> Http2<B> {
     pub(super) fn leave(&self) {
         self.streams.set(self.streams.get().saturating_sub(1));
     }
+}
+
+/// One exchange on a connection that others share.
+pub(super) struct Exchange<B> {
+    connection: Rc<Http2<B>>,
+    pub(super) deadline: Deadline,
+    answer: Option<Pin<Box<Sent<B>>>>,
+    body: Option<Incoming>,
+}
+
+/// hyper's future holds the request for as long as it might give it back; boxed, so that nothing around it grows.
+type Sent<B> = dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>>;
+
+impl<B> std::fmt::Debug for Exchange<B> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Exchange").field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+impl<B> Exchange<B> {
+    /// A stream that is not used yet.
+    pub(super) fn new(connection: Rc<Http2<B>>, deadline: Deadline) -> Exchange<B> {
+        Exchange { connection, deadline, answer: None, body: None }
+    }
+
+    /// The stream is over.
+    pub(super) fn leave(&self) {
+        self.connection.leave();
+    }
+
+    /// The next piece of the answer's body.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        Pin::new(body).poll_frame(cx).map_err(Error::from)
+    }
+
+    /// Whether the answer is whole.
+    pub(super) fn is_answered(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    /// How long the rest of the answer's body is.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl<B> Exchange<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Sends a request on the stream.
+    pub(super) fn begin(&mut self, request: Request<B>) {
+        self.answer = Some(Box::pin(self.connection.sender.clone().try_send_request(request)));
+    }
+
+    /// The head of its answer, its fields in place of the request's.
+    pub(super) fn poll_head(
+        &mut self,
+        fields: &mut HeaderMap,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<StatusCode, SendError<B>>> {
+        let Some(answer) = &mut self.answer else { return Poll::Pending };
+        let sent = ready!(answer.as_mut().poll(cx));
+        self.answer = None;
+        Poll::Ready(match sent {
+            Ok(answer) => {
+                let (head, body) = answer.into_parts();
+                self.body = Some(body);
+                *fields = head.headers;
+                Ok(head.status)
+            }
+            Err(mut failed) => {
+                let unsent = match failed.take_message() {
+                    Some(request) => Unsent::Request(Some(request.into_body())),
+                    None => Unsent::Nothing,
+                };
+                Err(SendError::Broken { error: failed.into_error().into(), unsent })
+            }
+        })
+    }
+}
+
+/// A request as hyper takes it: the authority stands in the target (RFC 9113 section 8.3.1), and never in `Host` too.
+/// `server` is whose it is where the head names none.
+pub(super) fn request<B>(head: &Head, body: B, server: &str, tls: bool) -> Request<B> {
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method.clone();
+    *request.headers_mut() = head.headers.clone();
+    *request.version_mut() = Version::HTTP_2;
+    let host = request.headers_mut().remove(HOST);
+    let mut parts = http::uri::Parts::default();
+    parts.path_and_query = Some(head.target.clone());
+    parts.scheme = Some(if tls { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.authority = host
+        .and_then(|host| Authority::from_maybe_shared(Bytes::copy_from_slice(host.as_bytes())).ok())
+        .or_else(|| server.parse().ok());
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(head.target.clone()));
+    request
 }

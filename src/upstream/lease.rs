@@ -5,14 +5,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame, SizeHint};
 
+use super::Error;
 use super::deadline::Deadline;
 use super::http1::{Http1, Upgraded};
-use super::http2::Http2;
+use super::http2::{self, Exchange};
 use super::pool::Pool;
+use super::request::Head;
 
 /// A connection lent to one exchange. Dropped before [`Lease::finish`], it takes an HTTP/1.1 connection down with
 /// it and resets an HTTP/2 stream: the server learns that nobody listens.
@@ -31,7 +33,7 @@ pub struct Lease<B: Body + 'static> {
 #[derive(Debug)]
 pub(super) enum Connection<B: Body + 'static> {
     Http1(Box<Http1<B>>),
-    Http2(Rc<Http2<B>>, Deadline),
+    Http2(Box<Exchange<B>>),
 }
 
 /// Why no head of an answer came.
@@ -39,54 +41,83 @@ pub(super) enum Connection<B: Body + 'static> {
 pub enum SendError<B> {
     /// The exchange broke.
     Broken {
-        /// What hyper says.
-        error: hyper::Error,
-        /// The request, if not a byte of it was sent.
-        unsent: Option<Box<Request<B>>>,
+        /// By what.
+        error: Error,
+        /// What of the request the server cannot have seen.
+        unsent: Unsent<B>,
     },
     /// The deadline passed.
     Timeout,
-    /// So many bytes came and no head of an answer was whole among them, interim ones aside.
-    TooLong,
+}
+
+/// What of a request was not sent.
+#[derive(Debug)]
+pub enum Unsent<B> {
+    /// All of it: here is its body, where it has one.
+    Request(Option<B>),
+    /// Nothing that is known.
+    Nothing,
 }
 
 impl<B> Lease<B>
 where
-    B: Body + Unpin + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then.
-    pub fn send(&mut self, request: Request<B>, until: Instant) -> Sending<'_, B> {
-        // Boxed: hyper's future holds the request for as long as it might give it back, and would make every future
-        // around this one as much larger.
-        let connection = self.connection.as_mut().expect("a lease holds its connection until it is finished");
-        let answer: Pin<Box<Answer<B>>> = match connection {
+    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then. The fields
+    /// of the answer take the place of the request's; where none comes, the head can be sent again.
+    pub fn send<'a>(&'a mut self, head: &'a mut Head, body: B, until: Instant) -> Sending<'a, B> {
+        let server = &self.pool.upstream.config.servers[self.server];
+        let authority = &self.pool.upstream.servers[self.server].authority;
+        let connection = self.connection.as_mut().expect(HELD);
+        let mut is_stale = false;
+        match connection {
             Connection::Http1(connection) => {
-                connection.begin();
-                Box::pin(connection.sender.try_send_request(request))
+                // One that was waited for may have been closed since; others have just been looked at.
+                is_stale = self.wait_ns + self.connect_ns > 0 && !connection.is_idle();
+                connection.begin(head, body);
             }
-            Connection::Http2(connection, _) => Box::pin(connection.sender.clone().try_send_request(request)),
-        };
+            Connection::Http2(exchange) => exchange.begin(http2::request(head, body, authority, server.tls)),
+        }
         connection.deadline().set(until);
-        Sending { answer, connection }
+        Sending { connection, fields: &mut head.headers, is_stale }
     }
 
     /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
-    pub fn poll_answer<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        match self.connection.as_mut() {
-            Some(Connection::Http1(connection)) => connection.poll_driven(cx, poll),
-            _ => poll(cx),
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self.connection.as_mut().expect(HELD) {
+            Connection::Http1(connection) => connection.poll_frame(cx),
+            Connection::Http2(exchange) => exchange.poll_frame(cx),
+        }
+    }
+
+    /// All of the answer's body, where it is short and has come with the head.
+    pub fn take_whole(&mut self) -> Option<Bytes> {
+        match self.connection.as_mut().expect(HELD) {
+            Connection::Http1(connection) => connection.take_whole(),
+            Connection::Http2(_) => None,
+        }
+    }
+
+    /// Whether the answer is whole.
+    pub fn is_answered(&self) -> bool {
+        match self.connection.as_ref().expect(HELD) {
+            Connection::Http1(connection) => connection.is_answered(),
+            Connection::Http2(exchange) => exchange.is_answered(),
+        }
+    }
+
+    /// How long the rest of the answer's body is.
+    pub fn size_hint(&self) -> SizeHint {
+        match self.connection.as_ref().expect(HELD) {
+            Connection::Http1(connection) => connection.size_hint(),
+            Connection::Http2(exchange) => exchange.size_hint(),
         }
     }
 
     /// The deadline that travels with the connection.
     pub fn deadline(&mut self) -> &mut Deadline {
-        self.connection.as_mut().expect("a lease holds its connection until it is finished").deadline()
+        self.connection.as_mut().expect(HELD).deadline()
     }
 
     /// `host:port` of the server.
@@ -96,19 +127,26 @@ where
 
     /// Gives the connection back: the exchange is over to the last byte.
     pub fn finish(mut self, now: Instant) {
-        let Some(Connection::Http1(mut connection)) = self.connection.take_http1() else { return };
-        if !connection.is_reusable(now) {
+        let Some(mut connection) = self.take_http1().filter(|connection| connection.is_reusable(now)) else {
             return;
-        }
-        connection.idle_since = now;
+        };
+        connection.rest(now);
         self.pool.take_back(self.server, connection);
     }
 
     /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
     pub fn into_upgraded(mut self) -> Option<Upgraded> {
-        match self.connection.take_http1() {
-            Some(Connection::Http1(connection)) => connection.into_upgraded(),
-            _ => None,
+        self.take_http1().and_then(|connection| connection.into_upgraded())
+    }
+
+    /// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
+    fn take_http1(&mut self) -> Option<Box<Http1<B>>> {
+        match self.connection.take() {
+            Some(Connection::Http1(connection)) => Some(connection),
+            other => {
+                self.connection = other;
+                None
+            }
         }
     }
 }
@@ -117,65 +155,50 @@ impl<B: Body + 'static> Connection<B> {
     fn deadline(&mut self) -> &mut Deadline {
         match self {
             Connection::Http1(connection) => &mut connection.deadline,
-            Connection::Http2(_, deadline) => deadline,
+            Connection::Http2(exchange) => &mut exchange.deadline,
         }
     }
 }
 
 /// The head of an answer to come, or the deadline.
+#[derive(Debug)]
 pub struct Sending<'a, B: Body + 'static> {
-    answer: Pin<Box<Answer<B>>>,
     connection: &'a mut Connection<B>,
+    fields: &'a mut HeaderMap,
+    /// Nothing can be sent: the server has closed, or said something unasked.
+    is_stale: bool,
 }
-
-type Answer<B> =
-    dyn Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>>;
 
 impl<B> Future for Sending<'_, B>
 where
-    B: Body + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    type Output = Result<Response<Incoming>, SendError<B>>;
+    type Output = Result<StatusCode, SendError<B>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sending { answer, connection } = self.get_mut();
+        let Sending { connection, fields, is_stale } = self.get_mut();
         let polled = match connection {
-            Connection::Http1(connection) => connection.poll_driven(cx, |cx| answer.as_mut().poll(cx)),
-            Connection::Http2(..) => answer.as_mut().poll(cx),
+            Connection::Http1(connection) if *is_stale => Poll::Ready(Err(connection.broken(Error::Closed))),
+            Connection::Http1(connection) => {
+                connection.poll_head(fields, cx).map_err(|error| connection.broken(error))
+            }
+            Connection::Http2(exchange) => exchange.poll_head(fields, cx),
         };
-        if let Poll::Ready(sent) = polled {
-            return Poll::Ready(sent.map_err(|mut failed| {
-                let unsent = failed.take_message().map(Box::new);
-                SendError::Broken { error: failed.into_error(), unsent }
-            }));
-        }
-        if let Connection::Http1(connection) = connection
-            && connection.is_flooded()
-        {
-            return Poll::Ready(Err(SendError::TooLong));
+        if polled.is_ready() {
+            return polled;
         }
         connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
     }
 }
 
-/// Takes an HTTP/1.1 connection out of its lease and leaves an HTTP/2 one, which the lease's drop accounts for.
-trait TakeHttp1<B: Body + 'static> {
-    fn take_http1(&mut self) -> Option<Connection<B>>;
-}
-
-impl<B: Body + 'static> TakeHttp1<B> for Option<Connection<B>> {
-    fn take_http1(&mut self) -> Option<Connection<B>> {
-        if matches!(self, Some(Connection::Http1(_))) { self.take() } else { None }
-    }
-}
-
 impl<B: Body + 'static> Drop for Lease<B> {
     fn drop(&mut self) {
-        if let Some(Connection::Http2(connection, _)) = &self.connection {
-            connection.leave();
+        if let Some(Connection::Http2(exchange)) = &self.connection {
+            exchange.leave();
         }
         self.pool.exchange_over(self.server);
     }
 }
+
+const HELD: &str = "a lease holds its connection until it is finished";

@@ -8,12 +8,13 @@ pub mod balance;
 pub mod budget;
 pub mod config;
 pub mod connect;
-mod counted;
 pub mod deadline;
+pub mod error;
 pub mod http1;
 pub mod http2;
 pub mod lease;
 pub mod pool;
+pub mod request;
 pub mod resolve;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use tokio::sync::Semaphore;
 
 pub use config::Config;
 pub use deadline::Deadline;
+pub use error::Error;
 pub use lease::Lease;
 pub use pool::Pool;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -20,7 +21,7 @@ use super::budget::Budget;
 use super::config::Version;
 use super::connect::{self, ConnectError};
 use super::http1::Http1;
-use super::http2::{Http2, Shared};
+use super::http2::{Exchange, Http2, Shared};
 use super::lease::{Connection, Lease};
 use super::{Deadline, Server, Upstream};
 use crate::clock;
@@ -40,7 +41,6 @@ pub struct Pool<B: Body + 'static> {
 
 #[derive(Debug)]
 struct ServerPool<B: Body + 'static> {
-    #[expect(clippy::vec_box, reason = "a connection is handed on as it is, without a copy")]
     idle: RefCell<Vec<Box<Http1<B>>>>,
     shared: Shared<B>,
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
@@ -84,8 +84,7 @@ pub enum AcquireError {
 
 impl<B> Pool<B>
 where
-    B: Body + Unpin + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// An empty pool; `seed` sets the workers' random choices apart.
@@ -123,7 +122,8 @@ where
             },
             Version::H2 => {
                 let connection = Box::pin(self.stream(server, now, &mut lease)).await?;
-                Some(Connection::Http2(connection, Deadline::new(now + super::deadline::FAR)))
+                let deadline = Deadline::new(now + super::deadline::FAR);
+                Some(Connection::Http2(Box::new(Exchange::new(connection, deadline))))
             }
         };
         Ok(lease)
@@ -299,8 +299,7 @@ impl<B: Body + 'static> ServerPool<B> {
 
 impl<B> ServerPool<B>
 where
-    B: Body + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// The last one used that still lives.
@@ -316,7 +315,8 @@ where
 }
 
 impl Open {
-    fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
+    /// Holds a permit for a connection to server `server`.
+    pub(super) fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
         upstream.servers[server].open.fetch_add(1, Ordering::Relaxed);
         Open { upstream: Arc::clone(upstream), server, _permit: permit }
     }

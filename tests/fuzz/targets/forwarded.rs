@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use sluicegate::proxy::client;
 use sluicegate::proxy::config::{ClientIp, ForwardedHeader};
-use sluicegate::proxy::headers;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {
@@ -61,7 +61,7 @@ fuzz_target!(|input: Input<'_>| {
         let Ok(line) = HeaderValue::from_bytes(line) else { return };
         sent.append(&name, line);
     }
-    let found = headers::client(&config, peer, &sent);
+    let found = client::find(&config, peer, &sent);
     assert_eq!(found.trusted_peer, is_trusted(peer));
 
     // From the right: the first that is not trusted. Where all are, it is for the client's claim to name one.

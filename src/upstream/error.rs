@@ -1,0 +1,32 @@
+//! Why an exchange with a server broke, in one type for both protocols. What is answered for it is not decided here.
+
+/// Why an exchange with a server broke.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server's answer is none, or can be read in more ways than one.
+    #[error("the answer is malformed: {0}")]
+    Malformed(&'static str),
+    /// The server closed the connection before its answer was whole.
+    #[error("closed before the answer was whole")]
+    Closed,
+    /// The connection broke.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The request's body broke off, or is not as long as its head says.
+    #[error("the request's body broke off: {0}")]
+    Request(Box<dyn std::error::Error + Send + Sync>),
+    /// What hyper says of an HTTP/2 connection.
+    #[error(transparent)]
+    Http2(#[from] hyper::Error),
+}
+
+impl Error {
+    /// Whether the server answered, and what it said is none.
+    pub fn is_bad_answer(&self) -> bool {
+        match self {
+            Error::Malformed(_) => true,
+            Error::Http2(error) => error.is_parse(),
+            Error::Closed | Error::Io(_) | Error::Request(_) => false,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The head of an answer: its fields, and how its end is told (RFC 9112 section 6.3). It does no I/O.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::super::Error;
+use super::chunks::Chunks;
+use super::length;
+
+/// What an answer begins with, beside its fields.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub status: StatusCode,
+    /// So many bytes it takes.
+    pub taken: usize,
+    is_http_10: bool,
+    said: Said,
+}
+
+/// What the fields say of the message and its connection.
+#[derive(Debug, Default)]
+struct Said {
+    length: Length,
+    /// The coding that was applied last.
+    coding: Option<Coding>,
+    closes: bool,
+    keeps: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Length {
+    #[default]
+    Unsaid,
+    Bytes(u64),
+    /// No number, or more than one.
+    Unclear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    Chunked,
+    Other,
+}
+
+/// How far a body goes.
+#[derive(Debug)]
+pub(super) enum Framing {
+    /// So many bytes are still to come.
+    Length(u64),
+    Chunked(Chunks),
+    /// To the end of the connection; whether that has come.
+    Close(bool),
+}
+
+impl Head {
+    /// Reads a head; `None` where more of it has to come. Its fields go into `fields`, over what is there, once it is
+    /// known to be the answer: those of interim ones nobody wants.
+    pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<Head>, Error> {
+        let mut lines = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+        let mut answer = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let taken = match config.parse_response_with_uninit_headers(&mut answer, read, &mut lines) {
+            Ok(httparse::Status::Complete(taken)) => taken,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err(Error::Malformed("its head is none")),
+        };
+        let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
+        let status = status.ok_or(Error::Malformed("its status is none"))?;
+        let mut head = Head { status, taken, is_http_10: answer.version == Some(0), said: Said::default() };
+        if !head.is_interim() {
+            fields.clear();
+            let said = &mut head.said;
+            copy(&read[..taken], answer.headers, fields, |name, value| said.note(name, value))?;
+        }
+        Ok(Some(head))
+    }
+
+    /// Whether the answer itself is still to come (RFC 9110 section 15.2).
+    pub(super) fn is_interim(&self) -> bool {
+        self.status.is_informational() && self.status != StatusCode::SWITCHING_PROTOCOLS
+    }
+
+    /// Whether the server keeps the connection open (RFC 9112 section 9.3): one `close` is final.
+    pub(super) fn keeps(&self) -> bool {
+        !self.said.closes && (!self.is_http_10 || self.said.keeps)
+    }
+
+    /// How far the body goes; `to_head` where the request was HEAD, which has none.
+    pub(super) fn framing(&self, to_head: bool) -> Result<Framing, Error> {
+        let is_empty = matches!(
+            self.status,
+            StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+        match (self.said.coding, self.said.length) {
+            _ if is_empty || to_head => Ok(Framing::Length(0)),
+            (Some(_), _) if self.is_http_10 => Err(Error::Malformed("a transfer coding, and HTTP/1.0")),
+            (Some(Coding::Chunked), _) => Ok(Framing::Chunked(Chunks::default())),
+            (None, Length::Bytes(length)) => Ok(Framing::Length(length)),
+            (None, Length::Unclear) => Err(Error::Malformed("Content-Length is not one number")),
+            (Some(Coding::Other), _) | (None, Length::Unsaid) => Ok(Framing::Close(false)),
+        }
+    }
+}
+
+impl Said {
+    /// Takes note of a field; whether it goes on. `Connection` that says no more than what becomes of it is told here.
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> bool {
+        if *name == CONNECTION {
+            for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                self.closes |= token.eq_ignore_ascii_case(b"close");
+                self.keeps |= token.eq_ignore_ascii_case(b"keep-alive");
+            }
+            return ![&b"close"[..], b"keep-alive"].contains(&value);
+        }
+        if *name == CONTENT_LENGTH {
+            self.length = match (length(value), self.length) {
+                (Some(length), Length::Unsaid) => Length::Bytes(length),
+                (Some(length), before) if before == Length::Bytes(length) => before,
+                _ => Length::Unclear,
+            };
+        }
+        if *name == TRANSFER_ENCODING {
+            let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+            let is_chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
+            self.coding = Some(if is_chunked { Coding::Chunked } else { Coding::Other });
+        }
+        true
+    }
+}
+
+impl Framing {
+    /// Whether the body is whole.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Framing::Length(left) => *left == 0,
+            Framing::Chunked(chunks) => chunks.is_over(),
+            Framing::Close(is_closed) => *is_closed,
+        }
+    }
+}
+
+/// Adds fields of `text` to a map, those that `goes_on` lets pass: one copy of all the text, which the values share.
+pub(super) fn copy(
+    text: &[u8],
+    lines: &[httparse::Header<'_>],
+    fields: &mut HeaderMap,
+    mut goes_on: impl FnMut(&HeaderName, &[u8]) -> bool,
+) -> Result<(), Error> {
+    let shared = Bytes::copy_from_slice(text);
+    for line in lines {
+        let name = HeaderName::from_bytes(line.name.as_bytes());
+        let name = name.map_err(|_| Error::Malformed("the name of a field is none"))?;
+        if !goes_on(&name, line.value) {
+            continue;
+        }
+        let value = HeaderValue::from_maybe_shared(piece(&shared, text, line.value));
+        fields.append(name, value.map_err(|_| Error::Malformed("the value of a field is none"))?);
+    }
+    Ok(())
+}
+
+/// What lies in `shared` as `part` does in `text`, of which it is a copy.
+fn piece(shared: &Bytes, text: &[u8], part: &[u8]) -> Bytes {
+    let start = (part.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    // A value without bytes may lie anywhere.
+    if part.is_empty() { Bytes::new() } else { shared.slice(start..start + part.len()) }
+}
+
+/// Fields in the head of an answer.
+pub(super) const FIELDS_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Head, HeaderMap) {
+        let mut fields = HeaderMap::new();
+        fields.insert("before", HeaderValue::from_static("a request's"));
+        let head = Head::parse(text.as_bytes(), &mut fields).expect("well formed").expect("whole");
+        assert_eq!(head.taken, text.len());
+        (head, fields)
+    }
+
+    fn head(text: &str) -> Head {
+        read(text).0
+    }
+
+    /// How far a body goes that follows these fields.
+    fn framing(status: &str, fields: &str) -> String {
+        match head(&format!("HTTP/1.1 {status}\r\n{fields}\r\n")).framing(false) {
+            Ok(Framing::Length(length)) => length.to_string(),
+            Ok(Framing::Chunked(_)) => "chunked".to_owned(),
+            Ok(Framing::Close(false)) => "close".to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_body_ends_where_its_head_says() {
+        assert_eq!(framing("200 OK", "Content-Length: 7\r\n"), "7");
+        assert_eq!(framing("200", "Content-Length: 7\r\ncontent-length: 7\r\n"), "7");
+        assert_eq!(framing("200 OK", "transfer-encoding: gzip, Chunked\r\n"), "chunked");
+        assert_eq!(framing("200 OK", "transfer-encoding: gzip\r\n"), "close");
+        assert_eq!(framing("200 OK", ""), "close");
+        for status in ["101 X", "204 No Content", "304 Not Modified"] {
+            assert_eq!(framing(status, "content-length: 7\r\n"), "0", "{status}");
+        }
+        for length in ["", "+7", "7 7", "7,8", "0x7", "99999999999999999999"] {
+            assert!(
+                framing("200 OK", &format!("content-length: {length}\r\n")).contains("Malformed"),
+                "{length}"
+            );
+        }
+        assert!(head("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").framing(false).is_err());
+        let to_head = head("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n").framing(true);
+        assert!(to_head.is_ok_and(|framing| framing.is_over()));
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_its_server_says() {
+        for (begin, keeps) in [
+            ("HTTP/1.1 200 OK\r\n", true),
+            ("HTTP/1.1 200 OK\r\nconnection: x, Close\r\n", false),
+            ("HTTP/1.1 200 OK\r\nconnection: close\r\nconnection: keep-alive\r\n", false),
+            ("HTTP/1.0 200 OK\r\n", false),
+            ("HTTP/1.0 200 OK\r\nconnection: Keep-Alive\r\n", true),
+        ] {
+            assert_eq!(head(&format!("{begin}\r\n")).keeps(), keeps, "{begin:?}");
+        }
+    }
+
+    #[test]
+    fn what_concerns_the_connection_alone_ends_here() {
+        let connection = |value: &str| {
+            let (_, fields) = read(&format!("HTTP/1.1 101 X\r\nconnection: {value}\r\n\r\n"));
+            fields.contains_key(CONNECTION)
+        };
+        assert!(!connection("keep-alive") && !connection("close"));
+        assert!(connection("upgrade") && connection("close, x-own"), "what it names has to go too");
+    }
+
+    #[test]
+    fn an_interim_answer_leaves_the_fields_alone() {
+        let (head, fields) = read("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
+        assert!(head.is_interim());
+        assert_eq!(fields.keys().collect::<Vec<_>>(), ["before"]);
+    }
+
+    #[test]
+    fn fields_are_read_as_they_stand_and_half_a_head_is_none() {
+        let text = "HTTP/1.1 200 OK\r\nServer: a b\r\nempty:\r\nX-Twice: 1\r\nx-twice: 2\r\n\r\n";
+        let (_, fields) = read(text);
+        assert_eq!(
+            (&fields["server"], &fields["empty"]),
+            (&"a b".parse().expect("a value"), &"".parse().expect("one"))
+        );
+        assert_eq!(fields.len(), 4);
+        assert_eq!(fields.get_all("x-twice").iter().collect::<Vec<_>>(), ["1", "2"]);
+        for end in 0..text.len() {
+            let half = Head::parse(&text.as_bytes()[..end], &mut HeaderMap::new());
+            assert!(half.is_ok_and(|head| head.is_none()), "{end}");
+        }
+    }
+}

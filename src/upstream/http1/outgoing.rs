@@ -1,0 +1,370 @@
+//! A request on its way out: its head as bytes, then its body in chunks or at its length.
+//!
+//! A short request, head and body, leaves in one write. Of a body no more is taken than the server takes.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Method};
+use http_body::{Body, Frame};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use super::super::Error;
+use super::super::request::Head;
+use super::length;
+
+/// What of a request has not been written yet.
+#[derive(Debug)]
+pub(super) struct Outgoing<B> {
+    /// The head, and pieces of the body that are copied because they are small.
+    bytes: Vec<u8>,
+    /// So many of them have been written.
+    written: usize,
+    /// A larger piece of the body; it follows `bytes`.
+    piece: Bytes,
+    /// What ends the piece.
+    tail: &'static [u8],
+    body: Option<B>,
+    coding: Coding,
+    /// Whether anything of the request has been written, or taken from its body.
+    is_begun: bool,
+    /// Whether all that has been written has left: under TLS a written byte may still be held.
+    is_flushed: bool,
+}
+
+/// How the end of a body is told (RFC 9112 section 6).
+#[derive(Clone, Copy, Debug)]
+enum Coding {
+    /// So many bytes are left of what the head says.
+    Length(u64),
+    Chunked,
+}
+
+impl<B> Outgoing<B> {
+    /// Nothing.
+    pub(super) fn new() -> Outgoing<B> {
+        Outgoing {
+            bytes: Vec::with_capacity(HEAD_BYTES),
+            written: 0,
+            piece: Bytes::new(),
+            tail: b"",
+            body: None,
+            coding: Coding::Length(0),
+            is_begun: false,
+            is_flushed: true,
+        }
+    }
+
+    /// Whether all of the request has left.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_flushed && self.body.is_none()
+    }
+
+    /// Whether nothing of the request has been written, and all of it is still there: another server may be asked,
+    /// whatever is asked for.
+    pub(super) fn is_unsent(&self) -> bool {
+        !self.is_begun
+    }
+
+    /// What of the body has not been taken to be sent, or that there is none.
+    pub(super) fn take_body(&mut self) -> Option<B> {
+        self.body.take()
+    }
+
+    fn is_written(&self) -> bool {
+        self.written == self.bytes.len() && self.piece.is_empty() && self.tail.is_empty()
+    }
+
+    /// Whether more may be gathered before something is written.
+    fn has_room(&self) -> bool {
+        self.bytes.len() < GATHERED_BYTES && self.piece.is_empty() && self.tail.is_empty()
+    }
+
+    fn poll_write(
+        &mut self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !self.is_written() {
+            let mut rest = &self.bytes[self.written..];
+            let written = if self.piece.is_empty() && self.tail.is_empty() {
+                ready!(Pin::new(&mut *stream).poll_write(cx, rest))?
+            } else {
+                let mut parts = (&mut rest).chain(&mut self.piece).chain(&mut self.tail);
+                let before = parts.remaining();
+                ready!(std::pin::pin!(stream.write_buf(&mut parts)).poll(cx))?;
+                before - parts.remaining()
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.is_begun = true;
+            self.written = (self.written + written).min(self.bytes.len());
+        }
+        self.bytes.clear();
+        self.written = 0;
+        ready!(Pin::new(stream).poll_flush(cx))?;
+        self.is_flushed = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<B> Outgoing<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// A request that goes next. Its head has no `Transfer-Encoding`; what its body needs is added here.
+    pub(super) fn begin(&mut self, head: &Head, body: B) {
+        self.bytes.clear();
+        (self.written, self.is_begun, self.is_flushed) = (0, false, false);
+        push_line(&mut self.bytes, head);
+        push_fields(&mut self.bytes, &head.headers);
+        if !body.is_end_stream()
+            && let Some(coding) = self.coding_of(head)
+        {
+            self.coding = coding;
+            self.body = Some(body);
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// How the body is told from what follows; `None` where it does not go.
+    fn coding_of(&mut self, head: &Head) -> Option<Coding> {
+        match head.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes())) {
+            Some(0) => None,
+            Some(length) => Some(Coding::Length(length)),
+            // Servers do not expect a body here, and one without a length could be taken for the next request.
+            None if matches!(head.method, Method::GET | Method::HEAD) => None,
+            None => {
+                self.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                Some(Coding::Chunked)
+            }
+        }
+    }
+
+    /// Writes what the server takes; ready when the request is whole.
+    pub(super) fn poll(
+        &mut self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        if self.is_over() {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            self.is_flushed = false;
+            let mut waits = false;
+            while self.has_room()
+                && !waits
+                && let Some(body) = &mut self.body
+            {
+                let polled = Pin::new(body).poll_frame(cx);
+                self.is_begun |= polled.is_ready();
+                match polled {
+                    Poll::Ready(Some(Ok(frame))) => self.push(frame)?,
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(Error::Request(error.into()))),
+                    Poll::Ready(None) => self.end()?,
+                    Poll::Pending => waits = true,
+                }
+            }
+            ready!(self.poll_write(stream, cx))?;
+            if self.body.is_none() {
+                return Poll::Ready(Ok(()));
+            }
+            if waits {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// A piece of the body. Trailers stay here: no field has announced them.
+    fn push(&mut self, frame: Frame<Bytes>) -> Result<(), Error> {
+        if let Ok(data) = frame.into_data()
+            && !data.is_empty()
+        {
+            match &mut self.coding {
+                Coding::Length(left) => {
+                    *left = left.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
+                    self.push_data(data, b"");
+                }
+                Coding::Chunked => {
+                    let size = format!("{:x}\r\n", data.len());
+                    self.bytes.extend_from_slice(size.as_bytes());
+                    self.push_data(data, b"\r\n");
+                }
+            }
+        }
+        if self.body.as_ref().is_some_and(Body::is_end_stream) { self.end() } else { Ok(()) }
+    }
+
+    fn push_data(&mut self, data: Bytes, tail: &'static [u8]) {
+        if data.len() <= COPIED_BYTES {
+            self.bytes.extend_from_slice(&data);
+            self.bytes.extend_from_slice(tail);
+        } else {
+            (self.piece, self.tail) = (data, tail);
+        }
+    }
+
+    /// The body is whole.
+    fn end(&mut self) -> Result<(), Error> {
+        self.body = None;
+        match self.coding {
+            Coding::Length(0) => {}
+            Coding::Length(_) => return Err(wrong_length()),
+            // The last chunk goes with what ends the one before, or by itself.
+            Coding::Chunked if self.tail.is_empty() => self.bytes.extend_from_slice(LAST_CHUNK),
+            Coding::Chunked => self.tail = b"\r\n0\r\n\r\n",
+        }
+        Ok(())
+    }
+}
+
+fn push_line(out: &mut Vec<u8>, head: &Head) {
+    out.extend_from_slice(head.method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(head.target.as_str().as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+fn push_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
+    for (name, value) in headers {
+        let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
+        out.reserve(name.len() + value.len() + 4);
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn wrong_length() -> Error {
+    Error::Request("it is not as long as its head says".into())
+}
+
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Room for the usual head; kept with the connection.
+const HEAD_BYTES: usize = 1024;
+/// So much is gathered before it is written.
+const GATHERED_BYTES: usize = 16 * 1024;
+/// Pieces up to this size are copied, so that they leave with what is before them.
+const COPIED_BYTES: usize = 4 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// A body of these pieces, of which it says the length to nobody.
+    struct Pieces(VecDeque<Bytes>);
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.get_mut().0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    /// What is sent of a request with this body.
+    fn sent(
+        method: &str,
+        fields: &[(&'static str, &'static str)],
+        pieces: &[&[u8]],
+    ) -> Result<String, Error> {
+        let fields = fields
+            .iter()
+            .map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")));
+        let head = Head {
+            method: method.parse().expect("a method"),
+            target: "/a?b".parse().expect("a target"),
+            headers: fields.collect(),
+        };
+        let (mut outgoing, mut out) = (Outgoing::new(), Vec::new());
+        outgoing.begin(&head, Pieces(pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
+        assert!(outgoing.is_unsent() && !outgoing.is_over());
+        let polled = outgoing.poll(&mut out, &mut Context::from_waker(std::task::Waker::noop()));
+        let Poll::Ready(sent) = polled else { panic!("nothing of it waits") };
+        sent.map(|()| {
+            assert!(outgoing.is_over() && !outgoing.is_unsent());
+            String::from_utf8(out).expect("text was sent")
+        })
+    }
+
+    #[test]
+    fn a_body_goes_at_its_length_or_in_chunks() {
+        let sent = |method: &str, fields: &[(&'static str, &'static str)], pieces: &[&[u8]]| {
+            sent(method, fields, pieces).expect("it is sent")
+        };
+        assert_eq!(sent("GET", &[("host", "a")], &[]), "GET /a?b HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(
+            sent("POST", &[("content-length", "4")], &[b"12", b"34"]),
+            "POST /a?b HTTP/1.1\r\ncontent-length: 4\r\n\r\n1234"
+        );
+        let chunked = "POST /a?b HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";
+        assert_eq!(
+            sent("POST", &[], &[b"0123456789ab", b"", b"c"]),
+            format!("{chunked}c\r\n0123456789ab\r\n1\r\nc\r\n0\r\n\r\n")
+        );
+        let text = "x".repeat(COPIED_BYTES + 1);
+        let large = text.as_bytes();
+        assert_eq!(
+            sent("POST", &[], &[large, b"y", large]),
+            format!("{chunked}1001\r\n{text}\r\n1\r\ny\r\n1001\r\n{text}\r\n0\r\n\r\n")
+        );
+        assert_eq!(sent("GET", &[], &[b"1"]), "GET /a?b HTTP/1.1\r\n\r\n", "no server expects it");
+    }
+
+    /// A server that is gone.
+    struct Gone;
+
+    impl AsyncWrite for Gone {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_request_whose_body_was_begun_is_not_whole_any_more() {
+        let fields = [(CONTENT_LENGTH, "2".parse().expect("a value"))];
+        for (body, is_unsent) in [(&[][..], true), (&[&b"12"[..]], false), (&[b"1", b"2"], false)] {
+            let mut outgoing = Outgoing::new();
+            let target = "/".parse().expect("a target");
+            let head = Head { method: Method::POST, target, headers: fields.clone().into_iter().collect() };
+            outgoing.begin(&head, Pieces(body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
+            assert!(outgoing.is_unsent());
+            let polled = outgoing.poll(&mut Gone, &mut Context::from_waker(std::task::Waker::noop()));
+            assert!(matches!(polled, Poll::Ready(Err(Error::Io(_)))));
+            assert_eq!(outgoing.is_unsent(), is_unsent, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_length_than_its_head_says_is_not_sent_to_its_end() {
+        for length in ["1", "3"] {
+            assert!(matches!(sent("PUT", &[("content-length", length)], &[b"12"]), Err(Error::Request(_))));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a connection makes of answers, however their bytes come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Empty;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+use crate::clock;
+use crate::upstream::{Config, Upstream, config};
+
+/// What came of an exchange so far.
+#[derive(Debug, Default)]
+struct Seen {
+    status: Option<StatusCode>,
+    fields: HeaderMap,
+    body: Vec<u8>,
+    trailers: HeaderMap,
+    is_over: bool,
+    error: Option<String>,
+}
+
+impl Seen {
+    /// Takes what has come.
+    fn take(&mut self, connection: &mut Http1<Empty<Bytes>>) {
+        let mut cx = Context::from_waker(Waker::noop());
+        while !self.is_over {
+            if self.status.is_none() {
+                match connection.poll_head(&mut self.fields, &mut cx) {
+                    Poll::Ready(Ok(status)) => self.status = Some(status),
+                    Poll::Ready(Err(error)) => return self.fail(&error),
+                    Poll::Pending => return,
+                }
+                continue;
+            }
+            match connection.poll_frame(&mut cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.body.extend_from_slice(&data),
+                    Err(frame) => self.trailers = frame.into_trailers().expect("one of the two"),
+                },
+                Poll::Ready(Some(Err(error))) => return self.fail(&error),
+                Poll::Ready(None) => self.is_over = true,
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &Error) {
+        (self.is_over, self.error) = (true, Some(error.to_string()));
+    }
+}
+
+fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
+    let (near, far) = duplex(1 << 20);
+    let server = config::Server { tls: false, host: "127.0.0.1".to_owned(), port: 80, weight: 1 };
+    let config = Config {
+        name: "u".to_owned(),
+        servers: vec![server],
+        balance: config::Balance::RoundRobin,
+        http: config::Version::H1,
+        connections: config::Connections::default(),
+        timeouts: config::Timeouts::default(),
+        retry: config::Retry::default(),
+        host: config::HostHeader::Client,
+    };
+    let upstream = Arc::new(Upstream::new(config, None));
+    let permit = Arc::clone(&upstream.servers[0].permits).try_acquire_owned().expect("nobody has one");
+    let now = clock::instant();
+    let open = Open::new(&upstream, 0, permit);
+    let hour = now + Duration::from_secs(3_600);
+    (Http1::new(Box::new(near), Deadline::new(hour), hour, now, open), far)
+}
+
+/// What comes of an answer whose bytes come `step` at a time, and whether the connection can be used again. Nothing of it
+/// is made to wait by the runtime, which would wake nobody here.
+async fn answered(method: &str, answer: &[u8], step: usize, closes: bool) -> (Seen, bool) {
+    tokio::task::unconstrained(exchange(method, answer, step, closes)).await
+}
+
+async fn exchange(method: &str, answer: &[u8], step: usize, closes: bool) -> (Seen, bool) {
+    let (mut connection, mut far) = connection();
+    let head = Head {
+        method: method.parse().expect("a method"),
+        target: "/".parse().expect("a target"),
+        headers: HeaderMap::new(),
+    };
+    connection.begin(&head, Empty::new());
+    let mut seen = Seen::default();
+    seen.take(&mut connection);
+    let mut request = vec![0; method.len() + 15];
+    far.read_exact(&mut request).await.expect("it was sent");
+    assert_eq!(request, format!("{method} / HTTP/1.1\r\n\r\n").as_bytes());
+    for piece in answer.chunks(step) {
+        far.write_all(piece).await.expect("there is room");
+        seen.take(&mut connection);
+    }
+    if closes {
+        drop(far);
+        seen.take(&mut connection);
+    }
+    let may_follow = connection.is_reusable(clock::instant());
+    (seen, may_follow)
+}
+
+/// The same for every length of pieces.
+async fn always(method: &str, answer: &str, closes: bool, is_right: impl Fn(&Seen, bool) -> bool) {
+    for step in (1..=answer.len()).rev() {
+        let (seen, may_follow) = answered(method, answer.as_bytes(), step, closes).await;
+        assert!(is_right(&seen, may_follow), "{answer:?} by {step}: {seen:?}, {may_follow}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_the_same_however_its_bytes_come() {
+    let whole =
+        |seen: &Seen, body: &str| seen.is_over && seen.error.is_none() && seen.body == body.as_bytes();
+    let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+    let plain = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+    always("GET", &format!("{interim}{plain}"), false, |seen, may_follow| {
+        whole(seen, "hello") && may_follow && !seen.fields.contains_key("link")
+    })
+    .await;
+    let chunked =
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\nx-sum: 1\r\n\r\n";
+    always("GET", chunked, false, |seen, may_follow| {
+        whole(seen, "hello") && may_follow && seen.trailers.contains_key("x-sum")
+    })
+    .await;
+    let closed = "HTTP/1.1 200 OK\r\n\r\nhello";
+    always("GET", closed, true, |seen, may_follow| whole(seen, "hello") && !may_follow).await;
+    let last = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx";
+    always("GET", last, false, |seen, may_follow| whole(seen, "x") && !may_follow).await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+    always("HEAD", head, false, |seen, may_follow| whole(seen, "") && may_follow).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_whole_is_never_taken_for_one() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\nx-sum: 1\r\n\r\n",
+    ] {
+        for length in 0..answer.len() {
+            let (seen, may_follow) = answered("GET", &answer.as_bytes()[..length], length.max(1), true).await;
+            let is_told = seen.error.as_deref() == Some("closed before the answer was whole");
+            assert!(is_told && !may_follow, "{length} bytes of {answer:?}: {seen:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_follows_an_answer_keeps_the_connection_from_being_used() {
+    for behind in ["x", "\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\ny{behind}");
+        let (seen, may_follow) = answered("GET", answer.as_bytes(), answer.len(), false).await;
+        assert!(seen.is_over && seen.body == b"y" && !may_follow, "{behind:?}");
+    }
+}
+
+#[tokio::test]
+async fn heads_without_end_are_malformed() {
+    for piece in ["x: y\r\n", "HTTP/1.1 102 Processing\r\n\r\n"] {
+        let begin = if piece.starts_with('x') { "HTTP/1.1 200 OK\r\n" } else { "" };
+        let answer = format!("{begin}{}", piece.repeat((INTERIM_BYTES_MAX + READ_BYTES_MAX) / piece.len()));
+        let (seen, _) = answered("GET", answer.as_bytes(), 16 * 1024, false).await;
+        assert!(seen.error.is_some_and(|error| error.contains("malformed")), "{piece:?}");
+    }
+}
