@@ -11,6 +11,7 @@
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
 mod logs;
+mod memory;
 mod penalties;
 mod quotas;
 mod shares;

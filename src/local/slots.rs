@@ -20,10 +20,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::memory::Words;
+
 /// All slots, of `W` words each, `S` of them state.
 #[derive(Debug)]
 pub(super) struct Slots<const W: usize, const S: usize> {
-    words: Box<[AtomicU64]>,
+    words: Words,
     /// Words skipped so that slots do not cross cache lines.
     first: usize,
     /// Cache lines that can be a home; behind the last one lies the rest of its window.
@@ -52,7 +54,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     /// As many as fit, at least one window; the memory is zero and untouched, so the kernel has not backed it yet.
     pub(super) fn with_memory(bytes: usize) -> Slots<W, S> {
         let lines = (bytes / LINE_BYTES).saturating_sub(1).max(Self::LINES_PER_WINDOW);
-        let words: Box<[AtomicU64]> = bytemuck::zeroed_slice_box((lines + 1) * WORDS_PER_LINE);
+        let words = Words::zeroed((lines + 1) * WORDS_PER_LINE);
         let past_line = words.as_ptr().addr() % LINE_BYTES;
         let first = if past_line == 0 { 0 } else { (LINE_BYTES - past_line) / size_of::<u64>() };
         Slots { words, first, homes: (lines - Self::LINES_PER_WINDOW + 1) as u64 }

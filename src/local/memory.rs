@@ -1,0 +1,70 @@
+//! Memory for slots: zero, and backed by the kernel only where it is touched.
+//!
+//! Keys lie anywhere in it. So in pages of 2 MiB a few hundred of them have all of a table resident, and in pages of 4
+//! KiB a look at one of ten million waits for the page's own address, too: 500 ns instead of 345. A table that was made
+//! large is for many keys, and has large pages; the others have small ones.
+
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
+
+use memmap2::{Advice, MmapMut};
+use zerocopy::FromBytes;
+
+/// Words that are zero at first.
+#[derive(Debug)]
+pub(super) enum Words {
+    /// In small pages, given back with the table.
+    Small(Box<[AtomicU64]>),
+    /// In large pages, never given back: a gateway makes its table once, when it starts.
+    Large(&'static [AtomicU64]),
+}
+
+impl Words {
+    /// That many.
+    pub(super) fn zeroed(count: usize) -> Words {
+        let large = if count >= LARGE_WORDS { large(count) } else { None };
+        large.map_or_else(|| Words::Small(bytemuck::zeroed_slice_box(count)), Words::Large)
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[AtomicU64] {
+        match self {
+            Words::Small(words) => words,
+            Words::Large(words) => words,
+        }
+    }
+}
+
+/// `None` where the system has no large pages, or no such memory to map.
+fn large(count: usize) -> Option<&'static [AtomicU64]> {
+    let memory = MmapMut::map_anon(count * size_of::<AtomicU64>()).ok()?;
+    memory.advise(Advice::HugePage).ok()?;
+    let memory: &'static mut MmapMut = Box::leak(Box::new(memory));
+    <[AtomicU64]>::mut_from_bytes(memory).ok().map(|words| &*words)
+}
+
+/// From here on pages are large: 256 MiB, four million keys.
+const LARGE_WORDS: usize = (256 << 20) / size_of::<AtomicU64>();
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn words_are_zero_and_as_many_as_asked_for_in_either_page() {
+        for count in [1000, LARGE_WORDS] {
+            let words = Words::zeroed(count);
+            assert_eq!(words.len(), count);
+            assert_eq!(matches!(words, Words::Large(_)), count == LARGE_WORDS);
+            for index in [0, count / 2, count - 1] {
+                assert_eq!(words[index].swap(7, Relaxed), 0);
+            }
+        }
+    }
+}
