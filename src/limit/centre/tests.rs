@@ -146,6 +146,19 @@ fn a_grant_near_the_limit_has_a_reserve_and_the_last_units_are_not_one_nodes() {
 }
 
 #[test]
+fn a_flooded_node_does_not_ask_each_round_trip_for_what_has_refilled() {
+    let plan = plan(10_000, 10_000);
+    let mut centre = Centre::default();
+    centre.renew(&wants(&plan, 100_000.0, 9_990), NOW);
+    // What nobody has asked of before owns half of what refills at most: 5,000 units a second come to the level.
+    let flooded = centre.renew(&wants(&plan, 100_000.0, 0), NOW + 1_000);
+    assert!(flooded.level > 1.0 && flooded.deny_ns == 20_000_000, "{flooded:?}");
+    centre.renew(&wants(&plan, 100_000.0, flooded.level as u64), NOW + 1_000);
+    let emptied = centre.renew(&wants(&plan, 100_000.0, 0), NOW + 1_001);
+    assert!(emptied.level < 1.0 && emptied.deny_ns >= 20_000_000, "{emptied:?}");
+}
+
+#[test]
 fn a_share_too_small_for_a_lease_is_served_first_come() {
     let plan = plan(100, 100);
     let mut centre = Centre::default();
