@@ -145,7 +145,7 @@ local function lease_deny(s, r, n, part)
   if n.is_first and n.demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
   if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.1)) end
   -- So does who wants hardly more than is due: it is short by chance, and others have what it lacks.
-  if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.7)) end
+  if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.8)) end
   if s.level >= 1 then wait_s = 0.02 else wait_s = lease_max(wait_s, 0.02) end
   return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
 end

@@ -236,7 +236,7 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
         wait_s = wait_s.min((8.0 / due).max(0.1));
     }
     if n.demand < 1.25 * due {
-        wait_s = wait_s.min((4.0 / due).max(life_s * 0.7));
+        wait_s = wait_s.min((4.0 / due).max(life_s * 0.8));
     }
     wait_s = if s.level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
     (n.left_s.min(wait_s) * 1e6).floor()
