@@ -129,8 +129,10 @@ end
 
 -- How long the node denies by itself when it is out of units.
 local function lease_deny(s, r, n, part)
-  -- Who asks first has it, while there is any.
-  if s.level >= 1 then return 0 end
+  -- Who asks first has it, while there is any; but what a node is due in a fiftieth of a second is the least to ask
+  -- for, or a flooded one would ask each round trip.
+  local due = r.refill * n.share
+  if s.level >= lease_max(due * 0.02, 1) then return 0 end
   local life_s = r.epoch_us / 1e6
   local owned = s.promised
   if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
@@ -139,12 +141,12 @@ local function lease_deny(s, r, n, part)
   if unowned > 0 then wait_s = lease_max(2 - s.level * part, 1) / (unowned * n.share) end
   -- Who is new, or has much less than is due because others have not given theirs back, asks again soon; the latter
   -- not before eight units are due.
-  local due = r.refill * n.share
   local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4
   if n.is_first and n.demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
   if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.1)) end
   -- So does who wants hardly more than is due: it is short by chance, and others have what it lacks.
-  if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.7)) end
+  if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.8)) end
+  if s.level >= 1 then wait_s = 0.02 else wait_s = lease_max(wait_s, 0.02) end
   return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
 end
 

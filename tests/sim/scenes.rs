@@ -222,8 +222,8 @@ pub const GOALS: [&str; 6] =
 const MISSED: [Miss; 8] = [
     miss(Kind::Uniform, 200, 3, 0.175),
     miss(Kind::Hoard, 20, 2, 2.69),
-    miss(Kind::Hoard, 20, 3, 0.0128),
-    miss(Kind::Hoard, 20, 5, 5.02),
+    miss(Kind::Hoard, 20, 3, 0.0121),
+    miss(Kind::Hoard, 20, 5, 4.72),
     miss(Kind::Hoard, 100, 2, 5.16),
     miss(Kind::Hoard, 100, 3, 0.0473),
     miss(Kind::Hoard, 100, 5, 3.72),

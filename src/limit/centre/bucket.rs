@@ -246,7 +246,8 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
 }
 
 fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
-    if s.level >= 1.0 {
+    let due = r.refill * n.share;
+    if s.level >= (due * 0.02).max(1.0) {
         return 0.0;
     }
     let life_s = r.epoch_us / 1e6;
@@ -256,7 +257,6 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     }
     let unowned = (r.refill - owned).max(0.0);
     let mut wait_s = if unowned > 0.0 { (2.0 - s.level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
-    let due = r.refill * n.share;
     let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
     if n.is_first && n.demand <= 0.5 {
         wait_s = wait_s.min(0.1);
@@ -265,7 +265,8 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
         wait_s = wait_s.min((8.0 / due).max(0.1));
     }
     if n.demand < 1.25 * due {
-        wait_s = wait_s.min((4.0 / due).max(life_s * 0.7));
+        wait_s = wait_s.min((4.0 / due).max(life_s * 0.8));
     }
+    wait_s = if s.level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
     (n.left_s.min(wait_s) * 1e6).floor()
 }
