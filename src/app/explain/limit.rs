@@ -1,0 +1,197 @@
+//! One window of an explained request: who is counted, what is left of it here and at the store, and that in words.
+
+use std::net::IpAddr;
+
+use serde_json::json;
+
+use crate::app::centre;
+use crate::config;
+use crate::limit::{Algorithm, Answer, Charge, Outcome};
+use crate::limiter::{Limiter, Look};
+use crate::policy::definition::Dimension;
+use crate::policy::key::Value;
+use crate::policy::{Facts, Found, Policy, Table};
+
+/// One window it would be charged by.
+#[derive(Debug)]
+pub(super) struct Limit {
+    pub(super) policy: String,
+    pub(super) by: String,
+    /// Each dimension of its key, and its value as it may be shown.
+    pub(super) key: Vec<(String, String)>,
+    pub(super) window: String,
+    pub(super) limit: u64,
+    pub(super) cost: u64,
+    /// After this request. `None`: not known here.
+    pub(super) remaining: Option<u64>,
+    pub(super) answer: Option<Answer>,
+    /// How long it would wait for its turn, nanoseconds.
+    pub(super) delay_ns: u64,
+    pub(super) shadow: bool,
+    /// Whether the caller is kept out, because it did not wait when it was told to.
+    pub(super) penalty: bool,
+    pub(super) charge: Charge,
+    /// What the store says, where it was asked.
+    pub(super) store: Option<Look>,
+}
+
+pub(super) fn limits(
+    table: &Table,
+    limiter: Option<&Limiter>,
+    charges: &[Charge],
+    now_ns: u64,
+) -> Vec<Limit> {
+    let decision = limiter.map(|limiter| limiter.peek(charges, now_ns));
+    let outcome = |index: usize| decision.as_ref().map(|decision| decision.outcomes[index]);
+    charges
+        .iter()
+        .enumerate()
+        .map(|(index, charge)| {
+            let policy = &table.policies()[usize::from(charge.policy)];
+            Limit {
+                policy: policy.name.to_string(),
+                by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                key: Vec::new(),
+                window: policy.windows[usize::from(charge.window)].item.to_string(),
+                limit: charge.quota.limit().get(),
+                cost: charge.cost,
+                remaining: outcome(index).map(|outcome| outcome.remaining),
+                answer: outcome(index).map(|outcome| outcome.answer()),
+                delay_ns: outcome(index).map_or(0, |outcome| outcome.delay_ns()),
+                shadow: charge.shadow,
+                penalty: false,
+                charge: *charge,
+                store: None,
+            }
+        })
+        .collect()
+}
+
+/// Says of limits that keep the caller out for how long they do.
+pub(super) fn penalise(
+    limits: &mut [Limit],
+    table: &Table,
+    limiter: &Limiter,
+    charges: &[Charge],
+    now_ns: u64,
+) {
+    for conduct in table.conducts(charges) {
+        let wait_ns = limiter.table().penalty_ns(conduct.key, now_ns);
+        let own = limits.iter_mut().zip(charges).filter(|(_, charge)| {
+            charge.policy == conduct.policy && charge.quota.algorithm() != Algorithm::Concurrency
+        });
+        for (limit, _) in own.filter(|_| wait_ns > 0) {
+            let retry_after_ns = match limit.answer {
+                Some(Answer::Later { retry_after_ns }) => retry_after_ns.max(wait_ns),
+                _ => wait_ns,
+            };
+            limit.answer = Some(Answer::Later { retry_after_ns });
+            limit.remaining = Some(0);
+            limit.penalty = true;
+        }
+    }
+}
+
+/// What a policy counts a request as: each dimension and its value.
+pub(super) fn key(policy: &Policy, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<(String, String)> {
+    let values = policy.counted_as(found, facts);
+    let shown = policy.by.iter().zip(values).map(|(by, value)| (by.to_string(), value_shown(by, &value)));
+    shown.collect()
+}
+
+/// A value as people may see it: an address as such, a secret not at all, others quoted, escaped and cut.
+fn value_shown(by: &Dimension, value: &Value) -> String {
+    if value.substituted {
+        return format!("is absent, ip {} instead", address(&value.bytes));
+    }
+    let is_secret = match by {
+        Dimension::Header(name) => name == http::header::COOKIE || config::is_secret_name(name.as_str()),
+        Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) => {
+            config::is_secret_name(name)
+        }
+        _ => false,
+    };
+    match by {
+        Dimension::Ip => address(&value.bytes),
+        _ if is_secret => config::MASK.to_owned(),
+        _ => {
+            let kept = &value.bytes[..value.bytes.len().min(VALUE_BYTES_MAX)];
+            let cut = if kept.len() < value.bytes.len() { "…" } else { "" };
+            format!("\"{}{cut}\"", kept.escape_ascii())
+        }
+    }
+}
+
+/// An address of four or sixteen octets.
+fn address(octets: &[u8]) -> String {
+    match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
+        (Ok(octets), _) => IpAddr::from(octets).to_string(),
+        (_, Ok(octets)) => IpAddr::from(octets).to_string(),
+        _ => octets.escape_ascii().to_string(),
+    }
+}
+
+impl Limit {
+    /// Who is counted, with the values: `ip 192.0.2.1, header:x-plan "pro"`.
+    pub(super) fn counted(&self) -> String {
+        let parts: Vec<String> = self.key.iter().map(|(by, value)| format!("{by} {value}")).collect();
+        if parts.is_empty() { "everybody together".to_owned() } else { parts.join(", ") }
+    }
+
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        let mut shown = json!({
+            "policy": self.policy,
+            "by": self.by,
+            "key": self.key.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            "window": self.window,
+            "limit": self.limit,
+            "cost": self.cost,
+            "remaining": self.remaining,
+            "admitted": self.answer.map(|answer| answer == Answer::Admitted),
+            "shadow": self.shadow,
+            "penalty": self.penalty,
+            "said": self.said(),
+        });
+        self.store.iter().for_each(|look| centre::show(look, &mut shown));
+        shown
+    }
+
+    /// The store's own word on an exact window is better than a gateway's memory of it.
+    pub(super) fn correct(&mut self, outcome: Outcome) {
+        if !self.penalty {
+            (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
+            self.delay_ns = outcome.delay_ns();
+        }
+    }
+
+    pub(super) fn said(&self) -> String {
+        match &self.store {
+            None => self.decided(),
+            Some(look @ Look::Seen(_)) if self.answer.is_none() => centre::said(look),
+            Some(look) => format!("{}; {}", self.decided(), centre::said(look)),
+        }
+    }
+
+    fn decided(&self) -> String {
+        match self.answer {
+            None => "what is left is known only to a running gateway".to_owned(),
+            Some(Answer::Admitted) if self.delay_ns > 0 => format!(
+                "admitted after waiting {:.1} s, {} left after it",
+                self.delay_ns as f64 / 1e9,
+                self.remaining.unwrap_or(0)
+            ),
+            Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
+            Some(Answer::Later { retry_after_ns }) if self.penalty => {
+                let seconds = retry_after_ns as f64 / 1e9;
+                format!("kept out for not having waited, admitted again in {seconds:.1} s")
+            }
+            Some(Answer::Later { retry_after_ns }) => {
+                format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)
+            }
+            Some(Answer::Never) => "over, it costs more than the limit ever holds".to_owned(),
+        }
+    }
+}
+
+/// Bytes of a value that are shown.
+const VALUE_BYTES_MAX: usize = 80;
