@@ -78,7 +78,8 @@ impl<'a> Watch<'a> {
             if self.is_set && !self.sleep.is_elapsed() {
                 return Poll::Pending;
             }
-            self.is_set = true;
+            // Out of budget the runtime asks for another turn and leaves the sleep as it is.
+            self.is_set = tokio::task::coop::has_budget_remaining();
             ready!(self.sleep.as_mut().poll(cx));
             let now = clock::instant();
             if let Some(expiry) = self.look(gauge, now) {
@@ -145,3 +146,29 @@ impl Watch<'_> {
 const OWED_BYTES_MIN: u64 = 1024;
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_was_set_in_a_turn_without_budget_rings() {
+        let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
+        let gauge = Gauge::new(clock::instant() - timeouts.idle);
+        let mut watch = Watch::new(&timeouts, None, None);
+        let mut turns = 0;
+        let expired = poll_fn(|cx| {
+            turns += 1;
+            while turns == 1 && tokio::task::coop::has_budget_remaining() {
+                let _ = std::pin::pin!(tokio::task::coop::consume_budget()).poll(cx);
+            }
+            watch.poll(&gauge, cx)
+        });
+        tokio::select! {
+            expiry = expired => assert_eq!(expiry, Expiry::Idle),
+            () = tokio::task::unconstrained(sleep(Duration::from_secs(3_600))) => panic!("it never rings"),
+        }
+    }
+}
