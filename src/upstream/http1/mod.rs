@@ -34,8 +34,10 @@ pub struct Http1<B> {
     stream: Box<dyn Stream>,
     /// What was read and not taken.
     read: BytesMut,
-    /// How much is read at once: more where more comes.
+    /// How much is read at once: more where more comes, less again where it does not.
     read_bytes: usize,
+    /// Whether that has been more since the connection was idle.
+    is_grown: bool,
     outgoing: Outgoing<B>,
     /// Why nothing more can be written, until it is told.
     write_error: Option<io::Error>,
@@ -93,6 +95,7 @@ impl<B> Http1<B> {
             stream,
             read: BytesMut::new(),
             read_bytes: READ_BYTES,
+            is_grown: false,
             outgoing: Outgoing::new(),
             write_error: None,
             to_head: false,
@@ -120,7 +123,7 @@ impl<B> Http1<B> {
     /// Nobody needs it for now. A buffer that grew for a long answer is given back.
     pub(super) fn rest(&mut self, now: Instant) {
         self.idle_since = now;
-        if self.read_bytes > READ_BYTES {
+        if std::mem::take(&mut self.is_grown) {
             (self.read, self.read_bytes) = (BytesMut::new(), READ_BYTES);
         }
     }
@@ -167,6 +170,9 @@ impl<B> Http1<B> {
         let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
         if count == room {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
+            self.is_grown = true;
+        } else if count < self.read_bytes / 4 {
+            self.read_bytes = (self.read_bytes / 2).max(READ_BYTES);
         }
         Poll::Ready(Ok(count))
     }
@@ -313,7 +319,8 @@ where
             return Ok(None);
         }
         *left -= count as u64;
-        let data = if count <= COPIED_BYTES {
+        // A piece that is not copied keeps the whole buffer from being freed for as long as its reader takes.
+        let data = if count <= COPIED_BYTES.max(self.read_bytes / 8) {
             let data = Bytes::copy_from_slice(&self.read[..count]);
             self.read.advance(count);
             data
