@@ -167,3 +167,51 @@ async fn heads_without_end_are_malformed() {
         assert!(seen.error.is_some_and(|error| error.contains("malformed")), "{piece:?}");
     }
 }
+
+/// What answers are made of, whole and broken.
+const PARTS: [&[u8]; 24] = [
+    b"HTTP/1.1 200 OK\r\n",
+    b"HTTP/1.0 200 OK\r\n",
+    b"HTTP/1.1 103 Early Hints\r\n",
+    b"HTTP/1.1 204 No Content\r\n",
+    b"content-length: 5\r\n",
+    b"content-length: 7\r\n",
+    b"transfer-encoding: chunked\r\n",
+    b"transfer-encoding: gzip\r\n",
+    b"connection: close\r\n",
+    b"x: y\r\n",
+    b" folded\r\n",
+    b"no colon\r\n",
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\0",
+    b"\xff",
+    b"hello",
+    b"5\r\nhello\r\n",
+    b"5;a=b\r\nhello\r\n",
+    b"fffffffffffffffff\r\n",
+    b"0\r\n",
+    b"0\r\n\r\n",
+    b"0\r\nx: y\r\n\r\n",
+];
+
+proptest::proptest! {
+    /// No server brings a connection to a panic or to wait for ever, and how its bytes come changes nothing.
+    #[test]
+    fn whatever_a_server_says_comes_to_the_same_end(
+        parts in proptest::collection::vec(proptest::sample::select(&PARTS[..]), 0..16),
+        is_answer in proptest::bool::weighted(0.8),
+        step in 1_usize..32,
+    ) {
+        let begin: &[u8] = if is_answer { PARTS[0] } else { b"" };
+        let answer = [begin, &parts.concat()].concat();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let end = |step| {
+            let (seen, _) = runtime.block_on(answered("GET", &answer, step, true));
+            assert!(seen.is_over, "{} by {step}: {seen:?}", answer.escape_ascii());
+            (seen.status, seen.fields, seen.body, seen.trailers, seen.error.is_some())
+        };
+        proptest::prop_assert_eq!(end(step), end(answer.len().max(1)));
+    }
+}
