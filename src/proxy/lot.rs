@@ -55,6 +55,8 @@ pub struct Lot {
     resting: RefCell<BTreeMap<u64, Box<(Served, Rest)>>>,
     /// How many have come since memory was last given back, and how many of them by the last look.
     came: Cell<(u32, u32)>,
+    /// Looks for which it is still time to give memory back.
+    settling: Cell<u32>,
 }
 
 impl Lot {
@@ -65,7 +67,8 @@ impl Lot {
     pub fn open() -> io::Result<(Lot, Poll)> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
-        Ok((Lot { registry, resting: RefCell::default(), came: Cell::default() }, poll))
+        let (came, settling) = (Cell::default(), Cell::default());
+        Ok((Lot { registry, resting: RefCell::default(), came, settling }, poll))
     }
 
     /// Keeps a connection until its client speaks or its deadline has passed.
@@ -95,12 +98,15 @@ impl Lot {
     }
 
     /// Whether it is time to give back what the connections that have come here held before: many have, or some and
-    /// no more do. To be asked at every tick.
+    /// no more do. To be asked at every tick; it is time for a few of them, for an allocator lets what was freed lie a
+    /// tenth of a second before it gives it back.
     pub fn has_settled(&self) -> bool {
         let (came, seen) = self.came.get();
         let has_settled = came >= CAME_MANY || (came >= CAME_SOME && came == seen);
         self.came.set(if has_settled { (0, 0) } else { (came, came) });
-        has_settled
+        let left = if has_settled { SETTLING_TICKS } else { self.settling.get() };
+        self.settling.set(left.saturating_sub(1));
+        left > 0
     }
 
     /// Closes what has waited too long.
@@ -185,6 +191,8 @@ pub async fn watch(worker: Rc<Worker>, poll: Poll) {
 const CAME_MANY: u32 = 512;
 /// The same where no more come for now.
 const CAME_SOME: u32 = 16;
+/// Ticks at which it is given back.
+const SETTLING_TICKS: u32 = 4;
 /// Connections that are woken in one turn.
 const EVENTS: usize = 64;
 /// What is read of a client at first: a head as most are.
