@@ -280,12 +280,13 @@ impl Signals {
 pub fn said(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if !said.is_empty() && !said.ends_with(&cause) {
+        if said.ends_with(&cause) {
+            continue;
+        }
+        if !said.is_empty() {
             said.push_str(": ");
         }
-        if !said.ends_with(&cause) {
-            said.push_str(&cause);
-        }
+        said.push_str(&cause);
     }
     said
 }

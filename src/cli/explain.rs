@@ -77,10 +77,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     let from = if config.redis.is_some() { "from the file and the store" } else { "from the file alone" };
     match explain_from_outside(&config, loaded.table, &ways, &asked) {
         Ok(explained) => print!("{}", explained.to_text()),
-        Err(error) => {
-            eprintln!("sluicegate: {error:#}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return super::failed(&error),
     }
     println!("note     no gateway answers on the admin address: explained {from}");
     ExitCode::SUCCESS

@@ -24,10 +24,7 @@ pub fn run(path: &Path) -> ExitCode {
     start_log(&loaded.config.log_level);
     match app::run(path, loaded) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("sluicegate: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => super::failed(&error),
     }
 }
 
