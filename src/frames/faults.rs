@@ -109,9 +109,9 @@ fn may_be_refused(head: &Head) -> bool {
 const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
 /// RFC 9113 section 7.
 pub const PROTOCOL_ERROR: u8 = 1;
-const FLOW_CONTROL_ERROR: u8 = 3;
-const STREAM_CLOSED: u8 = 5;
-const FRAME_SIZE_ERROR: u8 = 6;
+pub(super) const FLOW_CONTROL_ERROR: u8 = 3;
+pub(super) const STREAM_CLOSED: u8 = 5;
+pub(super) const FRAME_SIZE_ERROR: u8 = 6;
 
 #[cfg(test)]
 mod tests {

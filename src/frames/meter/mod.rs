@@ -11,7 +11,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::faults::Faults;
+use super::faults::{FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Faults, PROTOCOL_ERROR, STREAM_CLOSED};
 use super::splitter::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM,
     SETTINGS, Splitter, WINDOW_UPDATE,
@@ -446,13 +446,8 @@ impl Meter {
 
 /// Whether we reset a stream with this code because the client has broken a rule (RFC 9113 section 7).
 fn is_fault(code: u32) -> bool {
-    matches!(code, PROTOCOL_ERROR | FLOW_CONTROL_ERROR | STREAM_CLOSED | FRAME_SIZE_ERROR)
+    [PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR].map(u32::from).contains(&code)
 }
-
-const PROTOCOL_ERROR: u32 = 1;
-const FLOW_CONTROL_ERROR: u32 = 3;
-const STREAM_CLOSED: u32 = 5;
-const FRAME_SIZE_ERROR: u32 = 6;
 /// Kinds that are counted by the second; the numbers of [`Excess`] index them.
 const COUNTED: usize = Excess::Unread as usize + 1;
 const SECOND: Duration = Duration::from_secs(1);
