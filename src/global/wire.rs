@@ -231,7 +231,7 @@ pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
 
 struct Reader<'r>(&'r [u8]);
 
-impl Reader<'_> {
+impl<'r> Reader<'r> {
     /// One of a run: what is left, negative where there is more to say than that it is admitted.
     fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
         let left = self.number()?;
@@ -246,10 +246,7 @@ impl Reader<'_> {
             }
         };
         let reply = match op {
-            Op::Take(parts) if parts.len() == 1 => {
-                let admitted = outcome.is_admitted();
-                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
-            }
+            Op::Take(parts) if parts.len() == 1 => taken(outcome, at_us),
             Op::Peek(_) => Reply::Peeked(outcome),
             _ => return None,
         };
@@ -264,11 +261,7 @@ impl Reader<'_> {
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
                 Reply::Taken(Taken { at_us, outcomes, admitted })
             }
-            (b'P', Op::Hold(_)) => {
-                let outcome = self.outcome()?;
-                let admitted = outcome.is_admitted();
-                Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
-            }
+            (b'P', Op::Hold(_)) => taken(self.outcome()?, at_us),
             (b'R', Op::Return { .. } | Op::Debit(_)) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
             (b'L', Op::Look(part)) => Reply::Seen(self.seen(&part.plan, at_us)?),
@@ -280,8 +273,7 @@ impl Reader<'_> {
 
     fn error(&mut self) -> Option<Answered> {
         let length = u16::from_le_bytes(self.bytes()?);
-        let (text, rest) = self.0.split_at_checked(length.into())?;
-        self.0 = rest;
+        let text = self.take(length.into())?;
         Some(Answered::Error(String::from_utf8_lossy(text).into_owned()))
     }
 
@@ -298,9 +290,8 @@ impl Reader<'_> {
 
     fn seen(&mut self, plan: &Plan, at_us: u64) -> Option<Seen> {
         let outcome = self.outcome()?;
-        let [length] = self.bytes()?;
-        let (record, rest) = self.0.split_at_checked(length.into())?;
-        self.0 = rest;
+        let length = self.byte()?;
+        let record = self.take(length.into())?;
         if !plan.sharing.is_exact() {
             let (lent, unchanged_ns) = match record {
                 [] => (centre::untouched(plan), None),
@@ -333,11 +324,23 @@ impl Reader<'_> {
         self.bytes::<1>().map(|[byte]| byte)
     }
 
+    fn take(&mut self, count: usize) -> Option<&'r [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
     fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*bytes)
     }
+}
+
+/// What is taken of one part: all of it, or nothing.
+fn taken(outcome: Outcome, at_us: u64) -> Reply {
+    let admitted = outcome.is_admitted();
+    Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
 }
 
 /// What a window says, as lua/take.lua says it.
