@@ -30,6 +30,12 @@ impl Record {
         pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
+    /// What nodes may hold of it unspent: granted in this epoch and come by since, and of the last what is not too old.
+    fn unspent(&self, r: &Asked) -> f64 {
+        let aging = if is_young(self.since_us, r) { self.out_before } else { 0.0 };
+        self.out + self.promised * (self.since_us / 1e6) + aging
+    }
+
     /// As it is after the store has kept it.
     fn packed(self) -> Record {
         Record {
@@ -69,10 +75,9 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
         nodes_before,
     };
     let Open { record: s, ends_us, .. } = open(Some(saved), now_us, r);
-    let aging = if is_young(s.since_us, r) { s.out_before } else { 0.0 };
     let lent = Lent {
         level: s.level,
-        out: (s.out + s.promised * (s.since_us / 1e6) + aging).max(0.0),
+        out: s.unspent(r).max(0.0),
         promised: s.promised,
         nodes: s.nodes.max(s.nodes_before) as u32,
         lasts_ns: ns(ends_us - s.at_us),
@@ -103,9 +108,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         }
         s.out += r.keep;
     }
-    let aging = if is_aged { 0.0 } else { s.out_before };
-    let unspent = s.out + s.promised * since_s + aging;
-    s.level = s.level.min(r.burst - unspent.max(0.0)).max(s.level.min(0.0));
+    s.level = s.level.min(r.burst - s.unspent(r).max(0.0)).max(s.level.min(0.0));
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
