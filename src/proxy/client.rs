@@ -113,18 +113,10 @@ fn address(node: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
-
-    fn map(lines: &[(&str, &str)]) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        for (name, value) in lines {
-            let name: HeaderName = name.parse().expect("a header name");
-            map.append(name, HeaderValue::from_str(value).expect("a header value"));
-        }
-        map
-    }
+    use crate::proxy::headers::tests::map;
 
     fn trusting(header: ForwardedHeader) -> ClientIp {
         ClientIp {

@@ -370,10 +370,10 @@ const VIA_11: HeaderValue = HeaderValue::from_static("1.1 sluicegate");
 const VIA_2: HeaderValue = HeaderValue::from_static("2 sluicegate");
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn map(lines: &[(&str, &str)]) -> HeaderMap {
+    pub(crate) fn map(lines: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in lines {
             let name: HeaderName = name.parse().expect("a header name");

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::proxy::connection::Conn;
 use crate::proxy::framing::{End, Framing};
 use crate::proxy::io::Stream;
+use crate::proxy::lot::FIRST_BYTES;
 
 /// Reads until a head is whole, has a fault, or is too long: what has come, behind `ahead`. At the end of the stream
 /// and at the drain it is what there is.
@@ -43,6 +44,3 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
 fn is_done(framing: &mut Framing, bytes: &[u8]) -> bool {
     framing.scan(bytes).end != End::Bytes || framing.heads() > 0
 }
-
-/// Room for a head as most are.
-const FIRST_BYTES: usize = 1024;
