@@ -232,7 +232,7 @@ impl Limiter {
             WhenDown::Allow => {
                 // Coarse: what the whole window allows, for each address. It is not given back what another policy
                 // refuses.
-                let key = charge.key ^ caller.address.wrapping_mul(SPREAD);
+                let key = charge.key ^ spread(caller.address);
                 let taken = self.table.take(&Charge { key, ..*charge }, now_ns);
                 (stand_of(&taken.outcome, Undo::Nothing), taken.outcome)
             }
@@ -338,6 +338,13 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
 
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
     if outcome.is_admitted() { Stand::Taken(undo) } else { Stand::Refused }
+}
+
+/// An address over all the bits of a key. A product alone leaves the low half as it was where the address has none in
+/// its own, as a network of IPv6: every caller of a key would share the few places that half chooses.
+fn spread(address: u128) -> u128 {
+    let product = address.wrapping_mul(SPREAD);
+    product ^ product >> 64
 }
 
 /// A charge as the centre is asked for it.

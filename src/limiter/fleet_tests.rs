@@ -346,6 +346,25 @@ fn without_the_store_a_node_keeps_to_its_share() {
 }
 
 #[test]
+fn every_address_has_its_own_coarse_limit() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = charge(&node, 1, 10, 0.0, WhenDown::Allow);
+    desk.set_down(true);
+    // Networks of 64 bits, as IPv6 callers are counted, and IPv4 callers.
+    let networks = (1..=300u128).map(|network| (0x2001_0db8 << 32 | network) << 64);
+    for address in networks.chain((1..=300).map(|host| 0xffff_0a00_0000 | host)) {
+        let caller = Caller { address };
+        let mut admits = |_: &u64| {
+            let mut decision = Decision::default();
+            assert!(node.decide(&[charge], caller, NOW, &mut decision).is_none(), "nothing to wait for");
+            decision.is_admitted()
+        };
+        assert_eq!((1..=11).filter(&mut admits).count(), 10, "{address:x}");
+    }
+}
+
+#[test]
 fn demand_without_the_store_is_counted_once() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
