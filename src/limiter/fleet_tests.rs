@@ -301,6 +301,33 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
 }
 
 #[test]
+fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let (old, new) = (leased(&node, 1, 1_000), leased(&node, 1, 2_000));
+    let wait = |charge: Charge, cost| {
+        let charge = Charge { cost, ..charge };
+        node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits")
+    };
+    let first = wait(old, 2);
+    let gone: Vec<_> = (0..300).map(|_| wait(old, 3)).collect();
+    let (second, third) = (wait(old, 5), wait(new, 7));
+    drop(gone);
+    let asked = || match &desk.queue.lock().expect("no test panics here")[..] {
+        [(Op::Renew(renewal), _)] => (renewal.pending, renewal.plan.quota.limit().get()),
+        other => panic!("{} questions", other.len()),
+    };
+    assert_eq!(asked(), (2, 1_000));
+    let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
+    done(Ok(desk.act(&op, NOW)), NOW);
+    assert_eq!(asked(), (12, 2_000));
+    drop((second, third));
+    desk.lose(NOW);
+    assert_eq!(desk.answer(NOW), 0, "nobody is left to ask for");
+    assert!(first.is_settled());
+}
+
+#[test]
 fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

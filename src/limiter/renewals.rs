@@ -81,16 +81,20 @@ impl Renewals {
         self.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.sent)).unwrap_or_default()
     }
 
-    /// Ends a renewal. Where requests came meanwhile, they are those the next one asks for: their units.
-    fn next(&self, key: u128) -> Option<u64> {
+    /// Ends a renewal. Where requests came meanwhile and still wait, they are those the next one asks for: their units,
+    /// and the number of the plan the last of them came under. What others had wanted would be asked for in vain, and
+    /// might be more than there is.
+    fn next(&self, key: u128) -> Option<(u64, u32)> {
         let mut keys = self.of(key);
         let renewing = keys.get_mut(&key)?;
         renewing.sent = std::mem::take(&mut renewing.queued);
-        if renewing.sent.is_empty() {
+        renewing.sent.retain(|waiter| !waiter.wait.is_over());
+        let Some(last) = renewing.sent.last() else {
             keys.remove(&key);
             return None;
-        }
-        Some(renewing.sent.iter().map(|waiter| waiter.charge.cost).sum())
+        };
+        let pending = renewing.sent.iter().map(|waiter| waiter.charge.cost).sum();
+        Some((pending, last.charge.plan))
     }
 }
 
@@ -203,8 +207,10 @@ impl Limiter {
                 }
             });
         }
-        if let Some(pending) = fleet.renewals.next(key) {
-            self.send_renewal(fleet, Leased { sent_ns: now_ns, ..leased }, pending);
+        if let Some((pending, number)) = fleet.renewals.next(key) {
+            // A reload may have come between the two.
+            let plan = fleet.plans.get(number).map_or_else(|| Arc::clone(plan), Arc::clone);
+            self.send_renewal(fleet, Leased { key, number, plan, sent_ns: now_ns }, pending);
         }
     }
 

@@ -79,6 +79,11 @@ impl Wait {
         self.state().open == 0
     }
 
+    /// Whether nobody waits any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.state().over
+    }
+
     /// Ends the wait: answers that come later are undone by who brings them.
     pub(super) fn close(&self) -> SmallVec<[Option<Verdict>; 4]> {
         let mut state = self.state();
