@@ -64,8 +64,8 @@ impl Fleet {
         let says_nothing = |number: u32, words| {
             self.plans.get(number).is_none_or(|plan| Share::from_words(words).says_nothing(plan, now_ns))
         };
-        self.shares.change(charge.key, charge.plan, says_nothing, |_, words| {
-            let mut share = Share::from_words(*words);
+        self.shares.change(charge.key, charge.plan, says_nothing, |number, words| {
+            let mut share = share_under(charge, number, *words, now_ns);
             let result = change(&mut share);
             *words = share.into_words();
             result
@@ -86,11 +86,11 @@ impl Fleet {
         spent?.map(|(remaining, reset_ns)| Outcome::new(Answer::Admitted, remaining, reset_ns))
     }
 
-    /// Changes the share of a key that has one.
-    pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(&mut Share) -> R) -> Option<R> {
-        self.shares.change_known(key, |_, words| {
+    /// Changes the share of a key that has one; `change` is told the number of the plan it is under.
+    pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Share) -> R) -> Option<R> {
+        self.shares.change_known(key, |number, words| {
             let mut share = Share::from_words(*words);
-            let result = change(&mut share);
+            let result = change(number, &mut share);
             *words = share.into_words();
             result
         })
@@ -125,8 +125,8 @@ impl Fleet {
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
-        let (_, words) = self.shares.peek(charge.key).unwrap_or_default();
-        let mut share = Share::from_words(words);
+        let (number, words) = self.shares.peek(charge.key).unwrap_or_default();
+        let mut share = share_under(charge, number, words, now_ns);
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
         let told = match (plan.sharing.is_exact(), share.refused_for(charge.cost, now_ns)) {
             _ if charge.cost > plan.quota.capacity() => {
@@ -275,7 +275,7 @@ impl Limiter {
             }
             (Undo::Share, Some(fleet)) => {
                 // A share that has gone meanwhile has been returned whole.
-                let _ = fleet.change_known(charge.key, |share| share.give_back(charge.cost));
+                let _ = fleet.change_known(charge.key, |_, share| share.give_back(charge.cost));
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
                 if let Some(plan) = fleet.plans.get(charge.plan) {
@@ -304,7 +304,7 @@ impl Limiter {
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
             }
             (Undo::Share, Some(fleet)) => {
-                let _ = fleet.change_known(charge.key, |share| share.owe(more));
+                let _ = fleet.change_known(charge.key, |_, share| share.owe(more));
             }
             (Undo::Centre { .. }, Some(fleet)) => {
                 if let Some(plan) = fleet.plans.get(charge.plan) {
@@ -316,10 +316,19 @@ impl Limiter {
     }
 }
 
+/// A key's share for a charge. A denial under another plan says nothing of what this one allows: the limit has changed.
+fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Share {
+    let mut share = Share::from_words(words);
+    if number != charge.plan {
+        share.deny_for(0, now_ns);
+    }
+    share
+}
+
 /// Whether a denial that the centre gave still stands for this charge.
 fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
-    let (_, words) = fleet.shares.peek(charge.key)?;
-    let share = Share::from_words(words);
+    let (number, words) = fleet.shares.peek(charge.key)?;
+    let share = share_under(charge, number, words, now_ns);
     let retry_after_ns = share.refused_for(charge.cost, now_ns)?;
     let (remaining, reset_ns) = share.estimate(plan, now_ns);
     Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
-use crate::limit::central::{Op, Part, Reply, Taken, Unanswered};
+use crate::limit::central::{Grant, Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Centre, Plan, Sharing, State, WhenDown};
 
 const SECOND: u64 = 1_000_000_000;
@@ -231,6 +231,43 @@ fn a_denial_is_remembered_until_it_ends() {
     // A dearer denial says nothing of a cheaper request.
     assert!(!decide(&node, &desk, &[Charge { cost: 5, ..charge }], NOW + 210 * MS).is_admitted());
     assert!(decide(&node, &desk, &[charge], NOW + 210 * MS).is_admitted());
+}
+
+#[test]
+fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
+    for overshoot in [0.0, 0.3] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let limited = |limit| Charge { cost: 2, ..charge(&node, 1, limit, overshoot, WhenDown::Local) };
+        let begin = |charge| node.decide(&[charge], Caller::default(), NOW, &mut Decision::default());
+        let (old, new) = (limited(1_000), limited(5_000));
+        let asked = begin(old).expect("it waits");
+        let deny = || {
+            let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
+            let hour_ns = 3_600 * SECOND;
+            let outcome = Outcome::new(Answer::Later { retry_after_ns: hour_ns }, 0, hour_ns);
+            done(
+                Ok(match op {
+                    Op::Renew(_) => Reply::Grant(Grant { epoch: 1, deny_ns: hour_ns, ..Grant::default() }),
+                    _ => {
+                        Reply::Taken(Taken { outcomes: [outcome].into_iter().collect(), ..Taken::default() })
+                    }
+                }),
+                NOW,
+            );
+        };
+        deny();
+        drop(asked);
+        assert!(begin(old).is_none(), "it is remembered");
+        drop(begin(new).expect("what is left of the new limit only the centre knows"));
+        desk.lose(NOW);
+        // The answer to what was asked under a limit that has changed by then.
+        let (old, new) = (limited(6_000), limited(7_000));
+        drop(begin(old).expect("it waits"));
+        drop(begin(new).expect("it waits"));
+        deny();
+        assert!(begin(new).is_some(), "and does still");
+    }
 }
 
 #[test]

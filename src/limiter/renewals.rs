@@ -158,7 +158,7 @@ impl Limiter {
 
     fn send_renewal(self: &Arc<Self>, fleet: &Fleet, leased: Leased, pending: u64) {
         let Leased { key, plan, sent_ns, .. } = &leased;
-        let renewal = fleet.change_known(*key, |share| share.renewal(plan, *key, pending, *sent_ns));
+        let renewal = fleet.change_known(*key, |_, share| share.renewal(plan, *key, pending, *sent_ns));
         // A key without a slot is asked for each time anew.
         let renewal = renewal.unwrap_or_else(|| Share::default().renewal(plan, *key, pending, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
@@ -182,8 +182,14 @@ impl Limiter {
             Ok(Reply::Grant(grant)) => Some(grant),
             _ => None,
         };
-        let known = fleet.change_known(key, |share| match &grant {
-            Some(grant) => share.granted(grant, sent_ns),
+        let known = fleet.change_known(key, |number, share| match &grant {
+            Some(grant) => {
+                share.granted(grant, sent_ns);
+                // A reload came before the answer: what is denied is denied under the old limit.
+                if number != leased.number {
+                    share.deny_for(0, now_ns);
+                }
+            }
             None => share.lost(renewal),
         });
         if known.is_some() && grant.is_some() {

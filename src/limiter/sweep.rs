@@ -51,7 +51,7 @@ impl Limiter {
         let plans = &fleet.plans;
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
-            let kept = fleet.change_known(key, |share| {
+            let kept = fleet.change_known(key, |_, share| {
                 if share.says_nothing(plan, now_ns) {
                     return false;
                 }
