@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
@@ -23,6 +23,8 @@ struct Desk {
     leased: Mutex<HashMap<u128, Centre>>,
     exact: Mutex<HashMap<u128, State>>,
     held: Mutex<HashMap<u128, u64>>,
+    /// Permits that other nodes hold of every key.
+    elsewhere: AtomicU64,
     held_back_percent: AtomicU32,
 }
 
@@ -111,9 +113,10 @@ impl Desk {
                 Reply::Returned
             }
             Op::Hold(hold) => {
-                let state = State([hold.held, 0]).take(&hold.part.plan.quota, hold.part.cost, now_ns);
-                let (State([held, _]), outcome) = state;
-                self.held.lock().expect("no test panics here").insert(hold.part.key, held);
+                let elsewhere = self.elsewhere.load(Ordering::Relaxed);
+                let out = State([hold.held + elsewhere, 0]);
+                let (State([out, _]), outcome) = out.take(&hold.part.plan.quota, hold.part.cost, now_ns);
+                self.held.lock().expect("no test panics here").insert(hold.part.key, out - elsewhere);
                 let admitted = outcome.is_admitted();
                 Reply::Taken(Taken {
                     at_us: now_ns / 1_000,
@@ -513,6 +516,66 @@ fn permits_that_came_and_went_in_an_outage_leave_nothing() {
     desk.set_down(false);
     node.sweep(NOW);
     assert_eq!(desk.answer(NOW), 0);
+}
+
+/// Requests for one permit each that come at once, the first of which is asked for alone.
+fn volley(node: &Arc<Limiter>, charge: Charge, count: usize) -> Vec<Waiting> {
+    let begin = |_| node.decide(&[charge], Caller::default(), NOW, &mut Decision::default());
+    (0..count).map(begin).map(|waiting| waiting.expect("it waits")).collect()
+}
+
+/// How many of them are admitted.
+fn admitted(node: &Arc<Limiter>, volley: Vec<Waiting>) -> usize {
+    let admits = |waiting: Waiting| {
+        assert!(waiting.is_settled());
+        let mut decision = Decision::default();
+        decision.outcomes.push(Outcome::new(Answer::Admitted, 0, 0));
+        node.resume(waiting, NOW, &mut decision);
+        decision.is_admitted()
+    };
+    volley.into_iter().map(admits).filter(|is_admitted| *is_admitted).count()
+}
+
+#[test]
+fn permits_are_asked_for_together_and_given_in_turn() {
+    // (Limit, held elsewhere, admitted of ten, questions).
+    for (limit, elsewhere, most, questions) in [(20, 0, 10, 2), (6, 0, 6, 3), (9, 3, 6, 3), (4, 4, 0, 2)] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = permits(&node, 1, limit, WhenDown::Deny);
+        desk.elsewhere.store(elsewhere, Ordering::Relaxed);
+        let volley = volley(&node, charge, 10);
+        assert_eq!(desk.answer(NOW), questions, "{limit} {elsewhere}");
+        assert_eq!(admitted(&node, volley), most, "{limit} {elsewhere}");
+        assert_eq!(desk.held(&charge), most as u64);
+    }
+}
+
+#[test]
+fn nobody_asks_for_a_permit_for_who_has_gone() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = permits(&node, 1, 1_000, WhenDown::Deny);
+    let mut volley = volley(&node, charge, 300);
+    let rest = volley.split_off(2);
+    drop(volley);
+    let (gone, stay) = rest.into_iter().enumerate().partition::<Vec<_>, _>(|(turn, _)| turn % 100 != 0);
+    drop(gone);
+    assert_eq!(desk.answer(NOW), 2, "the first, who has gone by now, and all that stay");
+    assert_eq!(admitted(&node, stay.into_iter().map(|(_, waiting)| waiting).collect()), 3);
+    assert_eq!(desk.held(&charge), 3);
+}
+
+#[test]
+fn a_changed_limit_counts_while_permits_are_out() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let limited = |limit| permits(&node, 1, limit, WhenDown::Deny);
+    let admits = |charge| decide(&node, &desk, &[charge], NOW).is_admitted();
+    assert_eq!([limited(1), limited(1)].map(admits), [true, false]);
+    assert_eq!([limited(3), limited(3), limited(3)].map(admits), [true, true, false]);
+    assert!(!admits(limited(2)));
+    assert_eq!(desk.held(&limited(3)), 3);
 }
 
 #[test]

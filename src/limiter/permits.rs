@@ -1,16 +1,20 @@
 //! Permits of windows that count what is in flight, held by this node's requests and counted by the centre.
 //!
 //! The node tells the centre how many it holds, not how many more or fewer: what a lost message leaves wrong, the next
-//! one puts right. So of one key one message is on its way at a time, and requests that want a permit have theirs in
-//! the order in which they came. What is held is said again before it lapses; the permits of a node that is gone lapse.
+//! one puts right. So of one key one message is on its way at a time. It asks for all requests that wait by then, as
+//! far as their permits may be free; where the centre has fewer, for so many again, and the others are refused: they
+//! have theirs in the order in which they came, and nobody waits for more than a message or two. What is held is said again before it lapses; the permits of a node that is gone lapse.
 //! What was let in without the centre is held like the rest, and said when the centre is back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
+
 use super::Limiter;
 use super::attempt::Undo;
 use super::fleet::{Fleet, part};
+use super::plans::Plans;
 use super::renewals::Waiter;
 use super::waiting::Verdict;
 use crate::limit::central::{Hold, Op, Part, Reply, Unanswered};
@@ -32,7 +36,19 @@ struct Holding {
     is_counted: bool,
     is_on_its_way: bool,
     waiting: VecDeque<Waiter>,
+    /// What the centre said is free, where it had fewer than it was asked for.
+    room: Option<u64>,
     told_ns: u64,
+}
+
+/// Those for whom a message asks, in the order in which they came.
+#[derive(Debug, Default)]
+struct Asked {
+    waiters: SmallVec<[Waiter; 1]>,
+    /// Of how many of them it asks for the permits. The others were there, and would come after these.
+    count: usize,
+    /// The permits of these.
+    cost: u64,
 }
 
 impl Holding {
@@ -44,8 +60,38 @@ impl Holding {
             is_counted: false,
             is_on_its_way: false,
             waiting: VecDeque::new(),
+            room: None,
             told_ns: 0,
         }
+    }
+
+    /// Takes out who still waits, under one plan, which the key is counted by from here on.
+    fn take_waiting(&mut self, plans: &Plans) -> Asked {
+        let mut asked = Asked::default();
+        self.waiting.retain(|waiter| !waiter.wait.is_over());
+        let Some(first) = self.waiting.front() else { return asked };
+        let number = first.charge.plan;
+        if let Some(plan) = plans.get(number) {
+            self.part.plan = Arc::clone(plan);
+        }
+        let others = self.waiting.iter().position(|waiter| waiter.charge.plan != number);
+        asked.waiters = self.waiting.drain(..others.unwrap_or(self.waiting.len())).collect();
+        let free = self.part.plan.quota.limit().get().saturating_sub(self.held);
+        let room = self.room.take().unwrap_or(free).min(free);
+        for waiter in &asked.waiters {
+            let cost = asked.cost + waiter.charge.cost;
+            // What cannot be free is asked about with one, for all.
+            if asked.count > 0 && cost > room {
+                break;
+            }
+            (asked.count, asked.cost) = (asked.count + 1, cost);
+        }
+        asked
+    }
+
+    /// Lets these wait on, before all others.
+    fn put_back(&mut self, waiters: impl DoubleEndedIterator<Item = Waiter>) {
+        waiters.rev().for_each(|waiter| self.waiting.push_front(waiter));
     }
 }
 
@@ -55,14 +101,14 @@ impl Permits {
     }
 
     /// The next thing to say of a key, and for whom; `None` where one message is on its way or nothing is to be said.
-    fn next(&self, key: u128) -> Option<(Op, Option<Waiter>)> {
+    fn next(&self, key: u128, plans: &Plans) -> Option<(Op, Asked)> {
         let mut keys = self.keys();
         let holding = keys.get_mut(&key)?;
         if holding.is_on_its_way {
             return None;
         }
-        let waiter = holding.waiting.pop_front();
-        if waiter.is_none() && !holding.is_untold {
+        let asked = holding.take_waiting(plans);
+        if asked.count == 0 && !holding.is_untold {
             if holding.held == 0 {
                 keys.remove(&key);
             }
@@ -71,9 +117,8 @@ impl Permits {
         holding.is_on_its_way = true;
         holding.is_counted = true;
         holding.is_untold = false;
-        let cost = waiter.as_ref().map_or(0, |waiter| waiter.charge.cost);
-        let part = Part { cost, ..holding.part.clone() };
-        Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), waiter))
+        let part = Part { cost: asked.cost, ..holding.part.clone() };
+        Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), asked))
     }
 
     /// Takes a permit without the centre where this node, with all it holds, keeps to `share`.
@@ -107,14 +152,40 @@ impl Permits {
         }
     }
 
-    /// Notes how a message ended: permits got, and whether the centre may know another number.
-    fn ended(&self, key: u128, got: u64, is_untold: bool, now_ns: u64) {
+    /// Notes how a message ended.
+    fn ended(&self, key: u128, now_ns: u64, note: impl FnOnce(&mut Holding)) {
         if let Some(holding) = self.keys().get_mut(&key) {
             holding.is_on_its_way = false;
-            holding.held += got;
-            holding.is_untold |= is_untold;
             holding.told_ns = now_ns;
+            note(holding);
         }
+    }
+
+    /// Notes that the centre granted what it was asked for; who was there beside waits on. Who has a permit now.
+    fn granted(&self, key: u128, mut asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+        self.ended(key, now_ns, |holding| {
+            holding.held += asked.cost;
+            holding.put_back(asked.waiters.drain(asked.count..));
+        });
+        asked.waiters
+    }
+
+    /// Notes that the centre has no more than `free` permits, fewer than it was asked for: who can have them waits on.
+    /// Who cannot.
+    fn refused(&self, key: u128, asked: Asked, free: u64, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+        // Fewer in any case, so that somebody has an answer with every message.
+        let free = free.min(asked.cost.saturating_sub(1));
+        let mut left = free;
+        let (again, refused): (SmallVec<[Waiter; 1]>, _) = asked.waiters.into_iter().partition(|waiter| {
+            let rest = left.checked_sub(waiter.charge.cost);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        self.ended(key, now_ns, |holding| {
+            holding.room = Some(free).filter(|_| !again.is_empty());
+            holding.put_back(again.into_iter());
+        });
+        refused
     }
 }
 
@@ -156,52 +227,46 @@ impl Limiter {
 
     /// Sends what is to be said of a key.
     fn say(self: &Arc<Self>, fleet: &Fleet, key: u128) {
-        let Some((op, waiter)) = fleet.permits.next(key) else { return };
+        let Some((op, asked)) = fleet.permits.next(key, &fleet.plans) else { return };
         let limiter = Arc::clone(self);
-        fleet.link.send(op, Box::new(move |answer, now_ns| limiter.held(key, waiter, answer, now_ns)));
+        fleet.link.send(op, Box::new(move |answer, now_ns| limiter.held(key, asked, answer, now_ns)));
     }
 
     /// Takes up an answer.
-    fn held(
-        self: &Arc<Self>,
-        key: u128,
-        waiter: Option<Waiter>,
-        answer: Result<Reply, Unanswered>,
-        now_ns: u64,
-    ) {
+    fn held(self: &Arc<Self>, key: u128, asked: Asked, answer: Result<Reply, Unanswered>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
-        let verdict = match answer {
-            Ok(Reply::Taken(taken)) => match taken.outcomes.first() {
-                Some(outcome) if taken.admitted => Verdict::Taken(*outcome, Undo::Permit),
-                Some(outcome) => Verdict::Refused(*outcome),
-                None => Verdict::Unanswered,
-            },
-            _ => Verdict::Unanswered,
+        let said = match answer {
+            Ok(Reply::Taken(taken)) => taken.outcomes.first().map(|outcome| (taken.admitted, *outcome)),
+            _ => None,
         };
-        let is_granted = matches!(verdict, Verdict::Taken(..));
-        let cost = waiter.as_ref().map_or(0, |waiter| waiter.charge.cost);
-        // Held before its request learns of it, which may give it back at once.
-        let got = if is_granted { cost } else { 0 };
-        fleet.permits.ended(key, got, matches!(verdict, Verdict::Unanswered), now_ns);
-        if let Some(waiter) = waiter
-            && !waiter.wait.settle(waiter.index, || verdict)
-            && is_granted
-        {
-            self.release_permit(fleet, &waiter.charge);
-        }
-        // Without an answer the next try is the sweep's, but for those who wait.
-        if matches!(verdict, Verdict::Unanswered) {
-            self.give_up_waiting(fleet, key);
-        } else {
-            self.say(fleet, key);
-        }
-    }
-
-    /// Lets requests that wait behind one without an answer decide without the store too.
-    fn give_up_waiting(&self, fleet: &Fleet, key: u128) {
-        let waiting = fleet.permits.keys().get_mut(&key).map(|holding| std::mem::take(&mut holding.waiting));
-        for waiter in waiting.into_iter().flatten() {
-            waiter.wait.settle(waiter.index, || Verdict::Unanswered);
+        match said {
+            Some((true, outcome)) => {
+                // Held before their requests learn of it, which may give it back at once.
+                for waiter in fleet.permits.granted(key, asked, now_ns) {
+                    let verdict = Verdict::Taken(outcome, Undo::Permit);
+                    if !waiter.wait.settle(waiter.index, || verdict) {
+                        self.release_permit(fleet, &waiter.charge);
+                    }
+                }
+                self.say(fleet, key);
+            }
+            Some((false, outcome)) => {
+                for waiter in fleet.permits.refused(key, asked, outcome.remaining, now_ns) {
+                    waiter.wait.settle(waiter.index, || Verdict::Refused(outcome));
+                }
+                self.say(fleet, key);
+            }
+            // The next try is the sweep's: who waits decides without the store, too.
+            None => {
+                let mut waiting = asked.waiters;
+                fleet.permits.ended(key, now_ns, |holding| {
+                    holding.is_untold = true;
+                    waiting.extend(holding.waiting.drain(..));
+                });
+                for waiter in waiting {
+                    waiter.wait.settle(waiter.index, || Verdict::Unanswered);
+                }
+            }
         }
     }
 }
