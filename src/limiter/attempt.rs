@@ -30,8 +30,13 @@ pub(super) enum Stand {
 pub enum Undo {
     /// To this node's own table, under its own quota.
     Table(Place),
-    /// To the same, under this node's share of the quota: it was decided without the store.
-    Alone(Place),
+    /// To the same, under this node's share of the quota: it was decided without the store, perhaps after a wait.
+    Alone {
+        /// Where in the table.
+        place: Place,
+        /// When, nanoseconds.
+        taken_ns: u64,
+    },
     /// To the lease.
     Share,
     /// To the centre, which took it at this time of its clock.
@@ -131,19 +136,19 @@ impl Limiter {
             decision.outcomes[index] = outcome;
             stands[index] = stand;
         }
-        self.conclude(&waiting.charges, &stands, now_ns, decision);
+        self.conclude(&waiting.charges, &stands, waiting.started_ns, decision);
     }
 
-    /// Says what stands, all or nothing.
+    /// Says what stands, all or nothing. What this node took by itself it took at `taken_ns`, or says when.
     fn conclude(
         self: &Arc<Self>,
         charges: &[Charge],
         stands: &[Stand],
-        now_ns: u64,
+        taken_ns: u64,
         decision: &mut Decision,
     ) {
         if decision.is_refused {
-            self.undo(charges, stands, now_ns);
+            self.undo(charges, stands, taken_ns);
             for ((charge, stand), outcome) in charges.iter().zip(stands).zip(&mut decision.outcomes) {
                 match stand {
                     // What the centre said holds without the cost that has just been given back.
@@ -153,7 +158,7 @@ impl Limiter {
                     }
                     Stand::Refused | Stand::Unspent if charge.plan != 0 => {}
                     _ => {
-                        let left = self.look(charge, now_ns);
+                        let left = self.look(charge, taken_ns);
                         *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
                     }
                 }

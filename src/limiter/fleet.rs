@@ -259,7 +259,8 @@ impl Limiter {
     fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> (Stand, Outcome) {
         let quota = fleet.share_of(charge);
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
-        (stand_of(&taken.outcome, Undo::Alone(taken.place)), taken.outcome)
+        let undo = Undo::Alone { place: taken.place, taken_ns: now_ns };
+        (stand_of(&taken.outcome, undo), taken.outcome)
     }
 
     /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
@@ -269,7 +270,7 @@ impl Limiter {
             (Undo::Permit, Some(fleet)) => self.release_permit(fleet, charge),
             (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),
             (_, None) => {}
-            (Undo::Alone(place), Some(fleet)) => {
+            (Undo::Alone { place, taken_ns }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
             }
@@ -299,7 +300,7 @@ impl Limiter {
             (Undo::Nothing | Undo::Permit, _) => {}
             (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
             (_, None) => {}
-            (Undo::Alone(place), Some(fleet)) => {
+            (Undo::Alone { place, .. }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
             }

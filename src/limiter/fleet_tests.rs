@@ -398,6 +398,41 @@ fn a_late_answer_is_undone_and_the_policy_decides() {
 }
 
 #[test]
+fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
+    for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let counted = |charge: Charge| {
+            let quota = charge.quota.counted_by(algorithm);
+            let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+            let plan = node.fleet().expect("a fleet's node").plans().number(Plan {
+                policy: "p".into(),
+                quota,
+                sharing,
+            });
+            node.declare([quota, quota.share_of(2)]);
+            Charge { quota, plan, cost: 5, ..charge }
+        };
+        // The wait ends in the second after it began.
+        let begun = NOW - MS;
+        let late = counted(exact(&node, 1, 100));
+        let undo = decide_late(&node, &[late], begun).undo(0);
+        let left =
+            |charge: &Charge, now_ns| node.table().peek(&Charge { cost: 0, ..*charge }, now_ns).remaining;
+        assert_eq!(left(&late, NOW + 2 * MS), 95);
+        node.settle(&late, undo, begun, 2, NOW + 2 * MS);
+        assert_eq!(left(&late, NOW + 2 * MS), 98);
+        // Refused after the wait, for what was asked; taken before it, by this node alone.
+        let own = Charge { plan: 0, ..counted(exact(&node, 2, 100)) };
+        let full = Charge { cost: 6, ..exact(&node, 3, 5) };
+        let own_and_full = [own, Charge { cost: 5, ..full }];
+        assert!(decide_late(&node, &own_and_full, begun).is_admitted());
+        assert!(!decide_late(&node, &own_and_full, begun).is_admitted());
+        assert_eq!(left(&own, begun), 95, "{algorithm:?}");
+    }
+}
+
+#[test]
 fn without_the_store_a_node_keeps_to_its_share() {
     for (overshoot, when_down, most) in
         [(0.0, WhenDown::Local, 100), (0.3, WhenDown::Local, 100), (0.0, WhenDown::Allow, 100)]
