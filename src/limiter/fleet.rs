@@ -280,8 +280,7 @@ impl Limiter {
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
                 if let Some(plan) = fleet.plans.get(charge.plan) {
-                    let parts = [part(charge, plan)].into_iter().collect();
-                    fleet.link.send(Op::Return { parts, taken_us }, Box::new(|_, _| {}));
+                    self.return_to_centre(fleet, [part(charge, plan)].into_iter().collect(), taken_us);
                 }
             }
         }

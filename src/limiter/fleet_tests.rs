@@ -237,6 +237,31 @@ fn a_denial_is_remembered_until_it_ends() {
 }
 
 #[test]
+fn a_denial_ends_where_units_come_back() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 9, ..exact(&node, 1, 10) };
+    let cheap = Charge { cost: 5, ..charge };
+    let denied = |charge| {
+        let decision = decide(&node, &desk, &[charge], NOW);
+        (!decision.is_admitted(), decision.tier)
+    };
+    // A cost that is settled, and an answer that came too late for its request.
+    let undo = decide(&node, &desk, &[charge], NOW).undo(0);
+    assert_eq!([denied(cheap), denied(cheap)], [(true, Tier::Global), (true, Tier::Local)]);
+    node.settle(&charge, undo, NOW, 1, NOW);
+    assert_eq!(desk.answer(NOW), 1);
+    let late = node.decide(&[cheap], Caller::default(), NOW, &mut Decision::default()).expect("it asks");
+    let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
+    let taken = desk.act(&op, NOW);
+    assert_eq!([denied(cheap), denied(cheap)], [(true, Tier::Global), (true, Tier::Local)]);
+    drop(late);
+    done(Ok(taken), NOW);
+    assert_eq!(desk.answer(NOW), 1);
+    assert_eq!(denied(cheap), (false, Tier::Global));
+}
+
+#[test]
 fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
     for overshoot in [0.0, 0.3] {
         let desk = Arc::new(Desk::default());

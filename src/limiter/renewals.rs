@@ -257,8 +257,28 @@ impl Limiter {
                     }
                 }
                 if !late.is_empty() {
-                    let op = Op::Return { parts: late, taken_us: taken.at_us };
-                    fleet.link.send(op, Box::new(|_, _| {}));
+                    limiter.return_to_centre(fleet, late, taken.at_us);
+                }
+            }),
+        );
+    }
+
+    /// Gives back what the centre took of exact windows of one shard. What it denied since may fit then, so this node
+    /// asks again; the others learn of it when their denials end.
+    pub(super) fn return_to_centre(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        parts: SmallVec<[Part; 2]>,
+        taken_us: u64,
+    ) {
+        let limiter = Arc::clone(self);
+        let keys: SmallVec<[u128; 2]> = parts.iter().map(|part| part.key).collect();
+        fleet.link.send(
+            Op::Return { parts, taken_us },
+            Box::new(move |_, now_ns| {
+                let Some(fleet) = &limiter.fleet else { return };
+                for key in keys {
+                    let _ = fleet.change_known(key, |_, share| share.deny_for(0, now_ns));
                 }
             }),
         );
