@@ -104,7 +104,10 @@ impl Store {
     /// Gives back every lease, and closes. No request is decided any more.
     pub(super) async fn close(self) {
         self.sweeping.abort();
-        self.limiter.release_all(clock::now_ns());
+        let until_ns = clock::now_ns() + RELEASED_WITHIN_NS;
+        while self.limiter.release_all(clock::now_ns()) && clock::now_ns() < until_ns {
+            tokio::time::sleep(RELEASE_EVERY).await;
+        }
         self.global.shutdown().await;
     }
 }
@@ -137,4 +140,8 @@ fn usage(status: global::Status) -> StoreUsage {
 /// A node's own table takes one part in so many of the limiter's memory.
 const OWN_PART: usize = 8;
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
+/// How long a node that stops goes on giving back leases, nanoseconds: longer than it has any.
+const RELEASED_WITHIN_NS: u64 = 500_000_000;
+/// And how often it gives some back.
+const RELEASE_EVERY: Duration = Duration::from_millis(5);
 const FIRST_ANSWER: Duration = Duration::from_millis(500);

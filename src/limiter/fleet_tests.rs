@@ -670,6 +670,31 @@ fn a_draining_node_returns_its_leases() {
 }
 
 #[test]
+fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let take = |key: u64, now_ns| {
+        let charge = leased(&node, key << 14, 1_000);
+        drop(node.decide(&[charge], Caller::default(), now_ns, &mut Decision::default()));
+    };
+    (1..=600).for_each(|key| take(key, NOW));
+    assert_eq!(desk.answer(NOW + MS), 600);
+    while desk.queue.lock().expect("no test panics here").is_empty() {
+        take(600, NOW + 2 * MS);
+    }
+    assert!(node.release_all(NOW + 2 * MS), "there are more");
+    let first = desk.answer(NOW + 2 * MS);
+    assert!((300..=513).contains(&first), "{first}");
+    let mut rest = 0;
+    while node.release_all(NOW + 3 * MS) {
+        rest += desk.answer(NOW + 3 * MS);
+    }
+    rest += desk.answer(NOW + 3 * MS);
+    // And the renewal of the last.
+    assert_eq!(first + rest, 601);
+}
+
+#[test]
 fn one_question_shows_where_shadow_and_answer_part() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

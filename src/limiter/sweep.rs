@@ -39,15 +39,16 @@ impl Limiter {
         self.say_permits(fleet, now_ns);
     }
 
-    /// Gives back every lease: this node decides nothing any more.
-    pub fn release_all(&self, now_ns: u64) {
-        if let Some(fleet) = &self.fleet {
-            self.release_where(fleet, now_ns, |_, _| true);
-        }
+    /// Gives back leases: this node decides nothing any more. Whether to call again in a moment, because there are
+    /// more of them, or a renewal is on its way.
+    pub fn release_all(&self, now_ns: u64) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| self.release_where(fleet, now_ns, |_, _| true))
     }
 
-    fn release_where(&self, fleet: &Fleet, now_ns: u64, is_over: impl Fn(&Share, &Plan) -> bool) {
-        let mut released = Vec::new();
+    /// Gives back those that are over, but no more than `RELEASED_MAX` of them: nobody who waits for the centre is to
+    /// stand behind thousands, and what has no room on its way there is lost. Whether some are left for the next time.
+    fn release_where(&self, fleet: &Fleet, now_ns: u64, is_over: impl Fn(&Share, &Plan) -> bool) -> bool {
+        let (mut released, mut is_more) = (Vec::new(), false);
         let plans = &fleet.plans;
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
@@ -56,16 +57,24 @@ impl Limiter {
                     return false;
                 }
                 share.forgive(now_ns);
-                if is_over(share, plan) && fleet.link.is_up(key) {
-                    released.extend(share.release(plan, key, now_ns));
-                    return false;
+                if !is_over(share, plan) || !fleet.link.is_up(key) {
+                    return true;
                 }
-                true
+                let is_late = share.is_in_flight() || released.len() >= RELEASED_MAX;
+                is_more |= is_late;
+                if !is_late {
+                    released.extend(share.release(plan, key, now_ns));
+                }
+                is_late
             });
             kept.unwrap_or(false)
         });
         for renewal in released {
             fleet.link.send(Op::Renew(renewal), Box::new(|_, _| {}));
         }
+        is_more
     }
 }
+
+/// Leases that go back at a time: about what one call to each of a store's connections takes.
+const RELEASED_MAX: usize = 512;
