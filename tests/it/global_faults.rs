@@ -232,6 +232,19 @@ fn a_drain_sends_what_is_queued() {
 }
 
 #[test]
+fn a_drain_that_waits_for_a_frozen_server_rests() {
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    assert_eq!(node.add(1, 1), Ok(1));
+    redis.signal("STOP");
+    let asked = node.ask(add(1, 1));
+    let (begin, busy) = (Instant::now(), node.shutdown());
+    assert!(begin.elapsed() >= Duration::from_millis(500), "it waits for the answer");
+    assert!(busy < Duration::from_millis(400), "at work for {busy:?} of it");
+    assert_eq!(asked.counted(), Err(Unanswered::Lost));
+}
+
+#[test]
 fn an_outage_is_one_line_in_the_log_and_a_metric() {
     let mut redis = Redis::start(&[]);
     let gateway = Gateway::start(&format!(

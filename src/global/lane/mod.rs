@@ -96,6 +96,8 @@ impl Lane {
         let mut stop_ns = None;
         let mut incoming = Vec::with_capacity(OPERATIONS_MAX);
         loop {
+            // A queue that is closed and empty always has that to say, before the clock has its turn.
+            let may_come = stop_ns.is_none() || !self.queue.is_empty();
             let (has_room, has_waiting) = (self.waiting.len() < WAITING_MAX, !self.waiting.is_empty());
             tokio::select! {
                 biased;
@@ -106,7 +108,7 @@ impl Lane {
                 Some(opened) = self.link.opening.join_next(), if !self.link.opening.is_empty() => {
                     if let Ok(opened) = opened { self.opened(opened, clock::now_ns()) }
                 }
-                count = self.queue.recv_many(&mut incoming, OPERATIONS_MAX), if has_room => {
+                count = self.queue.recv_many(&mut incoming, OPERATIONS_MAX), if has_room && may_come => {
                     if count == 0 && stop_ns.is_none() {
                         stop_ns = Some(clock::now_ns());
                     }

@@ -235,9 +235,12 @@ impl Node {
         self.global.status().remove(0)
     }
 
-    /// Ends it, as a drain does.
-    pub fn shutdown(self) {
+    /// Ends it, as a drain does. For how long its thread worked meanwhile.
+    pub fn shutdown(self) -> Duration {
+        let busy = || self.runtime.metrics().worker_total_busy_duration(0);
+        let before = busy();
         self.runtime.block_on(self.global.shutdown());
+        busy() - before
     }
 }
 
