@@ -12,7 +12,7 @@ use super::renewals::Renewals;
 use super::sweep::Watched;
 use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
-use crate::limit::central::{Op, Part};
+use crate::limit::central::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
 use crate::local::Shares;
@@ -279,9 +279,7 @@ impl Limiter {
                 let _ = fleet.change_known(charge.key, |_, share| share.give_back(charge.cost));
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
-                if let Some(plan) = fleet.plans.get(charge.plan) {
-                    self.return_to_centre(fleet, [part(charge, plan)].into_iter().collect(), taken_us);
-                }
+                self.return_to_centre(fleet, charge, taken_us, taken_ns);
             }
         }
     }
@@ -306,12 +304,7 @@ impl Limiter {
             (Undo::Share, Some(fleet)) => {
                 let _ = fleet.change_known(charge.key, |_, share| share.owe(more));
             }
-            (Undo::Centre { .. }, Some(fleet)) => {
-                if let Some(plan) = fleet.plans.get(charge.plan) {
-                    let parts = [part(&rest, plan)].into_iter().collect();
-                    fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
-                }
-            }
+            (Undo::Centre { .. }, Some(fleet)) => self.debit_at_centre(fleet, &rest, now_ns),
         }
     }
 }

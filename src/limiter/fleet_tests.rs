@@ -423,6 +423,26 @@ fn a_late_answer_is_undone_and_the_policy_decides() {
 }
 
 #[test]
+fn what_the_centre_has_back_is_not_missing_without_it() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 50, ..exact(&node, 1, 100) };
+    // Estimates that turn out too high, a request that has gone, one that turns out dearer.
+    for cost in [1, 1] {
+        let decision = decide(&node, &desk, &[charge], NOW);
+        node.settle(&charge, decision.undo(0), NOW, cost, NOW);
+    }
+    drop(node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits"));
+    desk.answer(NOW);
+    let decision = decide(&node, &desk, &[Charge { cost: 1, ..charge }], NOW);
+    node.settle(&Charge { cost: 1, ..charge }, decision.undo(0), NOW, 8, NOW);
+    desk.answer(NOW);
+    assert_eq!(desk.left(&charge, NOW), 90);
+    desk.set_down(true);
+    assert_eq!(node.look(&charge, NOW).remaining, 90);
+}
+
+#[test]
 fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
     for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
         let desk = Arc::new(Desk::default());

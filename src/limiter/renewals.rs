@@ -18,6 +18,7 @@ use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::limit::{Share, Told};
+use crate::local::Place;
 
 /// Renewals on their way, by key.
 #[derive(Debug)]
@@ -232,7 +233,6 @@ impl Limiter {
     ) {
         let charges: SmallVec<[Charge; 2]> = indices.iter().map(|index| charges[*index]).collect();
         let limiter = Arc::clone(self);
-        let asked = parts.clone();
         fleet.link.send(
             Op::Take(parts),
             Box::new(move |answer, _| {
@@ -245,43 +245,51 @@ impl Limiter {
                 };
                 limiter.note_said(fleet, &charges, &taken, now_ns);
                 let undo = Undo::Centre { taken_us: taken.at_us };
-                let mut late: SmallVec<[Part; 2]> = SmallVec::new();
-                for ((index, part), outcome) in indices.iter().zip(asked).zip(&taken.outcomes) {
+                for ((index, charge), outcome) in indices.iter().zip(&charges).zip(&taken.outcomes) {
                     let said = match taken.admitted {
                         false if outcome.is_admitted() => Verdict::Fits(*outcome),
                         _ => verdict(*outcome, undo),
                     };
                     // The request was decided without this answer, so it was not this that let it pass.
                     if !wait.settle(*index, || said) && matches!(said, Verdict::Taken(..)) {
-                        late.push(part);
+                        limiter.give_back(charge, undo, now_ns);
                     }
-                }
-                if !late.is_empty() {
-                    limiter.return_to_centre(fleet, late, taken.at_us);
                 }
             }),
         );
     }
 
-    /// Gives back what the centre took of exact windows of one shard. What it denied since may fit then, so this node
-    /// asks again; the others learn of it when their denials end.
+    /// Gives back what the centre took of an exact window. What it denied since may fit then, so this node asks again;
+    /// the others learn of it when their denials end.
     pub(super) fn return_to_centre(
         self: &Arc<Self>,
         fleet: &Fleet,
-        parts: SmallVec<[Part; 2]>,
+        charge: &Charge,
         taken_us: u64,
+        taken_ns: u64,
     ) {
-        let limiter = Arc::clone(self);
-        let keys: SmallVec<[u128; 2]> = parts.iter().map(|part| part.key).collect();
+        let Some(plan) = fleet.plans.get(charge.plan) else { return };
+        // As `note_said` took it.
+        let quota = fleet.share_of(charge);
+        self.table.give_back(&Charge { quota, ..*charge }, Place::Slot, taken_ns);
+        let (limiter, key) = (Arc::clone(self), charge.key);
         fleet.link.send(
-            Op::Return { parts, taken_us },
+            Op::Return { parts: [part(charge, plan)].into_iter().collect(), taken_us },
             Box::new(move |_, now_ns| {
-                let Some(fleet) = &limiter.fleet else { return };
-                for key in keys {
+                if let Some(fleet) = &limiter.fleet {
                     let _ = fleet.change_known(key, |_, share| share.deny_for(0, now_ns));
                 }
             }),
         );
+    }
+
+    /// Spends more of an exact window than the centre took, whether it fits or not.
+    pub(super) fn debit_at_centre(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) {
+        let Some(plan) = fleet.plans.get(charge.plan) else { return };
+        let quota = fleet.share_of(charge);
+        self.table.debit(&Charge { quota, ..*charge }, Place::Slot, now_ns);
+        let parts = [part(charge, plan)].into_iter().collect();
+        fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
     }
 
     /// Notes what the centre said of exact windows: denials, which stand until their time, and what this node would
