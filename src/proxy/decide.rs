@@ -3,6 +3,7 @@
 //! Which keys a request has is the policy's to say, whether they may spend the limiter's; here both meet.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -120,7 +121,8 @@ fn charge(
 }
 
 impl Retry {
-    /// Waits until the centre has said whether it remembers the request, no longer than the deadline, and goes on.
+    /// Waits until the centre has said whether it remembers the request, and goes on; where it must be asked once more,
+    /// both waits are together no longer than the deadline.
     pub async fn end(
         self: Box<Self>,
         exchange: &mut Exchange,
@@ -129,12 +131,16 @@ impl Retry {
     ) -> Decided {
         let Retry { recall, mut charges, mut memories } = *self;
         let deadline = exchange.conn.worker.shared.limiter.deadline();
+        let begun_ns = clock::now_ns();
         let _ = tokio::time::timeout(deadline, recall.settled()).await;
         let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
         pass_retries(exchange, &mut memories, &mut charges, |memory| known.contains(memory));
         match charge(exchange, found, facts, charges, memories) {
             Ok(decided) => decided,
-            Err(wait) => wait.end(exchange, found).await,
+            Err(wait) => {
+                let waited = Duration::from_nanos(clock::now_ns() - begun_ns);
+                wait.end_within(deadline.saturating_sub(waited), exchange, found).await
+            }
         }
     }
 }
@@ -142,10 +148,20 @@ impl Retry {
 impl Wait {
     /// Waits for the centre, no longer than the deadline, and decides.
     pub async fn end(self: Box<Self>, exchange: &mut Exchange, found: &Found<'_, '_>) -> Decided {
+        let deadline = exchange.conn.worker.shared.limiter.deadline();
+        self.end_within(deadline, exchange, found).await
+    }
+
+    async fn end_within(
+        self: Box<Self>,
+        deadline: Duration,
+        exchange: &mut Exchange,
+        found: &Found<'_, '_>,
+    ) -> Decided {
         let Wait { waiting, charges, memories, mut conducts, mut decision } = *self;
         let limiter = std::sync::Arc::clone(&exchange.conn.worker.shared.limiter);
         // Late or not, what has been said until now is what counts.
-        let _ = tokio::time::timeout(limiter.deadline(), waiting.settled()).await;
+        let _ = tokio::time::timeout(deadline, waiting.settled()).await;
         limiter.resume(waiting, clock::now_ns(), &mut decision);
         end(exchange, found, &charges, &memories, &mut conducts, &mut decision)
     }

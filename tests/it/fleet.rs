@@ -244,6 +244,28 @@ fn a_retry_at_another_gateway_is_not_charged_again() {
 }
 
 #[test]
+fn a_request_with_a_key_waits_no_longer_than_one_without() {
+    let redis = Redis::start(&[]);
+    let policy = "limit = \"1000/s\"\novershoot = 0\nidempotency-key = \"header:idempotency-key\"";
+    let node = node_with(&redis, policy, "deadline = \"300ms\"");
+    // Asked first whether it is remembered, then for a unit: the two together have the time of one.
+    let waits = (0..5).map(|number| {
+        eventually("the store answers", || (node.metric("sluicegate_store_up", &[]) == 1.0).then_some(()));
+        redis.signal("STOP");
+        let begin = Instant::now();
+        let key = format!("Idempotency-Key: {number}");
+        assert_eq!(node.client().request("GET", "/", &[&key], "").status, 200);
+        let wait = begin.elapsed();
+        redis.signal("CONT");
+        wait
+    });
+    // A busy machine takes its time; twice the deadline is what none may have cost.
+    let is_once = |wait: &Duration| (300..550).contains(&wait.as_millis());
+    let waits: Vec<_> = waits.take_while(|wait| !is_once(wait)).collect();
+    assert!(waits.len() < 5, "{waits:?}");
+}
+
+#[test]
 fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
     for (when_down, admitted) in [("local", 40), ("allow", 40), ("deny", 0)] {
         let mut redis = Redis::start(&[]);
