@@ -153,7 +153,7 @@ impl Limiter {
                 match stand {
                     // What the centre said holds without the cost that has just been given back.
                     Stand::Taken(Undo::Centre { .. } | Undo::Permit) => {
-                        let remaining = outcome.remaining + charge.cost;
+                        let remaining = outcome.remaining.saturating_add(charge.cost);
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
                     Stand::Refused | Stand::Unspent if charge.plan != 0 => {}

@@ -237,6 +237,26 @@ fn a_denial_is_remembered_until_it_ends() {
 }
 
 #[test]
+fn costs_have_room_however_large_they_are() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = exact(&node, 1, 1 << 40);
+    let admits = |cost| decide(&node, &desk, &[Charge { cost, ..charge }], NOW).is_admitted();
+    assert!(admits((1 << 40) - (1 << 33)));
+    // A refusal of so much says nothing of half of it.
+    assert!(!admits(1 << 34));
+    assert!(admits(1 << 33));
+    // All that a limit can hold, wanted by several.
+    for charge in [leased(&node, 2, u64::MAX), permits(&node, 3, u64::MAX, WhenDown::Local)] {
+        let dear = Charge { cost: u64::MAX, ..charge };
+        let begin = |_| node.decide(&[dear], Caller::default(), NOW, &mut Decision::default());
+        let waiting: Vec<_> = (0..4).map(begin).collect();
+        desk.answer(NOW);
+        assert!(waiting.iter().flatten().all(Waiting::is_settled));
+    }
+}
+
+#[test]
 fn a_denial_ends_where_units_come_back() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

@@ -79,7 +79,7 @@ impl Holding {
         let free = self.part.plan.quota.limit().get().saturating_sub(self.held);
         let room = self.room.take().unwrap_or(free).min(free);
         for waiter in &asked.waiters {
-            let cost = asked.cost + waiter.charge.cost;
+            let cost = asked.cost.saturating_add(waiter.charge.cost);
             // What cannot be free is asked about with one, for all.
             if asked.count > 0 && cost > room {
                 break;

@@ -94,7 +94,7 @@ impl Renewals {
             keys.remove(&key);
             return None;
         };
-        let pending = renewing.sent.iter().map(|waiter| waiter.charge.cost).sum();
+        let pending = renewing.sent.iter().fold(0, |sum: u64, waiter| sum.saturating_add(waiter.charge.cost));
         Some((pending, last.charge.plan))
     }
 }
@@ -304,8 +304,11 @@ impl Limiter {
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, sent_ns);
                 match outcome.answer() {
-                    Answer::Later { retry_after_ns } => share.refuse(charge.cost, retry_after_ns, sent_ns),
-                    Answer::Admitted | Answer::Never => {}
+                    // Of what is dearer than a share can note, none cheaper is known to be refused.
+                    Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
+                        share.refuse(charge.cost, retry_after_ns, sent_ns);
+                    }
+                    Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
                 }
             });
         }
