@@ -1,5 +1,7 @@
 //! Two tiers without a network: nodes over a desk that answers when a test says so.
 
+mod turmoil;
+
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -96,6 +96,12 @@ impl Holding {
 }
 
 impl Permits {
+    /// Keys of which something is held, wanted or to be said.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.keys().len()
+    }
+
     fn keys(&self) -> MutexGuard<'_, HashMap<u128, Holding>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,7 +251,7 @@ impl Limiter {
                 for waiter in fleet.permits.granted(key, asked, now_ns) {
                     let verdict = Verdict::Taken(outcome, Undo::Permit);
                     if !waiter.wait.settle(waiter.index, || verdict) {
-                        self.release_permit(fleet, &waiter.charge);
+                        fleet.permits.release(&waiter.charge);
                     }
                 }
                 self.say(fleet, key);

@@ -59,6 +59,12 @@ impl Default for Renewals {
 }
 
 impl Renewals {
+    /// How many are on their way.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        (0..STRIPES as u128).map(|stripe| self.of(stripe << 64).len()).sum()
+    }
+
     fn of(&self, key: u128) -> MutexGuard<'_, HashMap<u128, Renewing>> {
         self.0[(key >> 64) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,228 @@
+//! Any order of what can happen to requests and to what is asked for them: they come, are answered in any order, late or
+//! not at all, go away while they wait, end, are settled. When all is over, nothing is missing anywhere, nothing was
+//! counted twice, and nothing is kept of any of it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens next. A number chooses among those to whom it can happen.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A request comes, for these of the four limits.
+    Comes([bool; 4], u64),
+    /// A question is answered.
+    Answered(usize),
+    /// A question gets lost on its way.
+    Lost(usize),
+    /// A request that waits has its deadline, or sees that all is said.
+    Resumed(usize),
+    /// A client goes away.
+    Gone(usize),
+    /// An admitted request ends.
+    Ends(usize),
+    /// Another one ends, and cost this.
+    Settled(usize, u64),
+    /// Time passes, milliseconds, and the node looks after what it holds.
+    Sweeps(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let which = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
+    prop_oneof![
+        6 => (any::<[bool; 4]>(), 1u64..4).prop_map(|(limits, cost)| Event::Comes(limits, cost)),
+        6 => which.clone().prop_map(Event::Answered),
+        1 => which.clone().prop_map(Event::Lost),
+        3 => which.clone().prop_map(Event::Resumed),
+        2 => which.clone().prop_map(Event::Gone),
+        2 => which.clone().prop_map(Event::Ends),
+        2 => (which, 0u64..6).prop_map(|(index, cost)| Event::Settled(index, cost)),
+        1 => (0u64..300).prop_map(Event::Sweeps),
+    ]
+}
+
+/// An admitted request.
+struct Admitted {
+    charges: Vec<Charge>,
+    decision: Decision,
+    taken_ns: u64,
+}
+
+struct Play {
+    desk: Arc<Desk>,
+    node: Arc<Limiter>,
+    /// Two exact windows of two shards, permits, a leased window.
+    limits: [Charge; 4],
+    waiting: Vec<(Waiting, Vec<Charge>, Decision, u64)>,
+    admitted: Vec<Admitted>,
+    /// Units that were spent for good, of the first, the second and the last limit.
+    spent: [u64; 4],
+    now_ns: u64,
+}
+
+impl Play {
+    fn new(when_down: WhenDown) -> Play {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let limits = [
+            // A day's units: nothing comes back by itself.
+            of_a_day(&node, exact(&node, 2, LIMIT), 0.0, when_down),
+            of_a_day(&node, exact(&node, 3, LIMIT), 0.0, when_down),
+            permits(&node, 4, LIMIT / 4, when_down),
+            of_a_day(&node, exact(&node, 5, LIMIT), 0.1, WhenDown::Deny),
+        ];
+        Play { desk, node, limits, waiting: Vec::new(), admitted: Vec::new(), spent: [0; 4], now_ns: NOW }
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Comes(which, cost) => self.comes(which, cost),
+            Event::Answered(which) => self.answered(which, true),
+            Event::Lost(which) => self.answered(which, false),
+            Event::Resumed(which) => self.resumed(which),
+            Event::Gone(which) if !self.waiting.is_empty() => {
+                drop(self.waiting.swap_remove(which % self.waiting.len()));
+            }
+            Event::Ends(which) => self.ends(which, None),
+            Event::Settled(which, cost) => self.ends(which, Some(cost)),
+            Event::Sweeps(pause_ms) => {
+                self.now_ns += pause_ms * MS;
+                self.node.sweep(self.now_ns);
+            }
+            Event::Gone(_) => {}
+        }
+    }
+
+    fn comes(&mut self, which: [bool; 4], cost: u64) {
+        let chosen = self.limits.iter().zip(which).filter(|(_, is_chosen)| *is_chosen);
+        let charges: Vec<Charge> = chosen.map(|(limit, _)| Charge { cost, ..*limit }).collect();
+        let mut decision = Decision::default();
+        match self.node.decide(&charges, Caller::default(), self.now_ns, &mut decision) {
+            Some(waiting) => self.waiting.push((waiting, charges, decision, self.now_ns)),
+            None => self.decided(charges, decision, self.now_ns),
+        }
+    }
+
+    fn decided(&mut self, charges: Vec<Charge>, decision: Decision, taken_ns: u64) {
+        if decision.is_admitted() {
+            self.admitted.push(Admitted { charges, decision, taken_ns });
+        }
+    }
+
+    fn answered(&mut self, which: usize, is_answered: bool) {
+        let (op, done) = {
+            let mut queue = self.desk.queue.lock().expect("no test panics here");
+            if queue.is_empty() {
+                return;
+            }
+            let which = which % queue.len();
+            // What gives back is told until it is heard.
+            if !is_answered && matches!(queue[which].0, Op::Return { .. } | Op::Debit(_)) {
+                return;
+            }
+            queue.remove(which)
+        };
+        self.now_ns += MS / 2;
+        let answer = if is_answered { Ok(self.desk.act(&op, self.now_ns)) } else { Err(Unanswered::Lost) };
+        done(answer, self.now_ns);
+    }
+
+    fn resumed(&mut self, which: usize) {
+        if !self.waiting.is_empty() {
+            let (waiting, charges, mut decision, taken_ns) =
+                self.waiting.swap_remove(which % self.waiting.len());
+            self.node.resume(waiting, self.now_ns, &mut decision);
+            self.decided(charges, decision, taken_ns);
+        }
+    }
+
+    fn ends(&mut self, which: usize, cost: Option<u64>) {
+        if self.admitted.is_empty() {
+            return;
+        }
+        let Admitted { charges, decision, taken_ns } = self.admitted.swap_remove(which % self.admitted.len());
+        for (index, charge) in charges.iter().enumerate() {
+            let undo = decision.undo(index);
+            if charge.quota.algorithm() == Algorithm::Concurrency {
+                self.node.give_back(charge, undo, taken_ns);
+                continue;
+            }
+            if let Some(cost) = cost {
+                self.node.settle(charge, undo, taken_ns, cost, self.now_ns);
+            }
+            // What was decided without the centre is no business of the centre's, but for what a lease owes.
+            if matches!(undo, Undo::Centre { .. } | Undo::Share) {
+                let limit = self.limits.iter().position(|limit| limit.key == charge.key).expect("it is one");
+                self.spent[limit] += cost.unwrap_or(charge.cost);
+            }
+        }
+    }
+
+    /// Everything is answered, and everybody has ended.
+    fn ends_all(&mut self) {
+        while !self.waiting.is_empty() || !self.admitted.is_empty() {
+            self.desk.answer(self.now_ns);
+            self.resumed(0);
+            self.ends(0, None);
+        }
+        // What was lost is said again.
+        for _ in 0..3 {
+            self.node.sweep(self.now_ns);
+            self.desk.answer(self.now_ns);
+        }
+    }
+}
+
+/// The same charge, of a window a day long.
+fn of_a_day(node: &Limiter, charge: Charge, overshoot: f64, when_down: WhenDown) -> Charge {
+    let (limit, day) = (charge.quota.limit(), NonZeroU64::new(86_400 * SECOND).expect("not zero"));
+    let quota = Quota::new(Algorithm::TokenBucket, limit, day, limit);
+    let sharing = Sharing::new(&quota, overshoot, when_down);
+    node.declare([quota, quota.share_of(2)]);
+    let plans = node.fleet().expect("a fleet's node").plans();
+    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
+    Charge { quota, plan, ..charge }
+}
+
+/// Units of each limit.
+const LIMIT: u64 = 40;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    #[test]
+    fn nothing_is_missing_and_nothing_counted_twice(
+        when_down in prop::sample::select(vec![WhenDown::Deny, WhenDown::Local]),
+        events in prop::collection::vec(event(), 1..250),
+    ) {
+        let mut play = Play::new(when_down);
+        for event in events {
+            play.happens(event);
+            let fleet = play.node.fleet().expect("it is in a fleet");
+            // A node alone may let in what a question on its way asks for, too.
+            prop_assert!(when_down == WhenDown::Local || play.desk.held(&play.limits[2]) <= LIMIT / 4);
+            prop_assert!(fleet.permits.len() <= 1 && fleet.renewals.len() <= 1);
+        }
+        play.ends_all();
+        for (index, limit) in play.limits.iter().enumerate().take(2) {
+            let left = play.desk.left(limit, play.now_ns);
+            prop_assert_eq!(left, LIMIT.saturating_sub(play.spent[index]), "of limit {}", index);
+        }
+        prop_assert_eq!(play.desk.held(&play.limits[2]), 0);
+        let fleet = play.node.fleet().expect("it is in a fleet");
+        prop_assert_eq!((fleet.permits.len(), fleet.renewals.len()), (0, 0));
+        // What is owed is told with the next request.
+        play.happens(Event::Comes([false, false, false, true], 1));
+        play.ends_all();
+        // All that the lease did not give back may still be spent, and no more.
+        while play.node.release_all(play.now_ns) {
+            play.desk.answer(play.now_ns);
+        }
+        play.desk.answer(play.now_ns);
+        let other = super::node(&play.desk);
+        let last = of_a_day(&other, exact(&other, 5, LIMIT), 0.1, WhenDown::Deny);
+        let rest = (0..2 * LIMIT).filter(|_| decide(&other, &play.desk, &[last], play.now_ns).is_admitted());
+        let most = LIMIT + u64::from(Sharing::new(&last.quota, 0.1, WhenDown::Deny).spare);
+        let (rest, spent) = (rest.count() as u64, play.spent[3]);
+        prop_assert!(rest + spent <= most.max(spent + 1), "{rest} and {spent} of {most}");
+    }
+}
