@@ -551,6 +551,38 @@ fn demand_without_the_store_is_counted_once() {
 }
 
 #[test]
+fn a_debt_that_was_lost_on_its_way_is_told_again_by_who_went_on_alone() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 2, ..leased(&node, 1, 1_000) };
+    let begin = |now_ns| {
+        let mut decision = Decision::default();
+        let waiting = node.decide(&[charge], Caller::default(), now_ns, &mut decision).expect("it waits");
+        (waiting, decision)
+    };
+    let late = |(waiting, mut decision), now_ns| node.resume(waiting, now_ns, &mut decision);
+    let take = || desk.queue.lock().expect("no test panics here").remove(0);
+    // What is spent while the first question is on its way is owed, and told by the second.
+    (0..100).for_each(|turn| late(begin(NOW + turn * MS), NOW + turn * MS));
+    let now = NOW + 100 * MS;
+    let last = begin(now);
+    let (op, done) = take();
+    done(Ok(desk.act(&op, NOW)), now);
+    let told = match take() {
+        (Op::Renew(renewal), done) => {
+            late(last, now);
+            done(Err(Unanswered::Lost), now);
+            renewal.delta
+        }
+        (other, _) => panic!("{other:?}"),
+    };
+    assert!(told > 50.0, "{told}");
+    let _waits = begin(now + MS);
+    let (Op::Renew(renewal), _) = take() else { panic!("nothing is asked") };
+    assert!((renewal.delta - told - 2.0).abs() < 0.1, "{} of {told}", renewal.delta);
+}
+
+#[test]
 fn keys_that_were_alone_come_back_in_turns() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

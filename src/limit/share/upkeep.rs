@@ -77,7 +77,9 @@ impl Share {
 
     /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
     pub fn lost(&mut self, renewal: &Renewal) {
-        if renewal.delta > 0.0 {
+        if renewal.delta > 0.0 && self.0.has(Flag::Alone) {
+            self.0.set_level(self.0.level() + renewal.delta);
+        } else if renewal.delta > 0.0 {
             let owed = (renewal.delta * UNIT as f64) as i64;
             self.0.set_balance(self.0.balance().saturating_sub(owed));
         }

@@ -69,7 +69,7 @@ impl Play {
             of_a_day(&node, exact(&node, 2, LIMIT), 0.0, when_down),
             of_a_day(&node, exact(&node, 3, LIMIT), 0.0, when_down),
             permits(&node, 4, LIMIT / 4, when_down),
-            of_a_day(&node, exact(&node, 5, LIMIT), 0.1, WhenDown::Deny),
+            of_a_day(&node, exact(&node, 5, LIMIT), 0.1, when_down),
         ];
         Play { desk, node, limits, waiting: Vec::new(), admitted: Vec::new(), spent: [0; 4], now_ns: NOW }
     }
@@ -219,9 +219,9 @@ proptest! {
         }
         play.desk.answer(play.now_ns);
         let other = super::node(&play.desk);
-        let last = of_a_day(&other, exact(&other, 5, LIMIT), 0.1, WhenDown::Deny);
+        let last = of_a_day(&other, exact(&other, 5, LIMIT), 0.1, when_down);
         let rest = (0..2 * LIMIT).filter(|_| decide(&other, &play.desk, &[last], play.now_ns).is_admitted());
-        let most = LIMIT + u64::from(Sharing::new(&last.quota, 0.1, WhenDown::Deny).spare);
+        let most = LIMIT + u64::from(Sharing::new(&last.quota, 0.1, when_down).spare);
         let (rest, spent) = (rest.count() as u64, play.spent[3]);
         prop_assert!(rest + spent <= most.max(spent + 1), "{rest} and {spent} of {most}");
     }
