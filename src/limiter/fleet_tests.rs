@@ -534,6 +534,19 @@ fn every_address_has_its_own_coarse_limit() {
 }
 
 #[test]
+fn clocks_a_little_apart_refill_a_share_once() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    desk.set_down(true);
+    let admits = |now_ns| decide_late(&node, &[charge], now_ns).is_admitted();
+    let burst = (0..2_000).filter(|_| admits(NOW)).count();
+    // A request that waited in vain has the time of its end, one that did not that of its beginning.
+    let later = (1..=2_000).filter(|turn| admits(NOW + 10 * MS - turn % 2 * 2 * MS)).count();
+    assert!((8..=11).contains(&later), "{later} in 10 ms of 1,000 a second, after {burst}");
+}
+
+#[test]
 fn demand_without_the_store_is_counted_once() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

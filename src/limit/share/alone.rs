@@ -22,6 +22,8 @@ impl Share {
         if !self.0.has(Flag::Alone) {
             self.part(plan, &ceiling, now_ns);
         }
+        // Threads read the clock a little apart: what refills does so once.
+        let now_ns = now_ns.max(self.0.end_ns());
         let rate = self.rate_alone(&ceiling, now_ns);
         let gone_s = seconds(now_ns.saturating_sub(self.0.end_ns()));
         let refilled = self.0.balance().saturating_add((rate * gone_s * UNIT as f64) as i64);
