@@ -19,6 +19,10 @@ local function hold(key, plan, cost, node, held, lasts_us)
       lapsed[#lapsed + 1] = entries[index]
     elseif entries[index] ~= node then
       others = others + count
+      -- Said before the clock went back: it lapses from now on.
+      if until_us > now_us + 2 * lasts_us then
+        redis.call('HSET', name, entries[index], pack('<dd', count, now_us + lasts_us))
+      end
     end
   end
   if #lapsed > 0 then redis.call('HDEL', name, unpack(lapsed)) end

@@ -30,9 +30,14 @@ function fixed_window.open(state)
     if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
     state.is_scaled = true
   elseif index >= plan.index then
-    -- A clock a little behind finds the count's own window; one that went far back goes on with the count.
+    -- A clock a little behind finds the count's own window; one that went far back takes the count for this window's,
+    -- and keeps it so even where nothing is spent, or it would be the next one's, too.
     state.count, state.until_s = count, until_s
-    if index == plan.index + 1 then state.index = index end
+    if index == plan.index + 1 then
+      state.index = index
+    else
+      state.is_scaled = index > plan.index
+    end
   end
 end
 

@@ -64,7 +64,8 @@ function sliding_window.open(state)
   local was, previous, current, until_s = unpack_from('<dddI4', saved)
   if sub(saved, 29) ~= plan.tail then return open_changed(state, plan, saved, was, previous, current) end
   state.index, state.previous, state.current = moved(plan.index, was, previous, current)
-  state.until_s = until_s
+  -- Of a clock that went far back the counts are this window's from here on, even where nothing is spent.
+  state.until_s, state.is_scaled = until_s, was > plan.index + 1
 end
 
 local function end_us(state, windows)
