@@ -20,13 +20,14 @@ function fixed_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
   if not saved then return end
-  if #saved ~= 36 then
-    state.count = plan.limit
+  local index, count, until_s, limit, period_us
+  if #saved == 36 then index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved) end
+  -- What cannot be read is a window that is spent.
+  if not index or not (is_count(index) and is_count(count) and limit >= 1 and period_us >= 1) then
+    state.count, state.is_scaled = plan.limit, true
     return
   end
-  local index, count, until_s = unpack_from('<ddI4', saved)
   if sub(saved, 21) ~= plan.tail then
-    local limit, period_us = unpack_from('<dd', saved, 21)
     if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
     state.is_scaled = true
   elseif index >= plan.index then

@@ -6,7 +6,7 @@
 --
 -- A unit taken at t counts until just before t + period. A limit that changes finds the units as they are. What is
 -- over is cut off with the next change; when a place comes free is one look into the list. Where the clock went back and
--- the oldest is of a time to come, all are of now.
+-- the oldest is of a time to come, or of none, all are of now.
 
 local sliding_log = {}
 
@@ -24,17 +24,22 @@ function sliding_log.open(state)
     local times = redis.call('LRANGE', name, state.over, state.over + 63)
     local over = 0
     for index = 1, #times do
-      if times[index] + period_us > now_us then break end
+      if (tonumber(times[index]) or 1e16) + period_us > now_us then break end
       over = index
     end
     state.over = state.over + over
     if over < #times then
-      state.is_scaled = tonumber(times[over + 1]) > now_us
+      state.is_scaled = (tonumber(times[over + 1]) or 1e16) > now_us
       break
     end
   end
   if state.is_scaled then state.newest_us = now_us end
   state.used = state.size - state.over
+end
+
+-- The time of an element; none is later than the newest may be.
+local function time_of(state, index)
+  return min(tonumber(redis.call('LINDEX', state.name, index)) or 0, state.newest_us)
 end
 
 function sliding_log.wait(state, cost)
@@ -43,7 +48,7 @@ function sliding_log.wait(state, cost)
   -- So many of the oldest have to be over first; those just counted are the newest.
   local index = state.over + state.used + cost - state.limit - 1
   local at_us = state.pushed_us
-  if index < state.size then at_us = min(redis.call('LINDEX', state.name, index), state.newest_us) end
+  if index < state.size then at_us = time_of(state, index) end
   return at_us + state.period_us - now_us
 end
 
@@ -52,15 +57,14 @@ function sliding_log.left(state)
   if state.pushed > 0 then
     reset_us = state.pushed_us + state.period_us - now_us
   elseif state.used > 0 then
-    reset_us = min(redis.call('LINDEX', state.name, -1), state.newest_us) + state.period_us - now_us
+    reset_us = time_of(state, -1) + state.period_us - now_us
   end
   return max(0, state.limit - state.used), reset_us
 end
 
 function sliding_log.spend(state, cost)
   -- In order even where the clock went back.
-  local newest = redis.call('LINDEX', state.name, -1)
-  state.pushed_us = max(now_us, min(newest or 0, state.newest_us))
+  state.pushed_us = max(now_us, time_of(state, -1))
   state.pushed = state.pushed + cost
   state.used = state.used + cost
 end
