@@ -40,13 +40,17 @@ impl Condition {
         if error.kind() == redis::ErrorKind::AuthenticationFailed {
             return Some(Condition::Refusing);
         }
-        error.code().and_then(Condition::of_code)
+        let text = || error.detail().and_then(Condition::of_text);
+        error.code().and_then(Condition::of_code).or_else(text)
     }
 
     /// The same for an error's text as a script caught it, of which Redis 6 says where it came up first.
     pub(super) fn of_text(text: &str) -> Option<Condition> {
         let words = text.split(|sign: char| !sign.is_ascii_uppercase());
-        words.filter(|word| word.len() > 2).find_map(Condition::of_code)
+        // A right that is missing in a script has no word of its own since Redis 7.
+        let is_refused = || text.contains("The user executing the script");
+        let refusing = || is_refused().then_some(Condition::Refusing);
+        words.filter(|word| word.len() > 2).find_map(Condition::of_code).or_else(refusing)
     }
 
     fn of_code(code: &str) -> Option<Condition> {
@@ -120,6 +124,8 @@ mod tests {
         let said = |text| Condition::of_text(text);
         assert_eq!(said("READONLY You can't write against a read only replica"), Some(Condition::Replica));
         assert_eq!(said("@user_script: 12: -OOM command not allowed"), Some(Condition::Full));
+        let unable = "ERR The user executing the script can't run this command or subcommand";
+        assert_eq!(said(unable), Some(Condition::Refusing));
         assert_eq!(said("WRONGTYPE Operation against a key holding the wrong kind of value"), None);
         assert_eq!(said("user_script:3: attempt to index a nil value"), None);
     }

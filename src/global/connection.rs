@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use super::condition::Condition;
 use super::config::{Config, Server, Topology};
+use super::probe::Probe;
 use super::script::Script;
 
 /// Opens connections.
@@ -64,6 +65,9 @@ pub enum ConnectError {
     /// The server's answer, without what it was asked.
     #[error("{0}")]
     Redis(#[from] RedisError),
+    /// It let us in, and a charge did not go through.
+    #[error("{0}")]
+    Probe(String),
     /// No sentinel names a primary.
     #[error("no sentinel names a primary of `{0}`")]
     Unnamed(String),
@@ -74,6 +78,7 @@ impl ConnectError {
     pub(super) fn condition(&self) -> Condition {
         match self {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
+            ConnectError::Probe(text) => Condition::of_text(text).unwrap_or(Condition::Failing),
             ConnectError::Timeout(_) => Condition::Silent,
             ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(_) => {
                 Condition::Unreachable
@@ -105,8 +110,13 @@ impl Connector {
         Ok(Connector { tls: tls.map(Arc::new), script })
     }
 
-    /// A connection for commands and scripts, which `probe`, a write, has gone through.
-    pub(super) async fn open(&self, server: &Server, probe: &Cmd) -> Result<Connection, ConnectError> {
+    /// A connection for commands and scripts, which the `call` of `probe` has gone through.
+    pub(super) async fn open(
+        &self,
+        server: &Server,
+        probe: &Probe,
+        call: &Cmd,
+    ) -> Result<Connection, ConnectError> {
         let attempt = async {
             let mut connection = self.plain(server).await?;
             // An ACL may keep it from us; it is for people.
@@ -114,10 +124,11 @@ impl Connector {
                 connection.about = Arc::new(About::of(&answer));
             }
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
-            match connection.call(probe).await {
+            match connection.call(call).await {
+                Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
                 // The probe's slot is elsewhere: a primary of a cluster says so.
-                Err(error) if !super::lane::is_elsewhere(&error) => return Err(error.into()),
-                _ => {}
+                Err(error) if super::lane::is_elsewhere(&error) => {}
+                Err(error) => return Err(error.into()),
             }
             Ok(connection)
         };

@@ -13,6 +13,7 @@ mod connection;
 mod lane;
 mod name;
 mod node;
+mod probe;
 mod ring;
 mod routes;
 mod script;

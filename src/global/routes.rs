@@ -16,6 +16,7 @@ use super::batch::{Batch, Entry};
 use super::connection::Connector;
 use super::name::Names;
 use super::node::Node;
+use super::probe::Probe;
 use super::ring::Ring;
 use super::shard::Shard;
 use super::wire;
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) incarnation: u64,
     pub(super) names: Names,
     pub(super) connector: Arc<Connector>,
+    pub(super) probe: Probe,
     pub(super) shards: Box<[Shard]>,
     /// They are only ever added to.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
@@ -61,6 +63,7 @@ impl Shared {
             incarnation,
             names: Names::new(prefix),
             connector: Arc::new(connector),
+            probe: Probe::new(),
             shards: shards.into(),
             nodes: ArcSwap::default(),
             way,
@@ -114,11 +117,17 @@ impl Shared {
         found.into_iter()
     }
 
-    /// A write that proves that a shard can be written to, and changes nothing.
+    /// The call that finds out whether a shard can be used.
     pub(super) fn probe(&self, shard: Option<usize>) -> Cmd {
         let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
+        self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
+    }
+
+    /// A write that finds out whether a connection lives, for less.
+    pub(super) fn touch(&self, shard: usize) -> Cmd {
         let mut command = redis::cmd("SET");
-        command.arg(self.names.own(tag, "up")).arg(1).arg("PX").arg(PROBE_MS);
+        let name = self.names.own(self.shards[shard].tag.as_deref(), "up");
+        command.arg(name).arg(1).arg("PX").arg(TOUCH_MS);
         command
     }
 
@@ -168,8 +177,8 @@ impl Shared {
     }
 }
 
-/// How long the key of a probe stays, milliseconds.
-const PROBE_MS: u64 = 1_000;
+/// How long a key that is only touched stays, milliseconds.
+const TOUCH_MS: u64 = 1_000;
 /// How often an operation is sent elsewhere.
 const MOVES_MAX: u8 = 5;
 const COMPLAINT_NS: u64 = 10_000_000_000;

@@ -55,6 +55,38 @@ struct Breakers {
     up: Breaker,
     quick: Breaker,
     random: Random,
+    relapses: Relapses,
+    told: Told,
+}
+
+/// How often in a row trouble came back as soon as it was over: what is found out about a shard goes well, and what it is
+/// there for does not.
+#[derive(Default)]
+struct Relapses {
+    count: u32,
+    /// When it was over last, nanoseconds.
+    over_ns: u64,
+}
+
+/// What the log was told last.
+struct Told {
+    condition: Condition,
+    /// When, nanoseconds.
+    at_ns: u64,
+    /// Why the shard is as it is.
+    why: String,
+}
+
+impl Relapses {
+    /// There is trouble where there was none.
+    fn begin(&mut self, now_ns: u64) {
+        let is_relapse = self.over_ns > 0 && now_ns.saturating_sub(self.over_ns) < RELAPSE_NS;
+        self.count = if is_relapse { self.count.saturating_add(1) } else { 0 };
+    }
+
+    fn are_many(&self) -> bool {
+        self.count > RELAPSES
+    }
 }
 
 /// A breaker's phase where any thread may look.
@@ -89,7 +121,13 @@ impl Gate {
 impl Shard {
     /// A shard of which nothing is known: calls are worth trying.
     pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
-        let breakers = Breakers { up: Breaker::new(), quick: Breaker::new(), random: Random::seeded() };
+        let breakers = Breakers {
+            up: Breaker::new(),
+            quick: Breaker::new(),
+            random: Random::seeded(),
+            relapses: Relapses::default(),
+            told: Told { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+        };
         Shard {
             name,
             tag,
@@ -141,23 +179,33 @@ impl Shard {
         if took_ns <= deadline_ns {
             breakers.quick.succeeded(now_ns);
         }
-        breakers.up.succeeded(now_ns);
+        self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
-        drop(breakers);
         if now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) > CALM_NS {
-            self.note(Condition::Up, "");
+            self.note(&mut breakers, Condition::Up, "", now_ns);
         }
     }
 
-    /// A write went through: whatever was wrong is over.
+    /// A charge of ours went through: whatever was wrong is over.
     pub(super) fn recovered(&self, now_ns: u64) {
         let mut breakers = self.breakers();
-        breakers.up.succeeded(now_ns);
+        self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
-        let is_closed = breakers.up.phase(now_ns) == Phase::Closed;
-        drop(breakers);
-        if is_closed {
-            self.note(Condition::Up, "");
+        if breakers.up.phase(now_ns) == Phase::Closed {
+            self.note(&mut breakers, Condition::Up, "", now_ns);
+        }
+    }
+
+    /// A call went well. Where trouble keeps coming back that is believed only after a while.
+    fn succeeded(&self, breakers: &mut Breakers, now_ns: u64) {
+        let is_open = breakers.up.phase(now_ns) != Phase::Closed;
+        let pause_ns = if breakers.relapses.are_many() { RELAPSED_NS } else { 0 };
+        if is_open && now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) < pause_ns {
+            return;
+        }
+        breakers.up.succeeded(now_ns);
+        if is_open && breakers.up.phase(now_ns) == Phase::Closed {
+            breakers.relapses.over_ns = now_ns;
         }
     }
 
@@ -181,20 +229,22 @@ impl Shard {
     /// It told what is wrong with it, or cannot be reached: no call has a chance.
     pub(super) fn troubled(&self, condition: Condition, why: &str, now_ns: u64) {
         self.troubled_ns.store(now_ns, Ordering::Relaxed);
-        self.note(condition, why);
         let mut breakers = self.breakers();
         let jitter = breakers.random.next();
         if breakers.up.phase(now_ns) == Phase::Closed {
             self.figures.opened.fetch_add(1, Ordering::Relaxed);
+            breakers.relapses.begin(now_ns);
         }
         breakers.up.refused(now_ns, jitter);
         self.publish(&breakers, now_ns);
+        self.note(&mut breakers, condition, why, now_ns);
     }
 
     /// Time has passed.
     pub(super) fn look(&self, now_ns: u64) {
-        let breakers = self.breakers();
+        let mut breakers = self.breakers();
         self.publish(&breakers, now_ns);
+        self.tell(&mut breakers, now_ns);
     }
 
     fn publish(&self, breakers: &Breakers, now_ns: u64) {
@@ -202,16 +252,29 @@ impl Shard {
         self.quick.set(breakers.quick.phase(now_ns));
     }
 
-    /// One line at a change, none at the same again.
-    fn note(&self, condition: Condition, why: &str) {
+    fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str, now_ns: u64) {
         let before = self.condition.swap(condition as u8, Ordering::Relaxed);
-        if before == condition as u8 {
+        if before != condition as u8 {
+            why.clone_into(&mut breakers.told.why);
+            self.tell(breakers, now_ns);
+        }
+    }
+
+    /// One line at a change, none at the same again; where it changes all the time, one now and then.
+    fn tell(&self, breakers: &mut Breakers, now_ns: u64) {
+        let (condition, before) = (self.condition(), breakers.told.condition);
+        let relapses = breakers.relapses.count;
+        let is_early =
+            breakers.relapses.are_many() && now_ns.saturating_sub(breakers.told.at_ns) < RELAPSES_TOLD_NS;
+        if condition == before || is_early {
             return;
         }
-        let (shard, before) = (self.name.as_str(), Condition::from_number(before).name());
+        (breakers.told.condition, breakers.told.at_ns) = (condition, now_ns);
+        let (shard, before, now, why) = (&*self.name, before.name(), condition.name(), &*breakers.told.why);
         match condition {
             Condition::Up => tracing::info!(shard, before, "redis answers"),
-            _ => tracing::warn!(shard, before, now = condition.name(), why, "redis does not answer"),
+            _ if relapses > 0 => tracing::warn!(shard, before, now, why, relapses, "redis does not answer"),
+            _ => tracing::warn!(shard, before, now, why, "redis does not answer"),
         }
     }
 
@@ -226,3 +289,11 @@ const HALF_OPEN: u8 = 2;
 /// So long after its last trouble a shard that answers is said to be well, nanoseconds. A write of ours going
 /// through says so at once; operations that read may go well all the time.
 const CALM_NS: u64 = 1_000_000_000;
+/// Trouble that begins so soon after it was over is the same trouble, nanoseconds.
+const RELAPSE_NS: u64 = 1_000_000_000;
+/// How often it may be, before more is made of it than of the servers of a failover that disagree for a moment.
+const RELAPSES: u32 = 3;
+/// What keeps coming back is over when nothing was heard of it for so long, nanoseconds.
+const RELAPSED_NS: u64 = 300_000_000;
+/// How often the log is told of it, nanoseconds.
+const RELAPSES_TOLD_NS: u64 = 10_000_000_000;

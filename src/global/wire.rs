@@ -364,6 +364,8 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
     Some(at_us.saturating_sub(then_us).saturating_mul(1_000))
 }
 
+/// What is said of a reply that cannot be read.
+pub(super) const NO_REPLY: &str = "a reply that is none of our script's";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;
 /// The most parts an operation may have.

@@ -255,3 +255,101 @@ fn an_outage_is_one_line_in_the_log_and_a_metric() {
     eventually("both are told", || (lines("redis answers") == 2).then_some(()));
     assert_eq!(lines("redis does not answer"), before + 1, "{:?}", gateway.stderr());
 }
+
+/// A server with a user `gw` whose rights can be changed, and how that user logs in.
+fn with_user() -> (Redis, Login) {
+    let redis = Redis::start(&[]);
+    let rights = ["~sg:*", "+@read", "+@write", "+@scripting", "+@connection", "+time", "+info"];
+    redis.cli(&[&["ACL", "SETUSER", "gw", "on", ">word"], rights.as_slice()].concat());
+    let login = Login { username: Some("gw".to_owned()), password: Some(Secret("word".to_owned())), db: 0 };
+    (redis, login)
+}
+
+#[test]
+fn a_right_that_is_lost_is_told_once_and_not_whenever_a_probe_does_without_it() {
+    let (redis, _) = with_user();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = []\nlimit = \"1000000/s\"\novershoot = 0\n\
+         [redis]\nurl = \"redis://gw:word@{}\"\n",
+        redis.addr()
+    ));
+    let up = || gateway.metric("sluicegate_store_up", &[]);
+    let lines = || gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    eventually("it is up", || (up() > 0.5).then_some(()));
+    for right in ["evalsha", "mget", "time"] {
+        let before = lines();
+        redis.cli(&["ACL", "SETUSER", "gw", &format!("-{right}")]);
+        let mut client = gateway.client();
+        let mut ask = || {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.response().status
+        };
+        eventually("that is seen", || {
+            assert_eq!(ask(), 200, "without the store its own part is this gateway's");
+            (up() < 0.5).then_some(())
+        });
+        // A dozen probes.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(1_200) {
+            assert_eq!(ask(), 200);
+        }
+        assert_eq!(lines(), before + 1, "{right}: {:?}", gateway.stderr());
+        redis.cli(&["ACL", "SETUSER", "gw", &format!("+{right}")]);
+        eventually("it is asked again", || (up() > 0.5).then_some(()));
+    }
+}
+
+#[test]
+fn trouble_that_keeps_coming_back_is_not_told_each_time() {
+    let (redis, _) = with_user();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{name}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = [\"param:name\"]\nlimit = \"100/s\"\novershoot = 0\n\
+         [redis]\nurl = \"redis://gw:word@{}\"\n",
+        redis.addr()
+    ));
+    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    // The key of a probe is written, those of charges are not.
+    redis.cli(&["ACL", "SETUSER", "gw", "resetkeys", "~sg:up*", "~sg:!*"]);
+    let mut client = gateway.client();
+    let mut number = 0;
+    eventually("it was thought to be over time and again", || {
+        for _ in 0..20 {
+            number += 1;
+            client.send(&format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(client.response().status, 200);
+        }
+        (gateway.metric("sluicegate_store_breaker_opened_total", &[]) >= 12.0).then_some(())
+    });
+    let lines = gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    assert!((1..=6).contains(&lines), "{:?}", gateway.stderr());
+    redis.cli(&["ACL", "SETUSER", "gw", "~sg:*"]);
+    eventually("it is up for good", || {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.response();
+        (gateway.metric("sluicegate_store_condition", &["condition=\"up\""]) > 0.5).then_some(())
+    });
+}
+
+#[test]
+fn a_census_that_is_refused_is_not_taken_over_ever_new_connections() {
+    let redis = Redis::start(&[]);
+    redis.cli(&["RPUSH", "sg:!nodes", "x"]);
+    let node = Node::of(&redis);
+    let asked = || {
+        let stats = redis.cli(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls="))?;
+        line.split(',').next()?.parse::<u64>().ok()
+    };
+    let connection = || {
+        let list = redis.cli(&["CLIENT", "LIST"]);
+        let line = list.lines().find(|line| line.contains("cmd=eval "))?;
+        line.split(' ').next().map(str::to_owned)
+    };
+    let first = eventually("it is asked", connection);
+    let before = asked().unwrap_or(0);
+    eventually("it is asked again", || (asked()? >= before + 2).then_some(()));
+    assert_eq!(connection(), Some(first));
+    assert_eq!(node.status().condition, Condition::Up);
+}

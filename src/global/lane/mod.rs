@@ -192,8 +192,9 @@ impl Lane {
         let tag = shard.tag.as_deref();
         let name =
             record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
+        let ops = entries.iter().map(|entry| &entry.op);
         let command =
-            batch::command(shared.connector.script(), &shared.names, tag, name, &entries, shared.incarnation);
+            batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
         shard.figures.calls.fetch_add(1, Ordering::Relaxed);
         shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
@@ -280,8 +281,16 @@ impl Lane {
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[batch.shard];
         if batch.entries.is_empty() {
-            shard.recovered(now_ns);
-            return shard.answered(now_ns, took_ns, shared.deadline_ns);
+            return match shared.probe.read(value) {
+                Ok(()) => {
+                    shard.recovered(now_ns);
+                    shard.answered(now_ns, took_ns, shared.deadline_ns);
+                }
+                Err(why) => {
+                    let condition = Condition::of_text(&why).unwrap_or(Condition::Failing);
+                    self.troubled(batch.shard, condition, &why, now_ns);
+                }
+            };
         }
         let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
         let answers = match value {
@@ -289,7 +298,7 @@ impl Lane {
             _ => None,
         };
         let Some(answers) = answers else {
-            shard.troubled(Condition::Failing, "a reply that is none of our script's", now_ns);
+            shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
             return batch.fail(Unanswered::Lost, now_ns);
         };
         let mut trouble = None;

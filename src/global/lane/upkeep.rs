@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use redis::Cmd;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -140,15 +141,16 @@ impl Lane {
         let is_idle = self.flying.is_empty() && now_ns.saturating_sub(self.link.active_ns) >= ASK_NS;
         for (index, shard) in shared.shards_of(&self.node).enumerate() {
             shared.shards[shard].look(now_ns);
-            if is_connected && (is_idle && index == 0 || !shared.shards[shard].is_well()) {
-                self.probe(shard, now_ns);
+            if is_connected && !shared.shards[shard].is_well() {
+                self.call_alone(shard, shared.probe(Some(shard)), now_ns);
+            } else if is_connected && is_idle && index == 0 {
+                self.call_alone(shard, shared.touch(shard), now_ns);
             }
         }
     }
 
-    /// Writes a key of ours.
-    fn probe(&mut self, shard: usize, now_ns: u64) {
-        let command = self.shared.probe(Some(shard));
+    /// Makes a call for nobody.
+    fn call_alone(&mut self, shard: usize, command: Cmd, now_ns: u64) {
         self.number += 1;
         self.flushes += 1;
         let batch = Batch::new(shard, Vec::new(), command, self.flushes, now_ns);
@@ -161,10 +163,10 @@ impl Lane {
         self.link.replace_ns = now_ns + self.link.patience_ns;
         self.link.patience_ns = (self.link.patience_ns * 2).min(REPLACE_MAX_NS);
         let (shared, node, attempt) = (Arc::clone(&self.shared), Arc::clone(&self.node), self.link.failures);
-        let probe = shared.probe(shared.shards_of(&node).next());
+        let command = shared.probe(shared.shards_of(&node).next());
         self.link.opening.spawn(async move {
             let server = node.locate(&shared.connector, attempt).await?;
-            shared.connector.open(&server, &probe).await
+            shared.connector.open(&server, &shared.probe, &command).await
         });
     }
 
