@@ -27,6 +27,8 @@ use super::script::Script;
 /// Opens connections.
 pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
+    /// Whether servers are known as nodes of a cluster.
+    is_clustered: bool,
     script: Arc<Script>,
 }
 
@@ -48,6 +50,8 @@ pub(super) struct About {
     pub(super) version: String,
     /// What it does when its memory is full, where that is to forget keys.
     pub(super) eviction: Option<String>,
+    /// It is a node of a cluster.
+    pub(super) is_clustered: bool,
 }
 
 /// Why there is no connection.
@@ -65,6 +69,9 @@ pub enum ConnectError {
     /// The server's answer, without what it was asked.
     #[error("{0}")]
     Redis(#[from] RedisError),
+    /// Calls of keys in several slots are not for a node of a cluster.
+    #[error("it is a node of a cluster, which [redis] topology = \"cluster\" is for")]
+    Clustered,
     /// It let us in, and a charge did not go through.
     #[error("{0}")]
     Probe(String),
@@ -79,6 +86,7 @@ impl ConnectError {
         match self {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
             ConnectError::Probe(text) => Condition::of_text(text).unwrap_or(Condition::Failing),
+            ConnectError::Clustered => Condition::Failing,
             ConnectError::Timeout(_) => Condition::Silent,
             ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(_) => {
                 Condition::Unreachable
@@ -107,7 +115,8 @@ impl Connector {
             }
         };
         let tls = servers.iter().any(|server| server.tls).then(|| trust(config)).transpose()?;
-        Ok(Connector { tls: tls.map(Arc::new), script })
+        let is_clustered = matches!(config.topology, Topology::Cluster(_));
+        Ok(Connector { tls: tls.map(Arc::new), is_clustered, script })
     }
 
     /// A connection for commands and scripts, which the `call` of `probe` has gone through.
@@ -122,6 +131,9 @@ impl Connector {
             // An ACL may keep it from us; it is for people.
             if let Ok(answer) = connection.call(&redis::cmd("INFO")).await {
                 connection.about = Arc::new(About::of(&answer));
+            }
+            if connection.about.is_clustered && !self.is_clustered {
+                return Err(ConnectError::Clustered);
             }
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
             match connection.call(call).await {
@@ -250,7 +262,8 @@ impl About {
             (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
         };
         let eviction = field("maxmemory_policy:").filter(|policy| *policy != "noeviction");
-        About { version, eviction: eviction.map(str::to_owned) }
+        let is_clustered = field("cluster_enabled:") == Some("1");
+        About { version, eviction: eviction.map(str::to_owned), is_clustered }
     }
 }
 

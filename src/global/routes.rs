@@ -18,7 +18,7 @@ use super::name::Names;
 use super::node::Node;
 use super::probe::Probe;
 use super::ring::Ring;
-use super::shard::Shard;
+use super::shard::{Shard, clipped};
 use super::wire;
 
 /// What all lanes share.
@@ -172,7 +172,7 @@ impl Shared {
         let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;
         let mine = self.complained_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         if is_due && mine.is_ok() {
-            tracing::warn!(shard, error, "redis refuses an operation");
+            tracing::warn!(shard, error = clipped(error), "redis refuses an operation");
         }
     }
 }

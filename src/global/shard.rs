@@ -255,7 +255,7 @@ impl Shard {
     fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str, now_ns: u64) {
         let before = self.condition.swap(condition as u8, Ordering::Relaxed);
         if before != condition as u8 {
-            why.clone_into(&mut breakers.told.why);
+            clipped(why).clone_into(&mut breakers.told.why);
             self.tell(breakers, now_ns);
         }
     }
@@ -283,6 +283,12 @@ impl Shard {
     }
 }
 
+/// As much of a server's text as a line of the log takes.
+pub(super) fn clipped(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX)]
+}
+
+const TEXT_MAX: usize = 300;
 const CLOSED: u8 = 0;
 const OPEN: u8 = 1;
 const HALF_OPEN: u8 = 2;

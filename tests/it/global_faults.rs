@@ -73,6 +73,23 @@ fn what_a_deaf_connection_carried_counts_once_when_it_arrives_late() {
 }
 
 #[test]
+fn a_way_that_lost_what_it_carried_is_left_as_soon_as_there_is_another() {
+    let (_redis, toxic, node) = behind();
+    assert_eq!(node.add(1, 1), Ok(1));
+    toxic.freeze_all();
+    let asked = node.ask(add(1, 1));
+    let before = toxic.accepted();
+    eventually("new ways are tried again and again", || (toxic.accepted() >= before + 10).then_some(()));
+    assert_eq!(asked.counted(), Err(Unanswered::Lost));
+    assert!(!node.status().is_up);
+    // The old ones stay deaf.
+    toxic.freeze();
+    let back = Instant::now();
+    eventually("it is asked again", || node.status().is_up.then_some(()));
+    assert!(back.elapsed() < Duration::from_millis(900), "{:?} after there was a way", back.elapsed());
+}
+
+#[test]
 fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
     let mut redis = Redis::start(&[]);
     let node = Node::of(&redis);

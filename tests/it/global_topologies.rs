@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sluicegate::global::Condition;
 use sluicegate::global::config::{Dedicated, Topology, Weighted};
 
 use crate::support::fleet::{Cluster, Watched};
@@ -51,6 +52,15 @@ fn one_shard_of_a_ring_may_be_away_without_the_others() {
     let answered = (0..200).filter(|number| node.add(key(*number), 1).is_ok()).count();
     assert!((60..140).contains(&answered), "{answered} of 200");
     assert!(node.global.status()[0].is_up);
+}
+
+#[test]
+fn a_node_of_a_cluster_is_no_single_server() {
+    let redis = Redis::start(&["--cluster-enabled", "yes"]);
+    redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let node = Node::of(&redis);
+    assert_eq!((node.status().condition, node.status().is_up), (Condition::Failing, false));
+    assert!(node.add(1, 1).is_err());
 }
 
 #[test]

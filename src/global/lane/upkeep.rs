@@ -198,6 +198,11 @@ impl Lane {
                 // One that works, if slowly, is no worse for another that could not be opened.
                 let is_silent =
                     self.flying.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);
+                if is_silent {
+                    // Nor is the old one better, which may have lost what it owes: the next attempt is as soon as if
+                    // there were none.
+                    (self.link.replace_ns, self.link.patience_ns) = (self.link.next_ns, REPLACE_NS);
+                }
                 if self.link.connection.is_none() && self.node.is_away() || is_silent {
                     for shard in shared.shards_of(&self.node) {
                         shared.shards[shard].troubled(error.condition(), &error.to_string(), now_ns);
