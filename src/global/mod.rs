@@ -10,6 +10,7 @@ mod cluster;
 pub mod condition;
 pub mod config;
 mod connection;
+mod herald;
 mod lane;
 mod name;
 mod node;
@@ -166,6 +167,7 @@ impl Global {
         {
             tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
         }
+        tasks.spawn(herald::keep(Arc::clone(&shared), stop.subscribe()));
         let nodes = Arc::new(AtomicU32::new(1));
         if is_member {
             tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));

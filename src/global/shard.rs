@@ -51,6 +51,16 @@ pub(super) struct Figures {
     pub(super) opened: AtomicU64,
 }
 
+/// How a shard became another.
+pub(super) struct Change {
+    pub(super) before: Condition,
+    pub(super) now: Condition,
+    /// What the server said.
+    pub(super) why: String,
+    /// How often in a row it was so before.
+    pub(super) relapses: u32,
+}
+
 struct Breakers {
     up: Breaker,
     quick: Breaker,
@@ -164,6 +174,11 @@ impl Shard {
         self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
     }
 
+    /// Index of the node that has it now.
+    pub(super) fn place(&self) -> usize {
+        self.node.load(Ordering::Relaxed)
+    }
+
     pub(super) fn condition(&self) -> Condition {
         Condition::from_number(self.condition.load(Ordering::Relaxed))
     }
@@ -182,7 +197,7 @@ impl Shard {
         self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
         if now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) > CALM_NS {
-            self.note(&mut breakers, Condition::Up, "", now_ns);
+            self.note(&mut breakers, Condition::Up, "");
         }
     }
 
@@ -192,7 +207,7 @@ impl Shard {
         self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
         if breakers.up.phase(now_ns) == Phase::Closed {
-            self.note(&mut breakers, Condition::Up, "", now_ns);
+            self.note(&mut breakers, Condition::Up, "");
         }
     }
 
@@ -237,14 +252,13 @@ impl Shard {
         }
         breakers.up.refused(now_ns, jitter);
         self.publish(&breakers, now_ns);
-        self.note(&mut breakers, condition, why, now_ns);
+        self.note(&mut breakers, condition, why);
     }
 
     /// Time has passed.
     pub(super) fn look(&self, now_ns: u64) {
-        let mut breakers = self.breakers();
+        let breakers = self.breakers();
         self.publish(&breakers, now_ns);
-        self.tell(&mut breakers, now_ns);
     }
 
     fn publish(&self, breakers: &Breakers, now_ns: u64) {
@@ -252,30 +266,26 @@ impl Shard {
         self.quick.set(breakers.quick.phase(now_ns));
     }
 
-    fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str, now_ns: u64) {
+    fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str) {
         let before = self.condition.swap(condition as u8, Ordering::Relaxed);
         if before != condition as u8 {
             clipped(why).clone_into(&mut breakers.told.why);
-            self.tell(breakers, now_ns);
         }
     }
 
-    /// One line at a change, none at the same again; where it changes all the time, one now and then.
-    fn tell(&self, breakers: &mut Breakers, now_ns: u64) {
-        let (condition, before) = (self.condition(), breakers.told.condition);
-        let relapses = breakers.relapses.count;
-        let is_early =
-            breakers.relapses.are_many() && now_ns.saturating_sub(breakers.told.at_ns) < RELAPSES_TOLD_NS;
-        if condition == before || is_early {
-            return;
+    /// What the log is to be told of it now: a change, and none at the same again; where it changes all the time, now
+    /// and then.
+    pub(super) fn change(&self, now_ns: u64) -> Option<Change> {
+        let now = self.condition();
+        let mut breakers = self.breakers();
+        let Breakers { told, relapses, .. } = &mut *breakers;
+        let is_early = relapses.are_many() && now_ns.saturating_sub(told.at_ns) < RELAPSES_TOLD_NS;
+        if now == told.condition || is_early {
+            return None;
         }
-        (breakers.told.condition, breakers.told.at_ns) = (condition, now_ns);
-        let (shard, before, now, why) = (&*self.name, before.name(), condition.name(), &*breakers.told.why);
-        match condition {
-            Condition::Up => tracing::info!(shard, before, "redis answers"),
-            _ if relapses > 0 => tracing::warn!(shard, before, now, why, relapses, "redis does not answer"),
-            _ => tracing::warn!(shard, before, now, why, "redis does not answer"),
-        }
+        let before = std::mem::replace(&mut told.condition, now);
+        told.at_ns = now_ns;
+        Some(Change { before, now, why: told.why.clone(), relapses: relapses.count })
     }
 
     fn breakers(&self) -> MutexGuard<'_, Breakers> {

@@ -10,7 +10,7 @@ use sluicegate::global::config::{Dedicated, Topology, Weighted};
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, add, server};
-use crate::support::{eventually, heavy};
+use crate::support::{Gateway, eventually, heavy};
 
 /// A key as good as any other: shards are chosen by its upper half.
 fn key(number: u64) -> u128 {
@@ -139,4 +139,29 @@ fn a_cluster_may_be_resharded_and_lose_a_primary() {
     }
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     eventually("every shard is up", || node.global.status().iter().all(|shard| shard.is_up).then_some(()));
+}
+
+#[test]
+fn a_node_that_is_lost_is_a_line_in_the_log_and_not_one_for_each_of_its_tags() {
+    let _alone = heavy();
+    let mut cluster = Cluster::start();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [redis]\nurl = \"redis://{}\"\ntopology = \"cluster\"\n",
+        cluster.nodes[0].addr()
+    ));
+    let up = || gateway.metric("sluicegate_store_up", &[]);
+    let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
+    eventually("it is up", || (up() > 63.5 && lines("redis answers") > 0).then_some(()));
+    // A busy machine may have been too slow for the first connections.
+    let before = [lines("redis does not answer"), lines("redis answers")];
+    assert!(before[0] <= 3 && before[1] <= 6, "{:?}", gateway.stderr());
+    let killed = cluster.primaries()[1];
+    cluster.nodes[killed].kill();
+    eventually("a third of it is away", || (up() < 50.0).then_some(()));
+    eventually("it is up again", || (up() > 63.5).then_some(()));
+    eventually("that is told", || (lines("redis answers") > before[1]).then_some(()));
+    let told = [lines("redis does not answer") - before[0], lines("redis answers") - before[1]];
+    assert!(told.iter().all(|lines| (1..=6).contains(lines)), "{told:?}: {:?}", gateway.stderr());
+    assert!(gateway.stderr().iter().any(|line| line.contains("shards=")), "{:?}", gateway.stderr());
 }
