@@ -83,6 +83,11 @@ impl Condition {
         }
     }
 
+    /// Whether something is wrong.
+    pub(super) fn is_trouble(self) -> bool {
+        !matches!(self, Condition::Unknown | Condition::Up)
+    }
+
     pub(super) fn from_number(number: u8) -> Condition {
         ALL.get(usize::from(number)).copied().unwrap_or(Condition::Unknown)
     }

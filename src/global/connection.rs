@@ -76,8 +76,8 @@ pub enum ConnectError {
     #[error("{0}")]
     Probe(String),
     /// No sentinel names a primary.
-    #[error("no sentinel names a primary of `{0}`")]
-    Unnamed(String),
+    #[error("no sentinel names a primary of `{0}`: {1}")]
+    Unnamed(String, String),
 }
 
 impl ConnectError {
@@ -88,7 +88,7 @@ impl ConnectError {
             ConnectError::Probe(text) => Condition::of_text(text).unwrap_or(Condition::Failing),
             ConnectError::Clustered => Condition::Failing,
             ConnectError::Timeout(_) => Condition::Silent,
-            ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(_) => {
+            ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(..) => {
                 Condition::Unreachable
             }
         }
@@ -129,8 +129,11 @@ impl Connector {
         let attempt = async {
             let mut connection = self.plain(server).await?;
             // An ACL may keep it from us; it is for people.
-            if let Ok(answer) = connection.call(&redis::cmd("INFO")).await {
-                connection.about = Arc::new(About::of(&answer));
+            match connection.call(&redis::cmd("INFO")).await {
+                Ok(answer) => connection.about = Arc::new(About::of(&answer)),
+                // To whom it does not know it says of anything longer that it is too long.
+                Err(error) if error.code() == Some("NOAUTH") => return Err(error.into()),
+                Err(_) => {}
             }
             if connection.about.is_clustered && !self.is_clustered {
                 return Err(ConnectError::Clustered);
@@ -188,6 +191,11 @@ impl Connector {
 }
 
 impl Connection {
+    /// What the server says of itself by now; `None` where it does not.
+    pub(super) async fn look(&self) -> Option<About> {
+        Some(About::of(&self.call(&redis::cmd("INFO")).await.ok()?))
+    }
+
     /// Sends a command and waits for its reply, however long that takes.
     pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(command).await?.extract_error()

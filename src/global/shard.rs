@@ -273,13 +273,15 @@ impl Shard {
         }
     }
 
-    /// What the log is to be told of it now: a change, and none at the same again; where it changes all the time, now
-    /// and then.
+    /// What the log is to be told of it now: a change, and none at the same again. Where it changes all the time, and
+    /// from one trouble to another, now and then.
     pub(super) fn change(&self, now_ns: u64) -> Option<Change> {
         let now = self.condition();
         let mut breakers = self.breakers();
         let Breakers { told, relapses, .. } = &mut *breakers;
-        let is_early = relapses.are_many() && now_ns.saturating_sub(told.at_ns) < RELAPSES_TOLD_NS;
+        let is_same_outage = now.is_trouble() && told.condition.is_trouble();
+        let is_early = (relapses.are_many() || is_same_outage)
+            && now_ns.saturating_sub(told.at_ns) < SAME_OUTAGE_TOLD_NS;
         if now == told.condition || is_early {
             return None;
         }
@@ -311,5 +313,5 @@ const RELAPSE_NS: u64 = 1_000_000_000;
 const RELAPSES: u32 = 3;
 /// What keeps coming back is over when nothing was heard of it for so long, nanoseconds.
 const RELAPSED_NS: u64 = 300_000_000;
-/// How often the log is told of it, nanoseconds.
-const RELAPSES_TOLD_NS: u64 = 10_000_000_000;
+/// How often the log is told of one outage, nanoseconds.
+const SAME_OUTAGE_TOLD_NS: u64 = 10_000_000_000;

@@ -1,6 +1,8 @@
 //! The global tier over several servers: a ring, sentinels, a cluster, and what becomes of it when they change.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use sluicegate::global::Condition;
 use sluicegate::global::config::{Dedicated, Topology, Weighted};
 
 use crate::support::fleet::{Cluster, Watched};
-use crate::support::redis::{Node, Redis, add, server};
+use crate::support::redis::{Node, Redis, add, free_port, server};
 use crate::support::{Gateway, eventually, heavy};
 
 /// A key as good as any other: shards are chosen by its upper half.
@@ -96,6 +98,87 @@ fn a_failover_by_sentinels_is_followed() {
     let took = promoted.elapsed();
     assert!(took < Duration::from_millis(1_500), "followed {took:?} after the promotion");
     assert_eq!(node.status().server, Some(watched.replica.addr().to_string()));
+}
+
+/// A sentinel that names this address and says nothing else, after a moment; `None`: it says nothing at all.
+fn sentinel(named: Option<SocketAddr>, after: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer(stream, named, after));
+        }
+    });
+    addr
+}
+
+fn answer(mut stream: TcpStream, named: Option<SocketAddr>, after: Duration) {
+    let mut asked = [0; 4_096];
+    while let Ok(count) = stream.read(&mut asked)
+        && count > 0
+    {
+        let Some(named) = named else { continue };
+        let asked = String::from_utf8_lossy(&asked[..count]).to_uppercase();
+        let (host, port) = (named.ip().to_string(), named.port().to_string());
+        let reply = if asked.contains("GET-MASTER") {
+            thread::sleep(after);
+            format!("*2\r\n${}\r\n{host}\r\n${}\r\n{port}\r\n", host.len(), port.len())
+        } else if asked.contains("PING") {
+            "+PONG\r\n".to_owned()
+        } else {
+            "-ERR not now\r\n".to_owned()
+        };
+        if stream.write_all(reply.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn sentinels_that_disagree_and_one_that_hangs_keep_nobody_from_the_primary() {
+    let redis = Redis::start(&[]);
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let sentinels = [
+        sentinel(Some(redis.addr()), Duration::ZERO),
+        sentinel(Some(nobody), Duration::from_millis(20)),
+        sentinel(None, Duration::ZERO),
+    ];
+    let sentinels = sentinels.into_iter().map(server).collect();
+    let node = Node::start(Topology::Sentinel { master: "main".to_owned(), sentinels });
+    assert_eq!(node.add_at_last(1, 1), 1);
+    assert_eq!(node.status().server, Some(redis.addr().to_string()));
+    let connects = node.status().connects;
+    for count in 2..100 {
+        assert_eq!(node.add(1, 1), Ok(count), "it stays where it is");
+    }
+    assert!(node.status().connects <= connects + 2, "and is not looked for over and over");
+}
+
+#[test]
+fn a_primary_that_hangs_is_told_once_however_often_it_is_looked_for() {
+    let redis = Redis::start(&[]);
+    let sentinels = [sentinel(Some(redis.addr()), Duration::ZERO), sentinel(None, Duration::ZERO)];
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [redis]\nurl = \"redis://{},{}\"\ntopology = \"sentinel:main\"\n",
+        sentinels[0], sentinels[1]
+    ));
+    let lines = || gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    let before = lines();
+    redis.signal("STOP");
+    eventually("that is told", || {
+        gateway.get("/");
+        (lines() > before).then_some(())
+    });
+    // It is looked for three times a second, by what sentinels name and by what their replicas say.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        gateway.get("/");
+    }
+    assert_eq!(lines(), before + 1, "{:?}", gateway.stderr());
+    redis.signal("CONT");
+    eventually("it is up again", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
 }
 
 #[test]

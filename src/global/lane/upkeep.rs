@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 use crate::limit::central::Unanswered;
 
 use super::super::batch::Batch;
-use super::super::connection::{ConnectError, Connection};
+use super::super::config::Server;
+use super::super::connection::{About, ConnectError, Connection};
 use super::{LOST_NS, Lane, SILENT_NS};
 
 /// The connection, and what is known of it.
@@ -22,6 +23,10 @@ pub(super) struct Link {
     /// Counts connections.
     pub(super) serial: u64,
     pub(super) opening: JoinSet<Result<Connection, ConnectError>>,
+    /// What its server says of itself by now.
+    abouts: JoinSet<(Server, Option<About>)>,
+    /// It is not asked for that before this, nanoseconds.
+    about_ns: u64,
     /// Attempts in a row that failed.
     failures: u32,
     /// No attempt before this, nanoseconds.
@@ -46,6 +51,8 @@ impl Link {
             connection: None,
             serial: 0,
             opening: JoinSet::new(),
+            abouts: JoinSet::new(),
+            about_ns: 0,
             failures: 0,
             next_ns: 0,
             misses: 0,
@@ -78,6 +85,7 @@ impl Lane {
             self.disconnect(now_ns);
         }
         self.keep_asking(now_ns);
+        self.keep_knowing(now_ns);
         while let Some(entry) =
             self.waiting.pop_front_if(|entry| now_ns.saturating_sub(entry.asked_ns) > LOST_NS)
         {
@@ -146,6 +154,28 @@ impl Lane {
             } else if is_connected && is_idle && index == 0 {
                 self.call_alone(shard, shared.touch(shard), now_ns);
             }
+        }
+    }
+
+    /// Asks the server now and then what it says of itself: what it does when its memory is full can be changed at any
+    /// time.
+    fn keep_knowing(&mut self, now_ns: u64) {
+        while let Some(Ok((server, about))) = self.link.abouts.try_join_next() {
+            let is_there = self.link.connection.as_ref().is_some_and(|it| it.server == server);
+            if let Some(about) = about.filter(|_| is_there) {
+                self.node.learn(server, Arc::new(about));
+            }
+        }
+        let Some(connection) = self.link.connection.clone().filter(|_| now_ns >= self.link.about_ns) else {
+            return;
+        };
+        self.link.about_ns = now_ns + ABOUT_NS;
+        if self.index == 0 && self.link.abouts.is_empty() {
+            let patience = self.shared.connector.patience();
+            self.link.abouts.spawn(async move {
+                let about = tokio::time::timeout(patience, connection.look()).await.ok().flatten();
+                (connection.server, about)
+            });
         }
     }
 
@@ -247,6 +277,8 @@ impl Lane {
 const BACKOFF_MIN_NS: u64 = 5_000_000;
 /// And are never further apart than this.
 const BACKOFF_MAX_NS: u64 = 250_000_000;
+/// How often a server is asked what it says of itself, nanoseconds.
+const ABOUT_NS: u64 = 5_000_000_000;
 /// Deadlines missed in a row that make a connection suspect.
 const MISSES_MAX: u32 = 3;
 /// A suspect connection is replaced after so long, doubling while that does not help.
