@@ -75,6 +75,14 @@ impl Node {
         }
     }
 
+    /// After so many attempts each place was tried.
+    pub(super) fn places(&self) -> u32 {
+        match &self.locator {
+            Locator::Fixed(servers) => servers.len() as u32,
+            Locator::Sentinel(_) => 2,
+        }
+    }
+
     /// A connection to it was opened.
     pub(super) fn found(&self, connection: &Connection) {
         let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));

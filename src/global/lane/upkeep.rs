@@ -196,7 +196,8 @@ impl Lane {
         let command = shared.probe(shared.shards_of(&node).next());
         self.link.opening.spawn(async move {
             let server = node.locate(&shared.connector, attempt).await?;
-            shared.connector.open(&server, &shared.probe, &command).await
+            let round = attempt / node.places();
+            shared.connector.open(&server, round, &shared.probe, &command).await
         });
     }
 
