@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 
 use super::config::{Login, Server};
+use super::connection::{ConnectError, Connector};
 use super::lane::Lane;
 use super::node::{Locator, Node};
 use super::routes::Shared;
@@ -45,8 +46,8 @@ impl Atlas {
         loop {
             let shared = Arc::clone(&self.shared);
             match self.ask().await {
-                Some(ranges) => self.draw(&ranges, &mut lanes),
-                None => self.lament(),
+                Ok(ranges) => self.draw(&ranges, &mut lanes),
+                Err(why) => self.lament(&why),
             }
             let is_well = shared.shards.iter().all(|shard| shard.is_closed());
             let pause = if is_well { PAUSE } else { PAUSE_TROUBLED };
@@ -59,23 +60,29 @@ impl Atlas {
         while lanes.join_next().await.is_some() {}
     }
 
-    /// The map as the first node that answers has it: nodes in use first, then seeds.
-    async fn ask(&self) -> Option<Vec<Range>> {
+    /// The map as the first node that answers has it: nodes in use are asked first, then seeds, each as soon as the one
+    /// before has failed, or is silent for a moment.
+    async fn ask(&self) -> Result<Vec<Range>, String> {
         let nodes = self.shared.nodes.load_full();
         let known = nodes.iter().filter(|node| node.is_used()).filter_map(|node| node.fixed().cloned());
-        for server in known.chain(self.seeds.iter().cloned()) {
-            let connector = &self.shared.connector;
-            let asked = async {
-                let connection = connector.plain(&server).await.ok()?;
-                connection.call(redis::cmd("CLUSTER").arg("SLOTS")).await.ok()
-            };
-            let answer = tokio::time::timeout(connector.patience(), asked).await.ok().flatten();
-            if let Some(ranges) = answer.and_then(|slots| ranges(&slots, &server)).filter(|it| !it.is_empty())
-            {
-                return Some(ranges);
+        let servers: Vec<Server> = known.chain(self.seeds.iter().cloned()).collect();
+        let mut servers = servers.into_iter().peekable();
+        let (mut asked, mut last) = (JoinSet::new(), String::new());
+        loop {
+            match servers.next() {
+                Some(server) => drop(asked.spawn(map_of(Arc::clone(&self.shared.connector), server))),
+                None if asked.is_empty() => return Err(last),
+                None => {}
+            }
+            tokio::select! {
+                Some(Ok(answer)) = asked.join_next() => match answer {
+                    Ok(ranges) => return Ok(ranges),
+                    Err(error) => last = error.to_string(),
+                },
+                () = tokio::time::sleep(ASKED_APART), if servers.peek().is_some() => {}
+                else => {}
             }
         }
-        None
     }
 
     /// Notes where every shard is; opens lanes to nodes that were not known.
@@ -114,12 +121,26 @@ impl Atlas {
     }
 
     /// Nobody can be asked: shards that have no node yet never will without it.
-    fn lament(&self) {
+    fn lament(&self, why: &str) {
         for shard in self.shared.shards.iter().filter(|shard| shard.condition() == super::Condition::Unknown)
         {
-            shard.troubled(super::Condition::Unreachable, "no node of the cluster answers", clock::now_ns());
+            let why = format!("no node of the cluster answers: {why}");
+            shard.troubled(super::Condition::Unreachable, &why, clock::now_ns());
         }
     }
+}
+
+/// The map as one server has it.
+async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>, ConnectError> {
+    let patience = connector.patience();
+    let asked = async {
+        let connection = connector.plain(&server).await?;
+        Ok(connection.call(redis::cmd("CLUSTER").arg("SLOTS")).await?)
+    };
+    let slots =
+        tokio::time::timeout(patience, asked).await.unwrap_or(Err(ConnectError::Timeout(patience)))?;
+    let ranges = ranges(&slots, &server).filter(|ranges| !ranges.is_empty());
+    ranges.ok_or_else(|| ConnectError::Probe(format!("{server} knows of no slots")))
 }
 
 /// Reads CLUSTER SLOTS: `[first, last, [host, port, …], replica…]` for each range. A node that does not know its own
@@ -135,7 +156,9 @@ fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
             Some(Range {
                 first: redis::from_redis_value_ref(first).ok()?,
                 last: redis::from_redis_value_ref(last).ok()?,
-                host: host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone()),
+                host: host
+                    .filter(|host| !host.is_empty() && host != "?")
+                    .unwrap_or_else(|| asked.host.clone()),
                 port: redis::from_redis_value_ref(port).ok()?,
             })
         })
@@ -146,6 +169,8 @@ fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
 const PAUSE: Duration = Duration::from_secs(1);
 /// While something is away.
 const PAUSE_TROUBLED: Duration = Duration::from_millis(100);
+/// How long one node is waited for before the next is asked, too.
+const ASKED_APART: Duration = Duration::from_millis(50);
 /// However many calls meet a slot elsewhere.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
@@ -160,12 +185,15 @@ mod tests {
         let range = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
         let slots = Value::Array(vec![
             range(0, 5, node(text("10.0.0.1"), 7000)),
-            range(6, 16_383, node(Value::Nil, 7001)),
+            range(6, 9, node(Value::Nil, 7001)),
+            // It is to be known by a name and has none.
+            range(10, 16_383, node(text("?"), 7002)),
         ]);
         let asked = Server { host: "seed".to_owned(), port: 1, tls: false, login: Login::default() };
         let read = ranges(&slots, &asked).expect("this is a map");
         let of = |first, last, host: &str, port| Range { first, last, host: host.to_owned(), port };
-        assert_eq!(read, [of(0, 5, "10.0.0.1", 7000), of(6, 16_383, "seed", 7001)]);
+        let expected = [of(0, 5, "10.0.0.1", 7000), of(6, 9, "seed", 7001), of(10, 16_383, "seed", 7002)];
+        assert_eq!(read, expected);
         assert_eq!(ranges(&Value::Okay, &asked), None);
         assert_eq!(ranges(&Value::Array(vec![Value::Int(1)]), &asked), None);
     }

@@ -3,10 +3,11 @@
 use sluicegate::global::Condition;
 use sluicegate::global::config::Topology;
 use sluicegate::limit::Algorithm;
-use sluicegate::limit::central::Reply;
+use sluicegate::limit::central::{Op, Reply, Unanswered};
 use sluicegate::random::Random;
 
 use crate::support::eventually;
+use crate::support::redis as store;
 use crate::support::redis::{Node, Redis, add, config};
 use crate::support::scripts::{ALGORITHMS, Store, part, quota};
 
@@ -130,8 +131,8 @@ fn a_log_and_permits_that_hold_something_else_are_right_again_in_their_time() {
 
 #[test]
 fn one_poisoned_lease_is_nobody_elses_trouble() {
-    let redis = Redis::start(&[]);
-    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let server = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![server.server()])));
     let random = Random::new(2);
     assert!(matches!(node.ask(add(1, 1)).answer().0, Ok(Reply::Grant(_))));
     for record in garbage(44, &random) {
@@ -139,7 +140,10 @@ fn one_poisoned_lease_is_nobody_elses_trouble() {
         let bytes = record.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");
         let script = "local t = {} for n in string.gmatch(ARGV[1], '%d+') do t[#t + 1] = string.char(n) end \
                       return redis.call('SET', KEYS[1], table.concat(t))";
-        redis.cli(&["EVAL", script, "1", "sg:pT:AAAAAAAAAAAAAAAAAAAAAQ", &bytes]);
+        server.cli(&["EVAL", script, "1", "sg:pT:AAAAAAAAAAAAAAAAAAAAAQ", &bytes]);
+        // A look finds a record or none, and spoils no call either way.
+        let look = node.ask(Op::Look(store::part(1, 1))).answer().0;
+        assert!(matches!(look, Ok(Reply::Seen(_)) | Err(Unanswered::Refused)), "{record:?}: {look:?}");
         for key in [1, 2, 1] {
             let answer = node.ask(add(key, 1)).answer().0;
             assert!(matches!(answer, Ok(Reply::Grant(_))), "{key} {record:?}: {answer:?}");

@@ -117,7 +117,13 @@ impl Lane {
                     self.queue.close();
                 }
                 () = tokio::time::sleep(Duration::from_nanos(GATHER_NS)), if has_waiting => {}
-                _ = tick.tick() => self.look(clock::now_ns()),
+                _ = tick.tick() => {
+                    self.look(clock::now_ns());
+                    if !self.node.is_used() && self.flying.is_empty() {
+                        // A cluster may have had many nodes.
+                        tick.reset_after(REST);
+                    }
+                }
             }
             self.flush(clock::now_ns());
             if let Some(since_ns) = stop_ns {
@@ -386,6 +392,8 @@ const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
 const WAITING_MAX: usize = 2 * FLUSH_MAX;
 /// How often a lane looks after its calls and its connection.
 const TICK: Duration = Duration::from_millis(10);
+/// How often that of a node without shards does.
+const REST: Duration = Duration::from_millis(100);
 /// What has no answer after so long will have none, nanoseconds.
 const LOST_NS: u64 = 1_000_000_000;
 /// A connection that owes an answer for so long is replaced, nanoseconds.
