@@ -3,8 +3,9 @@
 //! Any node that answers is asked. Calls that meet a slot elsewhere say so at once ([`Atlas`] is woken) and are
 //! answered or sent on by [`super::routes::Shared::reroute`]; this only keeps the map.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -28,6 +29,8 @@ pub(super) struct Atlas {
     /// Connections to each node.
     pub(super) connections: usize,
     pub(super) stop: watch::Receiver<bool>,
+    /// Nodes without slots to which calls were sent, and until when they are kept for that, nanoseconds.
+    pub(super) wanted: HashMap<usize, u64>,
 }
 
 /// Slots from the first to the last, and the primary that has them.
@@ -86,7 +89,8 @@ impl Atlas {
     }
 
     /// Notes where every shard is; opens lanes to nodes that were not known.
-    fn draw(&self, ranges: &[Range], lanes: &mut JoinSet<()>) {
+    fn draw(&mut self, ranges: &[Range], lanes: &mut JoinSet<()>) {
+        self.welcome(lanes);
         let shared = &self.shared;
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
@@ -94,17 +98,31 @@ impl Atlas {
                 shard.troubled(super::Condition::Uncovered, "no node has its slot", clock::now_ns());
                 continue;
             };
-            let index = shared.node_at(&range.host, range.port).unwrap_or_else(|| self.add(range, lanes));
+            let known = shared.node_at(&range.host, range.port);
+            let index = known.unwrap_or_else(|| self.add(&range.host, range.port, lanes));
             shard.node.store(index, Ordering::Relaxed);
         }
         for node in shared.nodes.load().iter() {
             let is_used = shared.shards.iter().any(|shard| shard.node.load(Ordering::Relaxed) == node.index);
-            node.is_used.store(is_used, Ordering::Relaxed);
+            node.is_used.store(is_used || self.wanted.contains_key(&node.index), Ordering::Relaxed);
         }
     }
 
-    fn add(&self, range: &Range, lanes: &mut JoinSet<()>) -> usize {
-        let server = Server { host: range.host.clone(), port: range.port, ..self.seeds[0].clone() };
+    /// Opens lanes to nodes that calls were sent to: a node that is given its first slots is on no map before it has
+    /// them.
+    fn welcome(&mut self, lanes: &mut JoinSet<()>) {
+        let now_ns = clock::now_ns();
+        self.wanted.retain(|_, until_ns| now_ns < *until_ns);
+        let wanted = std::mem::take(&mut *self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner));
+        for (host, port) in wanted {
+            let known = self.shared.node_at(&host, port);
+            let index = known.unwrap_or_else(|| self.add(&host, port, lanes));
+            self.wanted.insert(index, now_ns + WANTED_NS);
+        }
+    }
+
+    fn add(&self, host: &str, port: u16, lanes: &mut JoinSet<()>) -> usize {
+        let server = Server { host: host.to_owned(), port, ..self.seeds[0].clone() };
         let server = Server { login: Login { db: 0, ..server.login }, ..server };
         let mut nodes = (*self.shared.nodes.load_full()).clone();
         let index = nodes.len();
@@ -171,6 +189,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_TROUBLED: Duration = Duration::from_millis(100);
 /// How long one node is waited for before the next is asked, too.
 const ASKED_APART: Duration = Duration::from_millis(50);
+/// How long a node without slots is kept after calls were sent to it, nanoseconds.
+const WANTED_NS: u64 = 60_000_000_000;
 /// However many calls meet a slot elsewhere.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 

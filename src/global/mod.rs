@@ -23,6 +23,7 @@ mod shard;
 mod slot;
 pub mod wire;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -159,6 +160,7 @@ impl Global {
                 seeds: seeds.clone(),
                 connections: config.connections,
                 stop: stop.subscribe(),
+                wanted: HashMap::new(),
             };
             tasks.spawn(atlas.keep());
         }

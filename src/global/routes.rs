@@ -2,8 +2,8 @@
 //!
 //! The way from key to queue takes no lock: a shard's node is one number, the list of nodes is replaced whole.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, ServerErrorKind};
@@ -13,6 +13,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use crate::limit::central::Unanswered;
 
 use super::batch::{Batch, Entry};
+use super::condition::Condition;
 use super::connection::Connector;
 use super::name::Names;
 use super::node::Node;
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     pub(super) way: Way,
     /// Wakes who looks where the slots of a cluster are.
     pub(super) look: Notify,
+    /// Where calls were sent and no node is known: one that has no slot yet is on no map.
+    pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
 }
 
@@ -68,6 +71,7 @@ impl Shared {
             nodes: ArcSwap::default(),
             way,
             look: Notify::new(),
+            wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),
         }
     }
@@ -144,7 +148,11 @@ impl Shared {
         let kind = error.kind();
         let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);
         let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
-        let node = address.and_then(|(host, port)| self.node_at(host, port.parse().ok()?));
+        let address = address.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let node = address.and_then(|(host, port)| self.node_at(host, port));
+        if let (Some((host, port)), None) = (address.filter(|(host, _)| !host.is_empty()), node) {
+            self.want(host, port);
+        }
         let shard = &self.shards[batch.shard];
         if let Some(node) = node.filter(|_| !is_asked) {
             shard.node.store(node, Ordering::Relaxed);
@@ -153,6 +161,11 @@ impl Shared {
             redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
             _ => node,
         };
+        // A probe: its shard is on its way, and can be used where that leads.
+        if batch.entries.is_empty() && is_asked && node.is_some() {
+            shard.recovered(now_ns);
+        }
+        let mut is_lost = false;
         for mut entry in batch.entries {
             entry.moves += 1;
             entry.asking = is_asked;
@@ -161,8 +174,23 @@ impl Shared {
                     let key = wire::keys(&entry.op).first().map_or(0, |(key, _)| *key);
                     self.post_to(node, entry, key, now_ns);
                 }
-                None => entry.asker.tell(Err(Unanswered::Refused), now_ns),
+                None => {
+                    is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
+                    shard.figures.refused.fetch_add(1, Ordering::Relaxed);
+                    entry.asker.tell(Err(Unanswered::Refused), now_ns);
+                }
             }
+        }
+        if is_lost {
+            shard.troubled(Condition::Uncovered, &error.to_string(), now_ns);
+        }
+    }
+
+    /// A call was sent where no node is known.
+    fn want(&self, host: &str, port: u16) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
+            wanted.push((host.to_owned(), port));
         }
     }
 
@@ -179,6 +207,8 @@ impl Shared {
 
 /// How long a key that is only touched stays, milliseconds.
 const TOUCH_MS: u64 = 1_000;
+/// Nodes that are wanted and not known at a time.
+const WANTED_MAX: usize = 16;
 /// How often an operation is sent elsewhere.
 const MOVES_MAX: u8 = 5;
 const COMPLAINT_NS: u64 = 10_000_000_000;

@@ -225,6 +225,42 @@ fn a_cluster_may_be_resharded_and_lose_a_primary() {
 }
 
 #[test]
+fn a_slot_on_its_way_to_a_node_that_is_on_no_map_is_followed() {
+    let _alone = heavy();
+    let cluster = Cluster::start();
+    let node = Node::start(Topology::Cluster(vec![cluster.nodes[0].server()]));
+    assert_eq!(node.add_at_last(key(1), 1), 1);
+    let new = Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]);
+    let port = new.addr().port().to_string();
+    cluster.nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+    eventually("all know the new one", || {
+        let knows = |node: &Redis| {
+            let said = node.cli(&["CLUSTER", "INFO"]);
+            said.contains("cluster_known_nodes:7") && said.contains("cluster_state:ok")
+        };
+        (knows(&new) && cluster.nodes.iter().all(knows)).then_some(())
+    });
+    let found = cluster.primaries().into_iter().find_map(|index| {
+        let owner = &cluster.nodes[index];
+        let keys = owner.cli(&["KEYS", "sg:*pT:*"]);
+        keys.lines().find(|name| name.contains("pT:")).map(|name| (owner, name.to_owned()))
+    });
+    let (owner, name) = found.expect("some node has the key");
+    let slot = owner.cli(&["CLUSTER", "KEYSLOT", &name]).trim().to_owned();
+    let id = |redis: &Redis| redis.cli(&["CLUSTER", "MYID"]).trim().to_owned();
+    new.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(owner)]);
+    owner.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&new)]);
+    let said = owner.cli(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"]);
+    assert!(said.contains("OK"), "{said}");
+    // It stays half-way for as long as somebody likes.
+    let level = eventually("the new node is asked", || node.take(key(1), 1).ok());
+    for more in 1..50 {
+        assert_eq!(node.take(key(1), 1), Ok(level + more));
+    }
+    assert!(node.global.status().iter().all(|shard| shard.is_up), "{:?}", node.global.status());
+}
+
+#[test]
 fn a_node_that_is_lost_is_a_line_in_the_log_and_not_one_for_each_of_its_tags() {
     let _alone = heavy();
     let mut cluster = Cluster::start();
