@@ -25,15 +25,16 @@ pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Tells what has changed. `told`: of which nodes trouble (or its end) was told when, nanoseconds; of these the same is
-/// told again a second later.
+/// Tells what has changed. `told`: of which nodes trouble (or its end) was told when, nanoseconds; of a cluster's the
+/// same is told again a second later.
 fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
     told.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
     // What of each node, the first of its shards, and how many.
     let mut changes: Vec<(usize, Change, usize)> = Vec::new();
     for shard in &shared.shards {
         let node = shard.place();
-        if told.contains_key(&(node, shard.condition().is_trouble())) {
+        // A tag is one of many of its node.
+        if shard.tag.is_some() && told.contains_key(&(node, shard.condition().is_trouble())) {
             continue;
         }
         let Some(change) = shard.change(now_ns) else { continue };
