@@ -3,9 +3,14 @@
 -- scaled(a, b, c)     floor(a * b / c) and the remainder, exact for whole b <= c <= 2^51 and a < 2^53
 -- scaled_up(a, b, c)  ceil(a * b / c) for any whole a, b < 2^53 and 0 < c: exact where the product or c allows it
 -- divisor(a, b)       the greatest common one
+-- is_count(a)         whether a is from 0 to below 2^53; what is no number is not
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local exact = 2 ^ 53
+
+local function is_count(a)
+  return a >= 0 and a < exact
+end
 
 local function scaled(a, b, c)
   local product = a * b
@@ -13,6 +18,8 @@ local function scaled(a, b, c)
     local rest = product % c
     return (product - rest) / c, rest
   end
+  -- Of what no record ever held there is no end; what comes of it is no number, and nothing fits it.
+  if not is_count(a) then return 0 / 0, 0 end
   -- Long multiplication: so many binary digits of `a` at a time that no step leaves the exact range.
   local step = 2 ^ floor(math.log(exact / (2 * c)) / math.log(2))
   if step < 2 then step = 2 end

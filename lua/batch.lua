@@ -64,7 +64,17 @@ local function performing()
       unpack_from('<I4dddddddd', asked, at)
     r.release, part.is_release = part.is_release, false
     if not lease_renew then lease_renew = module(7) end
-    return pack('<BI4ddddd', 71, lease_renew(part.key, part.plan, r))
+    local key, plan = part.key, part.plan
+    -- A lease is read from what the key's string is by now.
+    if heads[key] ~= nil then values[key] = string_of(key) end
+    local epoch, tokens, rate, lasts_us, deny_us, level = lease_renew(key, plan, r)
+    local sum = epoch + tokens + rate + lasts_us + deny_us + level
+    -- Of a record that was none come no numbers: it is one of another kind.
+    if sum - sum ~= 0 then
+      heads[key], kept_ms[key], values[key] = nil, nil, ''
+      epoch, tokens, rate, lasts_us, deny_us, level = lease_renew(key, plan, r)
+    end
+    return pack('<BI4ddddd', 71, epoch, tokens, rate, lasts_us, deny_us, level)
   end
 
   local function taken(count)

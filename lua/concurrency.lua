@@ -9,16 +9,28 @@
 -- A node says all it holds each time, and again before that lapses: what a lost reply left wrong is right again then,
 -- and the permits of a node that is no more lapse. A cost of 0 gives back, or only says that it is still there.
 
+-- How many an entry says, and until when. What says neither is nobody's.
+local function held_by(entry)
+  if #entry ~= 16 then return 0, 0 end
+  local count, until_us = unpack_from('<dd', entry)
+  if is_count(count) and is_count(until_us) then return count, until_us end
+  return 0, 0
+end
+
 local function hold(key, plan, cost, node, held, lasts_us)
   local name = KEYS[key]
   local others, lapsed = 0, {}
   local entries = redis.call('HGETALL', name)
   for index = 1, #entries, 2 do
-    local count, until_us = unpack_from('<dd', entries[index + 1])
+    local count, until_us = held_by(entries[index + 1])
     if until_us <= now_us then
       lapsed[#lapsed + 1] = entries[index]
     elseif entries[index] ~= node then
       others = others + count
+      -- Said before the clock went back: it lapses from now on.
+      if until_us > now_us + 2 * lasts_us then
+        redis.call('HSET', name, entries[index], pack('<dd', count, now_us + lasts_us))
+      end
     end
   end
   if #lapsed > 0 then redis.call('HDEL', name, unpack(lapsed)) end
@@ -45,7 +57,7 @@ local function free(key, plan, cost)
   local used = 0
   local entries = redis.call('HGETALL', KEYS[key])
   for index = 2, #entries, 2 do
-    local count, until_us = unpack_from('<dd', entries[index])
+    local count, until_us = held_by(entries[index])
     if until_us > now_us then used = used + count end
   end
   local wait_us, reset_us = 0, 0

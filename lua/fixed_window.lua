@@ -20,19 +20,25 @@ function fixed_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
   if not saved then return end
-  if #saved ~= 36 then
-    state.count = plan.limit
+  local index, count, until_s, limit, period_us
+  if #saved == 36 then index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved) end
+  -- What cannot be read is a window that is spent.
+  if not index or not (is_count(index) and is_count(count) and limit >= 1 and period_us >= 1) then
+    state.count, state.is_scaled = plan.limit, true
     return
   end
-  local index, count, until_s = unpack_from('<ddI4', saved)
   if sub(saved, 21) ~= plan.tail then
-    local limit, period_us = unpack_from('<dd', saved, 21)
     if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
     state.is_scaled = true
   elseif index >= plan.index then
-    -- A clock a little behind finds the count's own window; one that went far back goes on with the count.
+    -- A clock a little behind finds the count's own window; one that went far back takes the count for this window's,
+    -- and keeps it so even where nothing is spent, or it would be the next one's, too.
     state.count, state.until_s = count, until_s
-    if index == plan.index + 1 then state.index = index end
+    if index == plan.index + 1 then
+      state.index = index
+    else
+      state.is_scaled = index > plan.index
+    end
   end
 end
 

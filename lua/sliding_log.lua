@@ -5,7 +5,8 @@
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
 -- A unit taken at t counts until just before t + period. A limit that changes finds the units as they are. What is
--- over is cut off with the next change; when a place comes free is one look into the list.
+-- over is cut off with the next change; when a place comes free is one look into the list. Where the clock went back and
+-- the oldest is of a time to come, or of none, all are of now.
 
 local sliding_log = {}
 
@@ -18,17 +19,27 @@ function sliding_log.open(state)
   state.name, state.limit, state.period_us, state.over, state.pushed = name, state.plan.limit, period_us, 0, 0
   state.is_scaled = false
   state.size = redis.call('LLEN', name)
+  state.newest_us = 1e16
   while state.over < state.size do
     local times = redis.call('LRANGE', name, state.over, state.over + 63)
     local over = 0
     for index = 1, #times do
-      if times[index] + period_us > now_us then break end
+      if (tonumber(times[index]) or 1e16) + period_us > now_us then break end
       over = index
     end
     state.over = state.over + over
-    if over < #times then break end
+    if over < #times then
+      state.is_scaled = (tonumber(times[over + 1]) or 1e16) > now_us
+      break
+    end
   end
+  if state.is_scaled then state.newest_us = now_us end
   state.used = state.size - state.over
+end
+
+-- The time of an element; none is later than the newest may be.
+local function time_of(state, index)
+  return min(tonumber(redis.call('LINDEX', state.name, index)) or 0, state.newest_us)
 end
 
 function sliding_log.wait(state, cost)
@@ -37,7 +48,7 @@ function sliding_log.wait(state, cost)
   -- So many of the oldest have to be over first; those just counted are the newest.
   local index = state.over + state.used + cost - state.limit - 1
   local at_us = state.pushed_us
-  if index < state.size then at_us = redis.call('LINDEX', state.name, index) end
+  if index < state.size then at_us = time_of(state, index) end
   return at_us + state.period_us - now_us
 end
 
@@ -46,15 +57,14 @@ function sliding_log.left(state)
   if state.pushed > 0 then
     reset_us = state.pushed_us + state.period_us - now_us
   elseif state.used > 0 then
-    reset_us = redis.call('LINDEX', state.name, -1) + state.period_us - now_us
+    reset_us = time_of(state, -1) + state.period_us - now_us
   end
   return max(0, state.limit - state.used), reset_us
 end
 
 function sliding_log.spend(state, cost)
   -- In order even where the clock went back.
-  local newest = redis.call('LINDEX', state.name, -1)
-  state.pushed_us = max(now_us, tonumber(newest or 0))
+  state.pushed_us = max(now_us, time_of(state, -1))
   state.pushed = state.pushed + cost
   state.used = state.used + cost
 end
@@ -73,7 +83,12 @@ function sliding_log.back(state, cost, taken_us)
 end
 
 function sliding_log.save(state)
-  if state.over > 0 then redis.call('LTRIM', state.name, state.over, -1) end
+  if state.is_scaled then
+    redis.call('DEL', state.name)
+    state.pushed, state.pushed_us = state.used, now_us
+  elseif state.over > 0 then
+    redis.call('LTRIM', state.name, state.over, -1)
+  end
   if state.pushed == 0 then return end
   local time = string.format('%.0f', state.pushed_us)
   local left = state.pushed

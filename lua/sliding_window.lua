@@ -57,14 +57,18 @@ function sliding_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.previous, state.current, state.until_s, state.is_scaled = plan.index, 0, 0, 0, false
   if not saved then return end
-  if #saved ~= 44 then
-    state.current = plan.most
+  local was, previous, current, until_s, most, period_us
+  if #saved == 44 then was, previous, current, until_s, most, period_us = unpack_from('<dddI4dd', saved) end
+  local is_record = was and is_count(was) and is_count(previous) and is_count(current) and is_count(most)
+  -- What cannot be read is a window that is spent.
+  if not is_record or most < 1 or not (period_us >= 1) then
+    state.current, state.is_scaled = plan.most, true
     return
   end
-  local was, previous, current, until_s = unpack_from('<dddI4', saved)
   if sub(saved, 29) ~= plan.tail then return open_changed(state, plan, saved, was, previous, current) end
   state.index, state.previous, state.current = moved(plan.index, was, previous, current)
-  state.until_s = until_s
+  -- Of a clock that went far back the counts are this window's from here on, even where nothing is spent.
+  state.until_s, state.is_scaled = until_s, was > plan.index + 1
 end
 
 local function end_us(state, windows)
@@ -120,6 +124,7 @@ function sliding_window.charges(run, at, said, plan, one, is_look)
         end
         current = current + run[at + 2]
         remaining = most - weighed - current
+        if remaining > most then remaining = -1 end
         if remaining >= 0 and not is_look then
           if kept_s >= until_s then
             heads[key] = pack('<ddd', index, previous, current)

@@ -56,21 +56,24 @@ local function read_changed(plan, missing, then_us, whole, refill, quantum_us)
   return scaled_up(min(missing, whole), plan.whole, whole), 0, true
 end
 
--- What is missing now, until when the key is kept, and whether another plan wrote it.
+-- What is missing now, until when the key is kept, and whether another plan or a later clock wrote it.
 local function read(key, plan)
   local saved = heads[key] == nil and values[key] or string_of(key)
   if not saved then return 0, 0, false end
-  -- Whose past cannot be read is not trusted with a full one.
-  if #saved ~= 44 then return plan.whole, 0, false end
+  -- Whose past cannot be read is not trusted with a full one, and begins with an empty one.
+  if #saved ~= 44 then return plan.whole, 0, true end
   local missing, then_us, until_s, whole, refill, quantum_us = unpack_from('<ddI4ddd', saved)
+  local is_record = is_count(missing) and is_count(then_us) and is_count(whole) and is_count(refill)
+  if not is_record or whole < 1 or not (quantum_us >= 1) then return plan.whole, 0, true end
   if refill ~= plan.refill or whole ~= plan.whole or quantum_us ~= plan.quantum_us then
     return read_changed(plan, missing, then_us, whole, refill, quantum_us)
   end
   local passed_us = plan.at_us - then_us
-  -- A clock that went back refills nothing, and goes on from where it is.
+  missing = min(missing, 2 * whole)
+  -- A clock that went back refills nothing, and goes on from where it is: that is kept, even where nothing is spent.
   if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
   if missing < 0 then missing = 0 end
-  return missing, until_s, false
+  return missing, until_s, passed_us < 0
 end
 
 local function write(key, plan, missing, until_s, reset_us)

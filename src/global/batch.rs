@@ -122,16 +122,15 @@ impl Batch {
 }
 
 /// Packs a call. `record` is the number of the batch and the name of where it is remembered.
-pub(super) fn command(
+pub(super) fn command<'o>(
     script: &Script,
     names: &Names,
     tag: Option<&str>,
     record: Option<(u64, Vec<u8>)>,
-    entries: &[Entry],
+    ops: impl Iterator<Item = &'o Op>,
     incarnation: u64,
 ) -> Cmd {
-    let call =
-        wire::Call::new(entries.iter().map(|entry| &entry.op), u16::from(record.is_some()), incarnation);
+    let call = wire::Call::new(ops, u16::from(record.is_some()), incarnation);
     let keys = call.keys().len() + usize::from(record.is_some());
     let bytes = 64 + 40 * keys + call.plans().len() + call.operations().len();
     let mut command = Cmd::with_capacity(keys + 5, bytes);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use redis::RedisError;
 use tokio::sync::watch;
 
 use crate::clock;
@@ -28,6 +29,14 @@ pub(super) struct Census {
 struct Place {
     shard: usize,
     connection: Option<Connection>,
+}
+
+/// What a shard says.
+enum Heard {
+    Count(u32),
+    /// It does not let gateways be counted.
+    Refusal,
+    Nothing,
 }
 
 /// What was heard in the last ten seconds in which anything was.
@@ -55,16 +64,21 @@ impl Census {
     /// Runs until it is stopped; then this gateway is counted no more.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         loop {
-            let mut heard = Vec::new();
+            let (mut heard, mut is_answered) = (Vec::new(), false);
             for index in 0..self.places.len() {
-                heard.extend(self.hear(index, true).await);
+                match self.hear(index, true).await {
+                    Heard::Count(count) => heard.push(count),
+                    Heard::Refusal => is_answered = true,
+                    Heard::Nothing => {}
+                }
             }
+            is_answered |= !heard.is_empty();
             heard.sort_unstable();
             if let Some(median) = heard.get(heard.len() / 2) {
                 self.nodes.store(self.counts.told(*median, clock::now_ns()), Ordering::Relaxed);
             }
             tokio::select! {
-                () = tokio::time::sleep(if heard.is_empty() { PAUSE_UNHEARD } else { PAUSE }) => {}
+                () = tokio::time::sleep(if is_answered { PAUSE } else { PAUSE_UNHEARD }) => {}
                 _ = stop.changed() => break,
             }
         }
@@ -73,8 +87,28 @@ impl Census {
         }
     }
 
-    /// Asks one shard; `None` where it does not answer.
-    async fn hear(&mut self, index: usize, is_there: bool) -> Option<u32> {
+    /// Asks one shard.
+    async fn hear(&mut self, index: usize, is_there: bool) -> Heard {
+        match self.ask(index, is_there).await {
+            Some(Ok(count)) => Heard::Count(count),
+            // Over a new connection it would say the same.
+            Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
+                let shard = &self.shared.shards[self.places[index].shard];
+                // While it is away, that has been said.
+                if shard.is_closed() {
+                    let text = format!("gateways are not counted: {error}");
+                    self.shared.complain(&shard.name, &text, clock::now_ns());
+                }
+                Heard::Refusal
+            }
+            Some(Err(_)) | None => {
+                self.places[index].connection = None;
+                Heard::Nothing
+            }
+        }
+    }
+
+    async fn ask(&mut self, index: usize, is_there: bool) -> Option<Result<u32, RedisError>> {
         let shared = Arc::clone(&self.shared);
         let place = &mut self.places[index];
         let shard = &shared.shards[place.shard];
@@ -88,11 +122,7 @@ impl Census {
         command.arg(SCRIPT).arg(1).arg(shared.names.own(shard.tag.as_deref(), "nodes"));
         command.arg(format!("{:x}", shared.incarnation)).arg(u8::from(is_there));
         let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&command)).await;
-        let count = answer.ok().and_then(Result::ok).and_then(|value| redis::from_redis_value(value).ok());
-        if count.is_none() {
-            place.connection = None;
-        }
-        count
+        Some(answer.ok()?.and_then(|value| redis::from_redis_value(value).map_err(RedisError::from)))
     }
 }
 

@@ -3,8 +3,9 @@
 //! Any node that answers is asked. Calls that meet a slot elsewhere say so at once ([`Atlas`] is woken) and are
 //! answered or sent on by [`super::routes::Shared::reroute`]; this only keeps the map.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 
 use super::config::{Login, Server};
+use super::connection::{ConnectError, Connector};
 use super::lane::Lane;
 use super::node::{Locator, Node};
 use super::routes::Shared;
@@ -27,6 +29,8 @@ pub(super) struct Atlas {
     /// Connections to each node.
     pub(super) connections: usize,
     pub(super) stop: watch::Receiver<bool>,
+    /// Nodes without slots to which calls were sent, and until when they are kept for that, nanoseconds.
+    pub(super) wanted: HashMap<usize, u64>,
 }
 
 /// Slots from the first to the last, and the primary that has them.
@@ -45,8 +49,8 @@ impl Atlas {
         loop {
             let shared = Arc::clone(&self.shared);
             match self.ask().await {
-                Some(ranges) => self.draw(&ranges, &mut lanes),
-                None => self.lament(),
+                Ok(ranges) => self.draw(&ranges, &mut lanes),
+                Err(why) => self.lament(&why),
             }
             let is_well = shared.shards.iter().all(|shard| shard.is_closed());
             let pause = if is_well { PAUSE } else { PAUSE_TROUBLED };
@@ -59,27 +63,34 @@ impl Atlas {
         while lanes.join_next().await.is_some() {}
     }
 
-    /// The map as the first node that answers has it: nodes in use first, then seeds.
-    async fn ask(&self) -> Option<Vec<Range>> {
+    /// The map as the first node that answers has it: nodes in use are asked first, then seeds, each as soon as the one
+    /// before has failed, or is silent for a moment.
+    async fn ask(&self) -> Result<Vec<Range>, String> {
         let nodes = self.shared.nodes.load_full();
         let known = nodes.iter().filter(|node| node.is_used()).filter_map(|node| node.fixed().cloned());
-        for server in known.chain(self.seeds.iter().cloned()) {
-            let connector = &self.shared.connector;
-            let asked = async {
-                let connection = connector.plain(&server).await.ok()?;
-                connection.call(redis::cmd("CLUSTER").arg("SLOTS")).await.ok()
-            };
-            let answer = tokio::time::timeout(connector.patience(), asked).await.ok().flatten();
-            if let Some(ranges) = answer.and_then(|slots| ranges(&slots, &server)).filter(|it| !it.is_empty())
-            {
-                return Some(ranges);
+        let servers: Vec<Server> = known.chain(self.seeds.iter().cloned()).collect();
+        let mut servers = servers.into_iter().peekable();
+        let (mut asked, mut last) = (JoinSet::new(), String::new());
+        loop {
+            match servers.next() {
+                Some(server) => drop(asked.spawn(map_of(Arc::clone(&self.shared.connector), server))),
+                None if asked.is_empty() => return Err(last),
+                None => {}
+            }
+            tokio::select! {
+                Some(Ok(answer)) = asked.join_next() => match answer {
+                    Ok(ranges) => return Ok(ranges),
+                    Err(error) => last = error.to_string(),
+                },
+                () = tokio::time::sleep(ASKED_APART), if servers.peek().is_some() => {}
+                else => {}
             }
         }
-        None
     }
 
     /// Notes where every shard is; opens lanes to nodes that were not known.
-    fn draw(&self, ranges: &[Range], lanes: &mut JoinSet<()>) {
+    fn draw(&mut self, ranges: &[Range], lanes: &mut JoinSet<()>) {
+        self.welcome(lanes);
         let shared = &self.shared;
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
@@ -87,17 +98,31 @@ impl Atlas {
                 shard.troubled(super::Condition::Uncovered, "no node has its slot", clock::now_ns());
                 continue;
             };
-            let index = shared.node_at(&range.host, range.port).unwrap_or_else(|| self.add(range, lanes));
+            let known = shared.node_at(&range.host, range.port);
+            let index = known.unwrap_or_else(|| self.add(&range.host, range.port, lanes));
             shard.node.store(index, Ordering::Relaxed);
         }
         for node in shared.nodes.load().iter() {
             let is_used = shared.shards.iter().any(|shard| shard.node.load(Ordering::Relaxed) == node.index);
-            node.is_used.store(is_used, Ordering::Relaxed);
+            node.is_used.store(is_used || self.wanted.contains_key(&node.index), Ordering::Relaxed);
         }
     }
 
-    fn add(&self, range: &Range, lanes: &mut JoinSet<()>) -> usize {
-        let server = Server { host: range.host.clone(), port: range.port, ..self.seeds[0].clone() };
+    /// Opens lanes to nodes that calls were sent to: a node that is given its first slots is on no map before it has
+    /// them.
+    fn welcome(&mut self, lanes: &mut JoinSet<()>) {
+        let now_ns = clock::now_ns();
+        self.wanted.retain(|_, until_ns| now_ns < *until_ns);
+        let wanted = std::mem::take(&mut *self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner));
+        for (host, port) in wanted {
+            let known = self.shared.node_at(&host, port);
+            let index = known.unwrap_or_else(|| self.add(&host, port, lanes));
+            self.wanted.insert(index, now_ns + WANTED_NS);
+        }
+    }
+
+    fn add(&self, host: &str, port: u16, lanes: &mut JoinSet<()>) -> usize {
+        let server = Server { host: host.to_owned(), port, ..self.seeds[0].clone() };
         let server = Server { login: Login { db: 0, ..server.login }, ..server };
         let mut nodes = (*self.shared.nodes.load_full()).clone();
         let index = nodes.len();
@@ -114,12 +139,26 @@ impl Atlas {
     }
 
     /// Nobody can be asked: shards that have no node yet never will without it.
-    fn lament(&self) {
+    fn lament(&self, why: &str) {
         for shard in self.shared.shards.iter().filter(|shard| shard.condition() == super::Condition::Unknown)
         {
-            shard.troubled(super::Condition::Unreachable, "no node of the cluster answers", clock::now_ns());
+            let why = format!("no node of the cluster answers: {why}");
+            shard.troubled(super::Condition::Unreachable, &why, clock::now_ns());
         }
     }
+}
+
+/// The map as one server has it.
+async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>, ConnectError> {
+    let patience = connector.patience();
+    let asked = async {
+        let connection = connector.plain(&server).await?;
+        Ok(connection.call(redis::cmd("CLUSTER").arg("SLOTS")).await?)
+    };
+    let slots =
+        tokio::time::timeout(patience, asked).await.unwrap_or(Err(ConnectError::Timeout(patience)))?;
+    let ranges = ranges(&slots, &server).filter(|ranges| !ranges.is_empty());
+    ranges.ok_or_else(|| ConnectError::Probe(format!("{server} knows of no slots")))
 }
 
 /// Reads CLUSTER SLOTS: `[first, last, [host, port, …], replica…]` for each range. A node that does not know its own
@@ -135,7 +174,9 @@ fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
             Some(Range {
                 first: redis::from_redis_value_ref(first).ok()?,
                 last: redis::from_redis_value_ref(last).ok()?,
-                host: host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone()),
+                host: host
+                    .filter(|host| !host.is_empty() && host != "?")
+                    .unwrap_or_else(|| asked.host.clone()),
                 port: redis::from_redis_value_ref(port).ok()?,
             })
         })
@@ -146,6 +187,10 @@ fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
 const PAUSE: Duration = Duration::from_secs(1);
 /// While something is away.
 const PAUSE_TROUBLED: Duration = Duration::from_millis(100);
+/// How long one node is waited for before the next is asked, too.
+const ASKED_APART: Duration = Duration::from_millis(50);
+/// How long a node without slots is kept after calls were sent to it, nanoseconds.
+const WANTED_NS: u64 = 60_000_000_000;
 /// However many calls meet a slot elsewhere.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
@@ -160,12 +205,15 @@ mod tests {
         let range = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
         let slots = Value::Array(vec![
             range(0, 5, node(text("10.0.0.1"), 7000)),
-            range(6, 16_383, node(Value::Nil, 7001)),
+            range(6, 9, node(Value::Nil, 7001)),
+            // It is to be known by a name and has none.
+            range(10, 16_383, node(text("?"), 7002)),
         ]);
         let asked = Server { host: "seed".to_owned(), port: 1, tls: false, login: Login::default() };
         let read = ranges(&slots, &asked).expect("this is a map");
         let of = |first, last, host: &str, port| Range { first, last, host: host.to_owned(), port };
-        assert_eq!(read, [of(0, 5, "10.0.0.1", 7000), of(6, 16_383, "seed", 7001)]);
+        let expected = [of(0, 5, "10.0.0.1", 7000), of(6, 9, "seed", 7001), of(10, 16_383, "seed", 7002)];
+        assert_eq!(read, expected);
         assert_eq!(ranges(&Value::Okay, &asked), None);
         assert_eq!(ranges(&Value::Array(vec![Value::Int(1)]), &asked), None);
     }

@@ -40,13 +40,16 @@ impl Condition {
         if error.kind() == redis::ErrorKind::AuthenticationFailed {
             return Some(Condition::Refusing);
         }
-        error.code().and_then(Condition::of_code)
+        let text = || error.detail().and_then(Condition::of_text);
+        error.code().and_then(Condition::of_code).or_else(text)
     }
 
     /// The same for an error's text as a script caught it, of which Redis 6 says where it came up first.
     pub(super) fn of_text(text: &str) -> Option<Condition> {
         let words = text.split(|sign: char| !sign.is_ascii_uppercase());
-        words.filter(|word| word.len() > 2).find_map(Condition::of_code)
+        let is_refused = || MISSING_RIGHTS.iter().any(|said| text.contains(said));
+        let refusing = || is_refused().then_some(Condition::Refusing);
+        words.filter(|word| word.len() > 2).find_map(Condition::of_code).or_else(refusing)
     }
 
     fn of_code(code: &str) -> Option<Condition> {
@@ -79,6 +82,11 @@ impl Condition {
         }
     }
 
+    /// Whether something is wrong.
+    pub(super) fn is_trouble(self) -> bool {
+        !matches!(self, Condition::Unknown | Condition::Up)
+    }
+
     pub(super) fn from_number(number: u8) -> Condition {
         ALL.get(usize::from(number)).copied().unwrap_or(Condition::Unknown)
     }
@@ -88,6 +96,9 @@ impl Condition {
         matches!(self, Condition::Replica | Condition::Loading)
     }
 }
+
+/// A right that is missing in a script has no word of its own in Redis 7, and another text later and in Valkey.
+const MISSING_RIGHTS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 
 const ALL: [Condition; 11] = [
     Condition::Unknown,
@@ -120,6 +131,10 @@ mod tests {
         let said = |text| Condition::of_text(text);
         assert_eq!(said("READONLY You can't write against a read only replica"), Some(Condition::Replica));
         assert_eq!(said("@user_script: 12: -OOM command not allowed"), Some(Condition::Full));
+        let unable = "ERR The user executing the script can't run this command or subcommand";
+        assert_eq!(said(unable), Some(Condition::Refusing));
+        let unable = "ACL failure in script: User gw has no permissions to run the 'mget' command";
+        assert_eq!(said(unable), Some(Condition::Refusing));
         assert_eq!(said("WRONGTYPE Operation against a key holding the wrong kind of value"), None);
         assert_eq!(said("user_script:3: attempt to index a nil value"), None);
     }

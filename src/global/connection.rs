@@ -18,14 +18,18 @@ use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::condition::Condition;
 use super::config::{Config, Server, Topology};
+use super::probe::Probe;
 use super::script::Script;
 
 /// Opens connections.
 pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
+    /// Whether servers are known as nodes of a cluster.
+    is_clustered: bool,
     script: Arc<Script>,
 }
 
@@ -47,6 +51,8 @@ pub(super) struct About {
     pub(super) version: String,
     /// What it does when its memory is full, where that is to forget keys.
     pub(super) eviction: Option<String>,
+    /// It is a node of a cluster.
+    pub(super) is_clustered: bool,
 }
 
 /// Why there is no connection.
@@ -64,9 +70,15 @@ pub enum ConnectError {
     /// The server's answer, without what it was asked.
     #[error("{0}")]
     Redis(#[from] RedisError),
+    /// Calls of keys in several slots are not for a node of a cluster.
+    #[error("it is a node of a cluster, which [redis] topology = \"cluster\" is for")]
+    Clustered,
+    /// It let us in, and a charge did not go through.
+    #[error("{0}")]
+    Probe(String),
     /// No sentinel names a primary.
-    #[error("no sentinel names a primary of `{0}`")]
-    Unnamed(String),
+    #[error("no sentinel names a primary of `{0}`: {1}")]
+    Unnamed(String, String),
 }
 
 impl ConnectError {
@@ -74,8 +86,10 @@ impl ConnectError {
     pub(super) fn condition(&self) -> Condition {
         match self {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
+            ConnectError::Probe(text) => Condition::of_text(text).unwrap_or(Condition::Failing),
+            ConnectError::Clustered => Condition::Failing,
             ConnectError::Timeout(_) => Condition::Silent,
-            ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(_) => {
+            ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(..) => {
                 Condition::Unreachable
             }
         }
@@ -102,26 +116,41 @@ impl Connector {
             }
         };
         let tls = servers.iter().any(|server| server.tls).then(|| trust(config)).transpose()?;
-        Ok(Connector { tls: tls.map(Arc::new), script })
+        let is_clustered = matches!(config.topology, Topology::Cluster(_));
+        Ok(Connector { tls: tls.map(Arc::new), is_clustered, script })
     }
 
-    /// A connection for commands and scripts, which `probe`, a write, has gone through.
-    pub(super) async fn open(&self, server: &Server, probe: &Cmd) -> Result<Connection, ConnectError> {
-        let attempt = async {
-            let mut connection = self.plain(server).await?;
+    /// A connection for commands and scripts, which the `call` of `probe` has gone through. Of a name with several
+    /// addresses another is tried first in each `round`.
+    pub(super) async fn open(
+        &self,
+        server: &Server,
+        round: u32,
+        probe: &Probe,
+        call: &Cmd,
+    ) -> Result<Connection, ConnectError> {
+        let opened = async {
+            let mut connection = self.connect(server, round, None).await?;
             // An ACL may keep it from us; it is for people.
-            if let Ok(answer) = connection.call(&redis::cmd("INFO")).await {
-                connection.about = Arc::new(About::of(&answer));
+            match connection.call(&redis::cmd("INFO")).await {
+                Ok(answer) => connection.about = Arc::new(About::of(&answer)),
+                // To whom it does not know it says of anything longer that it is too long.
+                Err(error) if error.code() == Some("NOAUTH") => return Err(error.into()),
+                Err(_) => {}
+            }
+            if connection.about.is_clustered && !self.is_clustered {
+                return Err(ConnectError::Clustered);
             }
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
-            match connection.call(probe).await {
+            match connection.call(call).await {
+                Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
                 // The probe's slot is elsewhere: a primary of a cluster says so.
-                Err(error) if !super::lane::is_elsewhere(&error) => return Err(error.into()),
-                _ => {}
+                Err(error) if super::lane::is_elsewhere(&error) => {}
+                Err(error) => return Err(error.into()),
             }
             Ok(connection)
         };
-        tokio::time::timeout(CONNECT_WITHIN, attempt)
+        tokio::time::timeout(CONNECT_WITHIN, opened)
             .await
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
@@ -137,18 +166,27 @@ impl Connector {
         server: &Server,
         pushes: Option<mpsc::UnboundedSender<PushInfo>>,
     ) -> Result<Connection, ConnectError> {
-        let attempt = async {
+        self.connect(server, 0, pushes).await
+    }
+
+    async fn connect(
+        &self,
+        server: &Server,
+        round: u32,
+        pushes: Option<mpsc::UnboundedSender<PushInfo>>,
+    ) -> Result<Connection, ConnectError> {
+        let connected = async {
             match (&self.tls, server.tls) {
                 (Some(tls), true) => {
-                    let tcp = tcp(server).await?;
+                    let tcp = tcp(server, round).await?;
                     let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
                     let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
                     login(server, stream, pushes).await
                 }
-                _ => login(server, tcp(server).await?, pushes).await,
+                _ => login(server, tcp(server, round).await?, pushes).await,
             }
         };
-        tokio::time::timeout(CONNECT_WITHIN, attempt)
+        tokio::time::timeout(CONNECT_WITHIN, connected)
             .await
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
@@ -165,6 +203,11 @@ impl Connector {
 }
 
 impl Connection {
+    /// What the server says of itself by now; `None` where it does not.
+    pub(super) async fn look(&self) -> Option<About> {
+        Some(About::of(&self.call(&redis::cmd("INFO")).await.ok()?))
+    }
+
     /// Sends a command and waits for its reply, however long that takes.
     pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(command).await?.extract_error()
@@ -180,27 +223,42 @@ impl Connection {
     }
 }
 
-async fn tcp(server: &Server) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name does not resolve");
-    let addresses: Vec<SocketAddr> =
+/// Connects to one of a name's addresses, in another `round` to another first.
+async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
+    let mut addresses: Vec<SocketAddr> =
         tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(tcp) => {
-                tcp.set_nodelay(true)?;
-                let socket = socket2::SockRef::from(&tcp);
-                let keepalive = socket2::TcpKeepalive::new()
-                    .with_time(KEEPALIVE)
-                    .with_interval(KEEPALIVE)
-                    .with_retries(3);
-                socket.set_tcp_keepalive(&keepalive)?;
-                socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-                return Ok(tcp);
-            }
-            Err(error) => last = error,
+    let first = round as usize % addresses.len().max(1);
+    addresses.rotate_left(first);
+    let tcp = first_of(addresses).await?;
+    tcp.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(&tcp);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(tcp)
+}
+
+/// The first address that can be connected to: each is tried as soon as the one before has failed, or is silent for a
+/// moment (RFC 8305, section 5).
+async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name does not resolve");
+    let (mut next, mut attempts) = (addresses.into_iter().peekable(), JoinSet::new());
+    loop {
+        match next.next() {
+            Some(address) => drop(attempts.spawn(TcpStream::connect(address))),
+            None if attempts.is_empty() => return Err(last),
+            None => {}
+        }
+        tokio::select! {
+            Some(Ok(ended)) = attempts.join_next() => match ended {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = error,
+            },
+            () = tokio::time::sleep(ATTEMPTS_APART), if next.peek().is_some() => {}
+            else => {}
         }
     }
-    Err(last)
 }
 
 async fn login<S>(
@@ -239,7 +297,8 @@ impl About {
             (None, version) => format!("redis {}", version.unwrap_or("of unknown version")),
         };
         let eviction = field("maxmemory_policy:").filter(|policy| *policy != "noeviction");
-        About { version, eviction: eviction.map(str::to_owned) }
+        let is_clustered = field("cluster_enabled:") == Some("1");
+        About { version, eviction: eviction.map(str::to_owned), is_clustered }
     }
 }
 
@@ -271,7 +330,39 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
 
 /// How long a connection may take to be ready. A server that is slower than this is away for a limiter.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
+/// How long one address of a name is waited for before the next is tried, too.
+const ATTEMPTS_APART: Duration = Duration::from_millis(50);
 /// An idle connection is looked at this often by the kernel, three times in vain.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// What was sent may stay unacknowledged so long.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_silent_keeps_nobody_from_the_next() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be had").block_on(async {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            // Its queue is full: what comes is dropped.
+            let silent = Socket::new(Domain::IPV4, Type::STREAM, None).expect("descriptors can be had");
+            silent.bind(&any.into()).and_then(|()| silent.listen(0)).expect("loopback has a free port");
+            let deaf = silent.local_addr().ok().and_then(|addr| addr.as_socket()).expect("it is bound");
+            let queued: Vec<_> = (0..4).map(|_| TcpStream::connect(deaf)).map(Box::pin).collect();
+            let mut queued: JoinSet<_> = queued.into_iter().collect();
+            while tokio::time::timeout(ATTEMPTS_APART, queued.join_next()).await.is_ok() {}
+            let live = tokio::net::TcpListener::bind(any).await.expect("loopback has a free port");
+            let addr = live.local_addr().expect("it is bound");
+            let connected = tokio::time::timeout(CONNECT_WITHIN * 3, first_of(vec![deaf, addr])).await;
+            let tcp = connected.expect("within a connection's time").expect("one of them answers");
+            assert_eq!(tcp.peer_addr().ok(), Some(addr));
+            drop(live);
+            assert!(first_of(vec![addr]).await.is_err());
+            assert!(first_of(Vec::new()).await.is_err());
+        });
+    }
+}

@@ -10,9 +10,11 @@ mod cluster;
 pub mod condition;
 pub mod config;
 mod connection;
+mod herald;
 mod lane;
 mod name;
 mod node;
+mod probe;
 mod ring;
 mod routes;
 mod script;
@@ -21,6 +23,7 @@ mod shard;
 mod slot;
 pub mod wire;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -157,6 +160,7 @@ impl Global {
                 seeds: seeds.clone(),
                 connections: config.connections,
                 stop: stop.subscribe(),
+                wanted: HashMap::new(),
             };
             tasks.spawn(atlas.keep());
         }
@@ -165,6 +169,7 @@ impl Global {
         {
             tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
         }
+        tasks.spawn(herald::keep(Arc::clone(&shared), stop.subscribe()));
         let nodes = Arc::new(AtomicU32::new(1));
         if is_member {
             tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));

@@ -68,19 +68,40 @@ impl Node {
     ) -> Result<Server, ConnectError> {
         match &self.locator {
             Locator::Fixed(servers) => Ok(servers[attempt as usize % servers.len()].clone()),
-            Locator::Sentinel(sentinels) if attempt.is_multiple_of(2) => sentinels.primary(connector).await,
+            Locator::Sentinel(sentinels) if attempt.is_multiple_of(2) => {
+                sentinels.primary(connector, attempt as usize / 2).await
+            }
             Locator::Sentinel(sentinels) => sentinels.promoted(connector).await,
+        }
+    }
+
+    /// After so many attempts each place was tried.
+    pub(super) fn places(&self) -> u32 {
+        match &self.locator {
+            Locator::Fixed(servers) => servers.len() as u32,
+            Locator::Sentinel(_) => 2,
         }
     }
 
     /// A connection to it was opened.
     pub(super) fn found(&self, connection: &Connection) {
         let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));
-        if self.found.load().as_deref().is_some_and(|found| *found == (server.clone(), Arc::clone(&about))) {
+        let known = self.found.load();
+        if known.as_deref().is_none_or(|(of, known)| *of != server || known.version != about.version) {
+            tracing::info!(node = self.name, %server, version = about.version, "connected to redis");
+        }
+        drop(known);
+        self.learn(server, about);
+    }
+
+    /// A server says this of itself.
+    pub(super) fn learn(&self, server: Server, about: Arc<About>) {
+        let known = self.found.load();
+        if known.as_deref().is_some_and(|found| *found == (server.clone(), Arc::clone(&about))) {
             return;
         }
-        tracing::info!(node = self.name, %server, version = about.version, "connected to redis");
-        if let Some(policy) = &about.eviction {
+        let was = known.as_deref().and_then(|(of, known)| known.eviction.as_ref().filter(|_| *of == server));
+        if let Some(policy) = about.eviction.as_ref().filter(|policy| Some(*policy) != was) {
             let advice = "limits are forgotten when its memory is full; set maxmemory-policy to noeviction";
             tracing::warn!(node = self.name, %server, policy, advice, "redis evicts keys");
         }

@@ -2,8 +2,8 @@
 //!
 //! The way from key to queue takes no lock: a shard's node is one number, the list of nodes is replaced whole.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, ServerErrorKind};
@@ -13,11 +13,13 @@ use tokio::sync::mpsc::error::TrySendError;
 use crate::limit::central::Unanswered;
 
 use super::batch::{Batch, Entry};
+use super::condition::Condition;
 use super::connection::Connector;
 use super::name::Names;
 use super::node::Node;
+use super::probe::Probe;
 use super::ring::Ring;
-use super::shard::Shard;
+use super::shard::{Shard, clipped};
 use super::wire;
 
 /// What all lanes share.
@@ -28,12 +30,15 @@ pub(super) struct Shared {
     pub(super) incarnation: u64,
     pub(super) names: Names,
     pub(super) connector: Arc<Connector>,
+    pub(super) probe: Probe,
     pub(super) shards: Box<[Shard]>,
     /// They are only ever added to.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
     pub(super) way: Way,
     /// Wakes who looks where the slots of a cluster are.
     pub(super) look: Notify,
+    /// Where calls were sent and no node is known: one that has no slot yet is on no map.
+    pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
 }
 
@@ -61,10 +66,12 @@ impl Shared {
             incarnation,
             names: Names::new(prefix),
             connector: Arc::new(connector),
+            probe: Probe::new(),
             shards: shards.into(),
             nodes: ArcSwap::default(),
             way,
             look: Notify::new(),
+            wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),
         }
     }
@@ -114,11 +121,17 @@ impl Shared {
         found.into_iter()
     }
 
-    /// A write that proves that a shard can be written to, and changes nothing.
+    /// The call that finds out whether a shard can be used.
     pub(super) fn probe(&self, shard: Option<usize>) -> Cmd {
         let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
+        self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
+    }
+
+    /// A write that finds out whether a connection lives, for less.
+    pub(super) fn touch(&self, shard: usize) -> Cmd {
         let mut command = redis::cmd("SET");
-        command.arg(self.names.own(tag, "up")).arg(1).arg("PX").arg(PROBE_MS);
+        let name = self.names.own(self.shards[shard].tag.as_deref(), "up");
+        command.arg(name).arg(1).arg("PX").arg(TOUCH_MS);
         command
     }
 
@@ -135,7 +148,11 @@ impl Shared {
         let kind = error.kind();
         let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);
         let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
-        let node = address.and_then(|(host, port)| self.node_at(host, port.parse().ok()?));
+        let address = address.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let node = address.and_then(|(host, port)| self.node_at(host, port));
+        if let (Some((host, port)), None) = (address.filter(|(host, _)| !host.is_empty()), node) {
+            self.want(host, port);
+        }
         let shard = &self.shards[batch.shard];
         if let Some(node) = node.filter(|_| !is_asked) {
             shard.node.store(node, Ordering::Relaxed);
@@ -144,6 +161,11 @@ impl Shared {
             redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
             _ => node,
         };
+        // A probe: its shard is on its way, and can be used where that leads.
+        if batch.entries.is_empty() && is_asked && node.is_some() {
+            shard.recovered(now_ns);
+        }
+        let mut is_lost = false;
         for mut entry in batch.entries {
             entry.moves += 1;
             entry.asking = is_asked;
@@ -152,8 +174,23 @@ impl Shared {
                     let key = wire::keys(&entry.op).first().map_or(0, |(key, _)| *key);
                     self.post_to(node, entry, key, now_ns);
                 }
-                None => entry.asker.tell(Err(Unanswered::Refused), now_ns),
+                None => {
+                    is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
+                    shard.figures.refused.fetch_add(1, Ordering::Relaxed);
+                    entry.asker.tell(Err(Unanswered::Refused), now_ns);
+                }
             }
+        }
+        if is_lost {
+            shard.troubled(Condition::Uncovered, &error.to_string(), now_ns);
+        }
+    }
+
+    /// A call was sent where no node is known.
+    fn want(&self, host: &str, port: u16) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
+            wanted.push((host.to_owned(), port));
         }
     }
 
@@ -163,13 +200,15 @@ impl Shared {
         let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;
         let mine = self.complained_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         if is_due && mine.is_ok() {
-            tracing::warn!(shard, error, "redis refuses an operation");
+            tracing::warn!(shard, error = clipped(error), "redis refuses an operation");
         }
     }
 }
 
-/// How long the key of a probe stays, milliseconds.
-const PROBE_MS: u64 = 1_000;
+/// How long a key that is only touched stays, milliseconds.
+const TOUCH_MS: u64 = 1_000;
+/// Nodes that are wanted and not known at a time.
+const WANTED_MAX: usize = 16;
 /// How often an operation is sent elsewhere.
 const MOVES_MAX: u8 = 5;
 const COMPLAINT_NS: u64 = 10_000_000_000;

@@ -1,17 +1,18 @@
 //! Sentinels: who is the primary now.
 //!
-//! All of them are asked at once and the majority believed; the connection made from their answer proves by a write
+//! All of them are asked at once and the majority believed, or most of those that do not hang; the connection made from their answer proves by a write
 //! that it leads to a primary. A promoted replica can be written to for a second before they name it, so where the
 //! named one cannot, the replicas they know are asked for their role. `+switch-master` is a hint to look again.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connection, Connector};
@@ -27,26 +28,61 @@ pub(super) struct Sentinels {
 }
 
 impl Sentinels {
-    /// The server that most sentinels name.
-    pub(super) async fn primary(&self, connector: &Arc<Connector>) -> Result<Server, ConnectError> {
+    /// The server that most sentinels name; of several that as many name, another at each `attempt`.
+    pub(super) async fn primary(
+        &self,
+        connector: &Arc<Connector>,
+        attempt: usize,
+    ) -> Result<Server, ConnectError> {
+        let Votes { named, refusal } = self.vote(connector).await;
+        let most = named.iter().map(|(_, votes)| *votes).max().unwrap_or(0);
+        let best: Vec<_> = named.into_iter().filter(|(_, votes)| *votes == most).collect();
+        match best.get(attempt % best.len().max(1)) {
+            Some((address, _)) => Ok(self.server(address.clone())),
+            None => Err(self.unnamed(refusal)),
+        }
+    }
+
+    /// The server that more than half of those that answer name.
+    async fn agreed(&self, connector: &Arc<Connector>) -> Option<Server> {
+        let Votes { named, .. } = self.vote(connector).await;
+        let all: usize = named.iter().map(|(_, votes)| votes).sum();
+        named.into_iter().find(|(_, votes)| votes * 2 > all).map(|(address, _)| self.server(address))
+    }
+
+    /// Asks all of them at once.
+    async fn vote(&self, connector: &Arc<Connector>) -> Votes {
         let mut asked = JoinSet::new();
         for server in &self.servers {
             let (connector, server) = (Arc::clone(connector), server.clone());
             let master = Arc::clone(&self.master);
             asked.spawn(async move { named(&connector, &server, &master).await });
         }
-        let mut answers: Vec<(String, u16)> = Vec::new();
-        while let Some(answer) = asked.join_next().await {
-            answers.extend(answer.ok().flatten());
-            let Some(last) = answers.last() else { continue };
-            // A majority needs no more answers: one that hangs holds nobody up.
-            if answers.iter().filter(|other| *other == last).count() * 2 > self.servers.len() {
-                return Ok(self.server(last.clone()));
+        let mut votes = Votes::default();
+        let mut late = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            let answer = tokio::select! {
+                answer = asked.join_next() => answer,
+                // Those that hang hold nobody up.
+                () = &mut late => None,
+            };
+            match answer {
+                None => return votes,
+                Some(Ok(Ok(address))) => {
+                    if votes.add(address) * 2 > self.servers.len() {
+                        return votes;
+                    }
+                    late.as_mut().reset(Instant::now() + LATER_THAN_OTHERS);
+                }
+                Some(Ok(Err(refusal))) => votes.refusal = Some(refusal),
+                Some(Err(_)) => {}
             }
         }
-        let most = answers.iter().max_by_key(|one| answers.iter().filter(|other| other == one).count());
-        most.map(|named| self.server(named.clone()))
-            .ok_or_else(|| ConnectError::Unnamed(self.master.to_string()))
+    }
+
+    fn unnamed(&self, why: Option<ConnectError>) -> ConnectError {
+        let why = why.map_or("none of them answers".to_owned(), |why| why.to_string());
+        ConnectError::Unnamed(self.master.to_string(), why)
     }
 
     /// A server that sentinels know as a replica and that says it is the primary: they are about to name it.
@@ -65,12 +101,18 @@ impl Sentinels {
                 None
             });
         }
-        while let Some(answer) = asked.join_next().await {
-            if let Ok(Some(server)) = answer {
-                return Ok(server);
+        let mut late = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            tokio::select! {
+                answer = asked.join_next() => match answer {
+                    Some(Ok(Some(server))) => return Ok(server),
+                    Some(_) => late.as_mut().reset(Instant::now() + LATER_THAN_OTHERS),
+                    None => break,
+                },
+                () = &mut late => break,
             }
         }
-        Err(ConnectError::Unnamed(self.master.to_string()))
+        Err(ConnectError::Unnamed(self.master.to_string(), "none of its replicas says it is one".to_owned()))
     }
 
     fn server(&self, (host, port): (String, u16)) -> Server {
@@ -78,19 +120,48 @@ impl Sentinels {
     }
 }
 
+/// What sentinels say.
+#[derive(Default)]
+struct Votes {
+    /// Addresses, and how many name them.
+    named: Vec<(Address, usize)>,
+    /// Why one of them said nothing.
+    refusal: Option<ConnectError>,
+}
+
+type Address = (String, u16);
+
+impl Votes {
+    /// How many name this one by now.
+    fn add(&mut self, address: Address) -> usize {
+        match self.named.iter_mut().find(|(other, _)| *other == address) {
+            Some((_, votes)) => {
+                *votes += 1;
+                *votes
+            }
+            None => {
+                self.named.push((address, 1));
+                1
+            }
+        }
+    }
+}
+
 /// What one sentinel says.
-async fn named(connector: &Connector, server: &Server, master: &str) -> Option<(String, u16)> {
+async fn named(connector: &Connector, server: &Server, master: &str) -> Result<Address, ConnectError> {
     let connection = open(connector, server, None).await?;
     let question = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).to_owned();
-    let asked = tokio::time::timeout(connector.patience(), connection.call(&question));
-    let answer: Value = asked.await.ok()?.ok()?;
-    let (host, port): (String, u16) = redis::from_redis_value(answer).ok()?;
-    Some((host, port))
+    let patience = connector.patience();
+    let asked = tokio::time::timeout(patience, connection.call(&question)).await;
+    let answer = asked.map_err(|_| ConnectError::Timeout(patience))??;
+    redis::from_redis_value(answer).map_err(|_| {
+        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "a sentinel knows nothing of it"))
+    })
 }
 
 /// The replicas one sentinel knows.
-async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<(String, u16)>> {
-    let connection = open(connector, server, None).await?;
+async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<Address>> {
+    let connection = open(connector, server, None).await.ok()?;
     let question = redis::cmd("SENTINEL").arg("REPLICAS").arg(master).to_owned();
     let asked = tokio::time::timeout(connector.patience(), connection.call(&question));
     let answer: Vec<HashMap<String, String>> = redis::from_redis_value(asked.await.ok()?.ok()?).ok()?;
@@ -113,17 +184,17 @@ async fn open(
     connector: &Connector,
     server: &Server,
     pushes: Option<mpsc::UnboundedSender<PushInfo>>,
-) -> Option<Connection> {
+) -> Result<Connection, ConnectError> {
     let anonymous = Server { login: Login::default(), ..server.clone() };
     if let Ok(connection) = connector.listening(&anonymous, pushes.clone()).await {
         let ping = redis::cmd("PING");
         let answer = tokio::time::timeout(connector.patience(), connection.call(&ping));
         if answer.await.is_ok_and(|answer| answer.is_ok()) {
-            return Some(connection);
+            return Ok(connection);
         }
     }
     let login = Login { db: 0, ..server.login.clone() };
-    connector.listening(&Server { login, ..server.clone() }, pushes).await.ok()
+    connector.listening(&Server { login, ..server.clone() }, pushes).await
 }
 
 /// Follows a node's sentinels: what they name is looked at once a second and whenever they say that it changed.
@@ -141,8 +212,8 @@ pub(super) async fn follow(shared: Arc<Shared>, node: Arc<Node>, mut stop: watch
             // Aborts who listens.
             _ = stop.changed() => return,
         }
-        let named = sentinels.primary(&shared.connector).await;
-        if let (Ok(named), Some(found)) = (named, node.place())
+        let named = sentinels.agreed(&shared.connector).await;
+        if let (Some(named), Some(found)) = (named, node.place())
             && (&named.host, named.port) != (&found.0.host, found.0.port)
         {
             tracing::info!(node = node.name, server = %named, "sentinels name another primary");
@@ -158,8 +229,8 @@ async fn listen(shared: Arc<Shared>, server: Server, hint: Arc<Notify>) {
         let connection = open(&shared.connector, &server, Some(pushed)).await;
         let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
         let subscribed = match &connection {
-            Some(connection) => connection.call(&subscribe).await.is_ok(),
-            None => false,
+            Ok(connection) => connection.call(&subscribe).await.is_ok(),
+            Err(_) => false,
         };
         while subscribed && let Some(push) = pushes.recv().await {
             match push.kind {
@@ -172,5 +243,7 @@ async fn listen(shared: Arc<Shared>, server: Server, hint: Arc<Notify>) {
     }
 }
 
+/// How long after an answer other sentinels' are waited for.
+const LATER_THAN_OTHERS: Duration = Duration::from_millis(50);
 /// How often sentinels are asked, and listened to again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -51,10 +51,52 @@ pub(super) struct Figures {
     pub(super) opened: AtomicU64,
 }
 
+/// How a shard became another.
+pub(super) struct Change {
+    pub(super) before: Condition,
+    pub(super) now: Condition,
+    /// What the server said.
+    pub(super) why: String,
+    /// How often in a row it was so before.
+    pub(super) relapses: u32,
+}
+
 struct Breakers {
     up: Breaker,
     quick: Breaker,
     random: Random,
+    relapses: Relapses,
+    told: Told,
+}
+
+/// How often in a row trouble came back as soon as it was over: what is found out about a shard goes well, and what it is
+/// there for does not.
+#[derive(Default)]
+struct Relapses {
+    count: u32,
+    /// When it was over last, nanoseconds.
+    over_ns: u64,
+}
+
+/// What the log was told last.
+struct Told {
+    condition: Condition,
+    /// When, nanoseconds.
+    at_ns: u64,
+    /// Why the shard is as it is.
+    why: String,
+}
+
+impl Relapses {
+    /// There is trouble where there was none.
+    fn begin(&mut self, now_ns: u64) {
+        let is_relapse = self.over_ns > 0 && now_ns.saturating_sub(self.over_ns) < RELAPSE_NS;
+        self.count = if is_relapse { self.count.saturating_add(1) } else { 0 };
+    }
+
+    fn are_many(&self) -> bool {
+        self.count > RELAPSES
+    }
 }
 
 /// A breaker's phase where any thread may look.
@@ -89,7 +131,13 @@ impl Gate {
 impl Shard {
     /// A shard of which nothing is known: calls are worth trying.
     pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
-        let breakers = Breakers { up: Breaker::new(), quick: Breaker::new(), random: Random::seeded() };
+        let breakers = Breakers {
+            up: Breaker::new(),
+            quick: Breaker::new(),
+            random: Random::seeded(),
+            relapses: Relapses::default(),
+            told: Told { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+        };
         Shard {
             name,
             tag,
@@ -126,6 +174,11 @@ impl Shard {
         self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
     }
 
+    /// Index of the node that has it now.
+    pub(super) fn place(&self) -> usize {
+        self.node.load(Ordering::Relaxed)
+    }
+
     pub(super) fn condition(&self) -> Condition {
         Condition::from_number(self.condition.load(Ordering::Relaxed))
     }
@@ -141,23 +194,33 @@ impl Shard {
         if took_ns <= deadline_ns {
             breakers.quick.succeeded(now_ns);
         }
-        breakers.up.succeeded(now_ns);
+        self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
-        drop(breakers);
         if now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) > CALM_NS {
-            self.note(Condition::Up, "");
+            self.note(&mut breakers, Condition::Up, "");
         }
     }
 
-    /// A write went through: whatever was wrong is over.
+    /// A charge of ours went through: whatever was wrong is over.
     pub(super) fn recovered(&self, now_ns: u64) {
         let mut breakers = self.breakers();
-        breakers.up.succeeded(now_ns);
+        self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
-        let is_closed = breakers.up.phase(now_ns) == Phase::Closed;
-        drop(breakers);
-        if is_closed {
-            self.note(Condition::Up, "");
+        if breakers.up.phase(now_ns) == Phase::Closed {
+            self.note(&mut breakers, Condition::Up, "");
+        }
+    }
+
+    /// A call went well. Where trouble keeps coming back that is believed only after a while.
+    fn succeeded(&self, breakers: &mut Breakers, now_ns: u64) {
+        let is_open = breakers.up.phase(now_ns) != Phase::Closed;
+        let pause_ns = if breakers.relapses.are_many() { RELAPSED_NS } else { 0 };
+        if is_open && now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) < pause_ns {
+            return;
+        }
+        breakers.up.succeeded(now_ns);
+        if is_open && breakers.up.phase(now_ns) == Phase::Closed {
+            breakers.relapses.over_ns = now_ns;
         }
     }
 
@@ -181,14 +244,15 @@ impl Shard {
     /// It told what is wrong with it, or cannot be reached: no call has a chance.
     pub(super) fn troubled(&self, condition: Condition, why: &str, now_ns: u64) {
         self.troubled_ns.store(now_ns, Ordering::Relaxed);
-        self.note(condition, why);
         let mut breakers = self.breakers();
         let jitter = breakers.random.next();
         if breakers.up.phase(now_ns) == Phase::Closed {
             self.figures.opened.fetch_add(1, Ordering::Relaxed);
+            breakers.relapses.begin(now_ns);
         }
         breakers.up.refused(now_ns, jitter);
         self.publish(&breakers, now_ns);
+        self.note(&mut breakers, condition, why);
     }
 
     /// Time has passed.
@@ -202,17 +266,28 @@ impl Shard {
         self.quick.set(breakers.quick.phase(now_ns));
     }
 
-    /// One line at a change, none at the same again.
-    fn note(&self, condition: Condition, why: &str) {
+    fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str) {
         let before = self.condition.swap(condition as u8, Ordering::Relaxed);
-        if before == condition as u8 {
-            return;
+        if before != condition as u8 {
+            clipped(why).clone_into(&mut breakers.told.why);
         }
-        let (shard, before) = (self.name.as_str(), Condition::from_number(before).name());
-        match condition {
-            Condition::Up => tracing::info!(shard, before, "redis answers"),
-            _ => tracing::warn!(shard, before, now = condition.name(), why, "redis does not answer"),
+    }
+
+    /// What the log is to be told of it now: a change, and none at the same again. Where it changes all the time, and
+    /// from one trouble to another, now and then.
+    pub(super) fn change(&self, now_ns: u64) -> Option<Change> {
+        let now = self.condition();
+        let mut breakers = self.breakers();
+        let Breakers { told, relapses, .. } = &mut *breakers;
+        let is_same_outage = now.is_trouble() && told.condition.is_trouble();
+        let is_early = (relapses.are_many() || is_same_outage)
+            && now_ns.saturating_sub(told.at_ns) < SAME_OUTAGE_TOLD_NS;
+        if now == told.condition || is_early {
+            return None;
         }
+        let before = std::mem::replace(&mut told.condition, now);
+        told.at_ns = now_ns;
+        Some(Change { before, now, why: told.why.clone(), relapses: relapses.count })
     }
 
     fn breakers(&self) -> MutexGuard<'_, Breakers> {
@@ -220,9 +295,23 @@ impl Shard {
     }
 }
 
+/// As much of a server's text as a line of the log takes.
+pub(super) fn clipped(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX)]
+}
+
+const TEXT_MAX: usize = 300;
 const CLOSED: u8 = 0;
 const OPEN: u8 = 1;
 const HALF_OPEN: u8 = 2;
 /// So long after its last trouble a shard that answers is said to be well, nanoseconds. A write of ours going
 /// through says so at once; operations that read may go well all the time.
 const CALM_NS: u64 = 1_000_000_000;
+/// Trouble that begins so soon after it was over is the same trouble, nanoseconds.
+const RELAPSE_NS: u64 = 1_000_000_000;
+/// How often it may be, before more is made of it than of the servers of a failover that disagree for a moment.
+const RELAPSES: u32 = 3;
+/// What keeps coming back is over when nothing was heard of it for so long, nanoseconds.
+const RELAPSED_NS: u64 = 300_000_000;
+/// How often the log is told of one outage, nanoseconds.
+const SAME_OUTAGE_TOLD_NS: u64 = 10_000_000_000;

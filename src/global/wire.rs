@@ -264,7 +264,16 @@ impl<'r> Reader<'r> {
             (b'P', Op::Hold(_)) => taken(self.outcome()?, at_us),
             (b'R', Op::Return { .. } | Op::Debit(_)) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
-            (b'L', Op::Look(part)) => Reply::Seen(self.seen(&part.plan, at_us)?),
+            (b'L', Op::Look(part)) => {
+                let outcome = self.outcome()?;
+                let length = self.byte()?;
+                let record = self.take(length.into())?;
+                // Whatever its key holds, the reply is one.
+                return Some(match seen(outcome, record, &part.plan, at_us) {
+                    Some(seen) => Answered::Reply(Reply::Seen(seen)),
+                    None => Answered::Error("its key holds what is no record".to_owned()),
+                });
+            }
             (b'E', _) => return self.error(),
             _ => return None,
         };
@@ -286,20 +295,6 @@ impl<'r> Reader<'r> {
             deny_ns: self.whole()?.saturating_mul(1_000),
             level: self.number()?,
         })
-    }
-
-    fn seen(&mut self, plan: &Plan, at_us: u64) -> Option<Seen> {
-        let outcome = self.outcome()?;
-        let length = self.byte()?;
-        let record = self.take(length.into())?;
-        if !plan.sharing.is_exact() {
-            let (lent, unchanged_ns) = match record {
-                [] => (centre::untouched(plan), None),
-                _ => centre::look(record, plan, at_us).map(|(lent, ago_ns)| (lent, Some(ago_ns)))?,
-            };
-            return Some(Seen { left: Left::Lent(lent), unchanged_ns });
-        }
-        Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) })
     }
 
     fn outcome(&mut self) -> Option<Outcome> {
@@ -343,6 +338,18 @@ fn taken(outcome: Outcome, at_us: u64) -> Reply {
     Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
 }
 
+/// What a look finds; `None` where the record is none.
+fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen> {
+    if plan.sharing.is_exact() {
+        return Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) });
+    }
+    let (lent, unchanged_ns) = match record {
+        [] => (centre::untouched(plan), None),
+        _ => centre::look(record, plan, at_us).map(|(lent, ago_ns)| (lent, Some(ago_ns)))?,
+    };
+    Some(Seen { left: Left::Lent(lent), unchanged_ns })
+}
+
 /// What a window says, as lua/take.lua says it.
 fn outcome(wait_us: f64, remaining: u64, reset_ns: u64) -> Outcome {
     let answer = match wait_us {
@@ -364,6 +371,8 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
     Some(at_us.saturating_sub(then_us).saturating_mul(1_000))
 }
 
+/// What is said of a reply that cannot be read.
+pub(super) const NO_REPLY: &str = "a reply that is none of our script's";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;
 /// The most parts an operation may have.

@@ -73,6 +73,23 @@ fn what_a_deaf_connection_carried_counts_once_when_it_arrives_late() {
 }
 
 #[test]
+fn a_way_that_lost_what_it_carried_is_left_as_soon_as_there_is_another() {
+    let (_redis, toxic, node) = behind();
+    assert_eq!(node.add(1, 1), Ok(1));
+    toxic.freeze_all();
+    let asked = node.ask(add(1, 1));
+    let before = toxic.accepted();
+    eventually("new ways are tried again and again", || (toxic.accepted() >= before + 10).then_some(()));
+    assert_eq!(asked.counted(), Err(Unanswered::Lost));
+    assert!(!node.status().is_up);
+    // The old ones stay deaf.
+    toxic.freeze();
+    let back = Instant::now();
+    eventually("it is asked again", || node.status().is_up.then_some(()));
+    assert!(back.elapsed() < Duration::from_millis(900), "{:?} after there was a way", back.elapsed());
+}
+
+#[test]
 fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
     let mut redis = Redis::start(&[]);
     let node = Node::of(&redis);
@@ -153,7 +170,14 @@ fn a_full_server_is_said_to_be_full_and_used_again_when_it_has_room() {
 fn a_server_that_forgets_keys_is_known() {
     let redis = Redis::start(&["--maxmemory-policy", "allkeys-lru"]);
     assert!(Node::of(&redis).status().evicts);
-    assert!(!Node::of(&Redis::start(&[])).status().evicts);
+    let redis = Redis::start(&[]);
+    let node = Node::of(&redis);
+    assert!(!node.status().evicts);
+    // It may become one at any time, and cease to be one.
+    for (policy, evicts) in [("volatile-ttl", true), ("noeviction", false)] {
+        redis.cli(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        eventually(policy, || (node.status().evicts == evicts).then_some(()));
+    }
 }
 
 #[test]
@@ -164,6 +188,7 @@ fn a_wrong_password_is_said_so_and_nothing_else_is() {
     let node = Node::start(Topology::Single(vec![wrong]));
     assert_eq!(node.status().condition, Condition::Refusing);
     assert_eq!(node.add(1, 1), Err(Unanswered::Down));
+    assert_eq!(Node::of(&redis).status().condition, Condition::Refusing, "and so is none");
     let right = sluicegate::global::config::Server { login: login("right"), ..redis.server() };
     let node = Node::start(Topology::Single(vec![right]));
     assert_eq!(node.add(1, 1), Ok(1));
@@ -267,4 +292,101 @@ fn an_outage_is_one_line_in_the_log_and_a_metric() {
     eventually("it is up again", || (up() > 0.5).then_some(()));
     eventually("both are told", || (lines("redis answers") == 2).then_some(()));
     assert_eq!(lines("redis does not answer"), before + 1, "{:?}", gateway.stderr());
+}
+
+/// A server with a user `gw` whose rights can be changed, and how that user logs in.
+fn with_user() -> (Redis, Login) {
+    let redis = Redis::start(&[]);
+    let rights = ["~sg:*", "+@read", "+@write", "+@scripting", "+@connection", "+time", "+info"];
+    redis.cli(&[&["ACL", "SETUSER", "gw", "on", ">word"], rights.as_slice()].concat());
+    let login = Login { username: Some("gw".to_owned()), password: Some(Secret("word".to_owned())), db: 0 };
+    (redis, login)
+}
+
+#[test]
+fn a_right_that_is_lost_is_told_once_and_not_whenever_a_probe_does_without_it() {
+    let (redis, _) = with_user();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = []\nlimit = \"1000000/s\"\novershoot = 0\n\
+         [redis]\nurl = \"redis://gw:word@{}\"\n",
+        redis.addr()
+    ));
+    let up = || gateway.metric("sluicegate_store_up", &[]);
+    let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
+    for (rounds, right) in ["evalsha", "mget", "time"].into_iter().enumerate() {
+        eventually("that it is up is told", || (lines("redis answers") == rounds + 1).then_some(()));
+        let before = lines("redis does not answer");
+        redis.cli(&["ACL", "SETUSER", "gw", &format!("-{right}")]);
+        let mut client = gateway.client();
+        let mut ask = || {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.response().status
+        };
+        eventually("that is seen", || {
+            assert_eq!(ask(), 200, "without the store its own part is this gateway's");
+            (up() < 0.5).then_some(())
+        });
+        // A dozen probes.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(1_200) {
+            assert_eq!(ask(), 200);
+        }
+        assert_eq!(lines("redis does not answer"), before + 1, "{right}: {:?}", gateway.stderr());
+        redis.cli(&["ACL", "SETUSER", "gw", &format!("+{right}")]);
+    }
+}
+
+#[test]
+fn trouble_that_keeps_coming_back_is_not_told_each_time() {
+    let (redis, _) = with_user();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{name}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = [\"param:name\"]\nlimit = \"100/s\"\novershoot = 0\n\
+         [redis]\nurl = \"redis://gw:word@{}\"\n",
+        redis.addr()
+    ));
+    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    // The key of a probe is written, those of charges are not.
+    redis.cli(&["ACL", "SETUSER", "gw", "resetkeys", "~sg:up*", "~sg:!*"]);
+    let mut client = gateway.client();
+    let mut number = 0;
+    eventually("it was thought to be over time and again", || {
+        for _ in 0..20 {
+            number += 1;
+            client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(client.response().status, 200);
+        }
+        (gateway.metric("sluicegate_store_breaker_opened_total", &[]) >= 12.0).then_some(())
+    });
+    let lines = gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    assert!((1..=6).contains(&lines), "{:?}", gateway.stderr());
+    redis.cli(&["ACL", "SETUSER", "gw", "~sg:*"]);
+    eventually("it is up for good", || {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.response();
+        (gateway.metric("sluicegate_store_condition", &["condition=\"up\""]) > 0.5).then_some(())
+    });
+}
+
+#[test]
+fn a_census_that_is_refused_is_not_taken_over_ever_new_connections() {
+    let redis = Redis::start(&[]);
+    redis.cli(&["RPUSH", "sg:!nodes", "x"]);
+    let node = Node::of(&redis);
+    let asked = || {
+        let stats = redis.cli(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls="))?;
+        line.split(',').next()?.parse::<u64>().ok()
+    };
+    let connection = || {
+        let list = redis.cli(&["CLIENT", "LIST"]);
+        let line = list.lines().find(|line| line.contains("cmd=eval "))?;
+        line.split(' ').next().map(str::to_owned)
+    };
+    let first = eventually("it is asked", connection);
+    let before = asked().unwrap_or(0);
+    eventually("it is asked again", || (asked()? >= before + 2).then_some(()));
+    assert_eq!(connection(), Some(first));
+    assert_eq!(node.status().condition, Condition::Up);
 }

@@ -1,15 +1,18 @@
 //! The global tier over several servers: a ring, sentinels, a cluster, and what becomes of it when they change.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sluicegate::global::Condition;
 use sluicegate::global::config::{Dedicated, Topology, Weighted};
 
 use crate::support::fleet::{Cluster, Watched};
-use crate::support::redis::{Node, Redis, add, server};
-use crate::support::{eventually, heavy};
+use crate::support::redis::{Node, Redis, add, free_port, server};
+use crate::support::{Gateway, eventually, heavy};
 
 /// A key as good as any other: shards are chosen by its upper half.
 fn key(number: u64) -> u128 {
@@ -54,6 +57,15 @@ fn one_shard_of_a_ring_may_be_away_without_the_others() {
 }
 
 #[test]
+fn a_node_of_a_cluster_is_no_single_server() {
+    let redis = Redis::start(&["--cluster-enabled", "yes"]);
+    redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let node = Node::of(&redis);
+    assert_eq!((node.status().condition, node.status().is_up), (Condition::Failing, false));
+    assert!(node.add(1, 1).is_err());
+}
+
+#[test]
 fn gateways_count_each_other() {
     let redis = Redis::start(&[]);
     let nodes = [Node::of(&redis), Node::of(&redis), Node::of(&redis)];
@@ -86,6 +98,87 @@ fn a_failover_by_sentinels_is_followed() {
     let took = promoted.elapsed();
     assert!(took < Duration::from_millis(1_500), "followed {took:?} after the promotion");
     assert_eq!(node.status().server, Some(watched.replica.addr().to_string()));
+}
+
+/// A sentinel that names this address and says nothing else, after a moment; `None`: it says nothing at all.
+fn sentinel(named: Option<SocketAddr>, after: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer(stream, named, after));
+        }
+    });
+    addr
+}
+
+fn answer(mut stream: TcpStream, named: Option<SocketAddr>, after: Duration) {
+    let mut asked = [0; 4_096];
+    while let Ok(count) = stream.read(&mut asked)
+        && count > 0
+    {
+        let Some(named) = named else { continue };
+        let asked = String::from_utf8_lossy(&asked[..count]).to_uppercase();
+        let (host, port) = (named.ip().to_string(), named.port().to_string());
+        let reply = if asked.contains("GET-MASTER") {
+            thread::sleep(after);
+            format!("*2\r\n${}\r\n{host}\r\n${}\r\n{port}\r\n", host.len(), port.len())
+        } else if asked.contains("PING") {
+            "+PONG\r\n".to_owned()
+        } else {
+            "-ERR not now\r\n".to_owned()
+        };
+        if stream.write_all(reply.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn sentinels_that_disagree_and_one_that_hangs_keep_nobody_from_the_primary() {
+    let redis = Redis::start(&[]);
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let sentinels = [
+        sentinel(Some(redis.addr()), Duration::ZERO),
+        sentinel(Some(nobody), Duration::from_millis(20)),
+        sentinel(None, Duration::ZERO),
+    ];
+    let sentinels = sentinels.into_iter().map(server).collect();
+    let node = Node::start(Topology::Sentinel { master: "main".to_owned(), sentinels });
+    assert_eq!(node.add_at_last(1, 1), 1);
+    assert_eq!(node.status().server, Some(redis.addr().to_string()));
+    let connects = node.status().connects;
+    for count in 2..100 {
+        assert_eq!(node.add(1, 1), Ok(count), "it stays where it is");
+    }
+    assert!(node.status().connects <= connects + 2, "and is not looked for over and over");
+}
+
+#[test]
+fn a_primary_that_hangs_is_told_once_however_often_it_is_looked_for() {
+    let redis = Redis::start(&[]);
+    let sentinels = [sentinel(Some(redis.addr()), Duration::ZERO), sentinel(None, Duration::ZERO)];
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [redis]\nurl = \"redis://{},{}\"\ntopology = \"sentinel:main\"\n",
+        sentinels[0], sentinels[1]
+    ));
+    let lines = || gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    let before = lines();
+    redis.signal("STOP");
+    eventually("that is told", || {
+        gateway.get("/");
+        (lines() > before).then_some(())
+    });
+    // It is looked for three times a second, by what sentinels name and by what their replicas say.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        gateway.get("/");
+    }
+    assert_eq!(lines(), before + 1, "{:?}", gateway.stderr());
+    redis.signal("CONT");
+    eventually("it is up again", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
 }
 
 #[test]
@@ -129,4 +222,65 @@ fn a_cluster_may_be_resharded_and_lose_a_primary() {
     }
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     eventually("every shard is up", || node.global.status().iter().all(|shard| shard.is_up).then_some(()));
+}
+
+#[test]
+fn a_slot_on_its_way_to_a_node_that_is_on_no_map_is_followed() {
+    let _alone = heavy();
+    let cluster = Cluster::start();
+    let node = Node::start(Topology::Cluster(vec![cluster.nodes[0].server()]));
+    assert_eq!(node.add_at_last(key(1), 1), 1);
+    let new = Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]);
+    let port = new.addr().port().to_string();
+    cluster.nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+    eventually("all know the new one", || {
+        let knows = |node: &Redis| {
+            let said = node.cli(&["CLUSTER", "INFO"]);
+            said.contains("cluster_known_nodes:7") && said.contains("cluster_state:ok")
+        };
+        (knows(&new) && cluster.nodes.iter().all(knows)).then_some(())
+    });
+    let found = cluster.primaries().into_iter().find_map(|index| {
+        let owner = &cluster.nodes[index];
+        let keys = owner.cli(&["KEYS", "sg:*pT:*"]);
+        keys.lines().find(|name| name.contains("pT:")).map(|name| (owner, name.to_owned()))
+    });
+    let (owner, name) = found.expect("some node has the key");
+    let slot = owner.cli(&["CLUSTER", "KEYSLOT", &name]).trim().to_owned();
+    let id = |redis: &Redis| redis.cli(&["CLUSTER", "MYID"]).trim().to_owned();
+    new.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(owner)]);
+    owner.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&new)]);
+    let said = owner.cli(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"]);
+    assert!(said.contains("OK"), "{said}");
+    // It stays half-way for as long as somebody likes.
+    let level = eventually("the new node is asked", || node.take(key(1), 1).ok());
+    for more in 1..50 {
+        assert_eq!(node.take(key(1), 1), Ok(level + more));
+    }
+    assert!(node.global.status().iter().all(|shard| shard.is_up), "{:?}", node.global.status());
+}
+
+#[test]
+fn a_node_that_is_lost_is_a_line_in_the_log_and_not_one_for_each_of_its_tags() {
+    let _alone = heavy();
+    let mut cluster = Cluster::start();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [redis]\nurl = \"redis://{}\"\ntopology = \"cluster\"\n",
+        cluster.nodes[0].addr()
+    ));
+    let up = || gateway.metric("sluicegate_store_up", &[]);
+    let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
+    eventually("it is up", || (up() > 63.5 && lines("redis answers") > 0).then_some(()));
+    // A busy machine may have been too slow for the first connections.
+    let before = [lines("redis does not answer"), lines("redis answers")];
+    assert!(before[0] <= 3 && before[1] <= 6, "{:?}", gateway.stderr());
+    let killed = cluster.primaries()[1];
+    cluster.nodes[killed].kill();
+    eventually("a third of it is away", || (up() < 50.0).then_some(()));
+    eventually("it is up again", || (up() > 63.5).then_some(()));
+    eventually("that is told", || (lines("redis answers") > before[1]).then_some(()));
+    let told = [lines("redis does not answer") - before[0], lines("redis answers") - before[1]];
+    assert!(told.iter().all(|lines| (1..=6).contains(lines)), "{told:?}: {:?}", gateway.stderr());
+    assert!(gateway.stderr().iter().any(|line| line.contains("shards=")), "{:?}", gateway.stderr());
 }

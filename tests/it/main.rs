@@ -17,6 +17,7 @@ mod drain;
 mod forwarding;
 mod global;
 mod global_faults;
+mod global_records;
 mod global_topologies;
 mod grpc;
 mod h2_conformance;

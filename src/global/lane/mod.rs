@@ -119,7 +119,13 @@ impl Lane {
                     self.queue.close();
                 }
                 () = tokio::time::sleep(Duration::from_nanos(GATHER_NS)), if has_waiting => {}
-                _ = tick.tick() => self.look(clock::now_ns()),
+                _ = tick.tick() => {
+                    self.look(clock::now_ns());
+                    if !self.node.is_used() && self.flying.is_empty() {
+                        // A cluster may have had many nodes.
+                        tick.reset_after(REST);
+                    }
+                }
             }
             self.flush(clock::now_ns());
             if let Some(since_ns) = stop_ns {
@@ -194,8 +200,9 @@ impl Lane {
         let tag = shard.tag.as_deref();
         let name =
             record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
+        let ops = entries.iter().map(|entry| &entry.op);
         let command =
-            batch::command(shared.connector.script(), &shared.names, tag, name, &entries, shared.incarnation);
+            batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
         shard.figures.calls.fetch_add(1, Ordering::Relaxed);
         shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
@@ -282,8 +289,16 @@ impl Lane {
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[batch.shard];
         if batch.entries.is_empty() {
-            shard.recovered(now_ns);
-            return shard.answered(now_ns, took_ns, shared.deadline_ns);
+            return match shared.probe.read(value) {
+                Ok(()) => {
+                    shard.recovered(now_ns);
+                    shard.answered(now_ns, took_ns, shared.deadline_ns);
+                }
+                Err(why) => {
+                    let condition = Condition::of_text(&why).unwrap_or(Condition::Failing);
+                    self.troubled(batch.shard, condition, &why, now_ns);
+                }
+            };
         }
         let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
         let answers = match value {
@@ -291,7 +306,7 @@ impl Lane {
             _ => None,
         };
         let Some(answers) = answers else {
-            shard.troubled(Condition::Failing, "a reply that is none of our script's", now_ns);
+            shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
             return batch.fail(Unanswered::Lost, now_ns);
         };
         let mut trouble = None;
@@ -379,6 +394,8 @@ const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
 const WAITING_MAX: usize = 2 * FLUSH_MAX;
 /// How often a lane looks after its calls and its connection.
 const TICK: Duration = Duration::from_millis(10);
+/// How often that of a node without shards does.
+const REST: Duration = Duration::from_millis(100);
 /// What has no answer after so long will have none, nanoseconds.
 const LOST_NS: u64 = 1_000_000_000;
 /// A connection that owes an answer for so long is replaced, nanoseconds.

@@ -6,13 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use redis::Cmd;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::limit::central::Unanswered;
 
 use super::super::batch::Batch;
-use super::super::connection::{ConnectError, Connection};
+use super::super::config::Server;
+use super::super::connection::{About, ConnectError, Connection};
 use super::{LOST_NS, Lane, SILENT_NS};
 
 /// The connection, and what is known of it.
@@ -21,6 +23,10 @@ pub(super) struct Link {
     /// Counts connections.
     pub(super) serial: u64,
     pub(super) opening: JoinSet<Result<Connection, ConnectError>>,
+    /// What its server says of itself by now.
+    abouts: JoinSet<(Server, Option<About>)>,
+    /// It is not asked for that before this, nanoseconds.
+    about_ns: u64,
     /// Attempts in a row that failed.
     failures: u32,
     /// No attempt before this, nanoseconds.
@@ -45,6 +51,8 @@ impl Link {
             connection: None,
             serial: 0,
             opening: JoinSet::new(),
+            abouts: JoinSet::new(),
+            about_ns: 0,
             failures: 0,
             next_ns: 0,
             misses: 0,
@@ -77,6 +85,7 @@ impl Lane {
             self.disconnect(now_ns);
         }
         self.keep_asking(now_ns);
+        self.keep_knowing(now_ns);
         while let Some(entry) =
             self.waiting.pop_front_if(|entry| now_ns.saturating_sub(entry.asked_ns) > LOST_NS)
         {
@@ -140,15 +149,38 @@ impl Lane {
         let is_idle = self.flying.is_empty() && now_ns.saturating_sub(self.link.active_ns) >= ASK_NS;
         for (index, shard) in shared.shards_of(&self.node).enumerate() {
             shared.shards[shard].look(now_ns);
-            if is_connected && (is_idle && index == 0 || !shared.shards[shard].is_well()) {
-                self.probe(shard, now_ns);
+            if is_connected && !shared.shards[shard].is_well() {
+                self.call_alone(shard, shared.probe(Some(shard)), now_ns);
+            } else if is_connected && is_idle && index == 0 {
+                self.call_alone(shard, shared.touch(shard), now_ns);
             }
         }
     }
 
-    /// Writes a key of ours.
-    fn probe(&mut self, shard: usize, now_ns: u64) {
-        let command = self.shared.probe(Some(shard));
+    /// Asks the server now and then what it says of itself: what it does when its memory is full can be changed at any
+    /// time.
+    fn keep_knowing(&mut self, now_ns: u64) {
+        while let Some(Ok((server, about))) = self.link.abouts.try_join_next() {
+            let is_there = self.link.connection.as_ref().is_some_and(|it| it.server == server);
+            if let Some(about) = about.filter(|_| is_there) {
+                self.node.learn(server, Arc::new(about));
+            }
+        }
+        let Some(connection) = self.link.connection.clone().filter(|_| now_ns >= self.link.about_ns) else {
+            return;
+        };
+        self.link.about_ns = now_ns + ABOUT_NS;
+        if self.index == 0 && self.link.abouts.is_empty() {
+            let patience = self.shared.connector.patience();
+            self.link.abouts.spawn(async move {
+                let about = tokio::time::timeout(patience, connection.look()).await.ok().flatten();
+                (connection.server, about)
+            });
+        }
+    }
+
+    /// Makes a call for nobody.
+    fn call_alone(&mut self, shard: usize, command: Cmd, now_ns: u64) {
         self.number += 1;
         self.flushes += 1;
         let batch = Batch::new(shard, Vec::new(), command, self.flushes, now_ns);
@@ -161,10 +193,11 @@ impl Lane {
         self.link.replace_ns = now_ns + self.link.patience_ns;
         self.link.patience_ns = (self.link.patience_ns * 2).min(REPLACE_MAX_NS);
         let (shared, node, attempt) = (Arc::clone(&self.shared), Arc::clone(&self.node), self.link.failures);
-        let probe = shared.probe(shared.shards_of(&node).next());
+        let command = shared.probe(shared.shards_of(&node).next());
         self.link.opening.spawn(async move {
             let server = node.locate(&shared.connector, attempt).await?;
-            shared.connector.open(&server, &probe).await
+            let round = attempt / node.places();
+            shared.connector.open(&server, round, &shared.probe, &command).await
         });
     }
 
@@ -196,6 +229,11 @@ impl Lane {
                 // One that works, if slowly, is no worse for another that could not be opened.
                 let is_silent =
                     self.flying.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);
+                if is_silent {
+                    // Nor is the old one better, which may have lost what it owes: the next attempt is as soon as if
+                    // there were none.
+                    (self.link.replace_ns, self.link.patience_ns) = (self.link.next_ns, REPLACE_NS);
+                }
                 if self.link.connection.is_none() && self.node.is_away() || is_silent {
                     for shard in shared.shards_of(&self.node) {
                         shared.shards[shard].troubled(error.condition(), &error.to_string(), now_ns);
@@ -240,6 +278,8 @@ impl Lane {
 const BACKOFF_MIN_NS: u64 = 5_000_000;
 /// And are never further apart than this.
 const BACKOFF_MAX_NS: u64 = 250_000_000;
+/// How often a server is asked what it says of itself, nanoseconds.
+const ABOUT_NS: u64 = 5_000_000_000;
 /// Deadlines missed in a row that make a connection suspect.
 const MISSES_MAX: u32 = 3;
 /// A suspect connection is replaced after so long, doubling while that does not help.

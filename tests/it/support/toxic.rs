@@ -68,6 +68,16 @@ impl Toxic {
         self.state.frozen.store(self.state.accepted.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
+    /// Every connection is deaf, those to come, too, until [`Toxic::freeze`] or [`Toxic::thaw`].
+    pub fn freeze_all(&self) {
+        self.state.frozen.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Connections so far.
+    pub fn accepted(&self) -> u64 {
+        self.state.accepted.load(Ordering::SeqCst)
+    }
+
     /// Deaf connections hear again: what was on its way arrives.
     pub fn thaw(&self) {
         self.state.frozen.store(0, Ordering::SeqCst);

@@ -1,0 +1,65 @@
+//! Tells the log how shards are: one line for all that changed together on one node, be they sixty tags of a cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::clock;
+
+use super::condition::Condition;
+use super::routes::Shared;
+use super::shard::Change;
+
+/// Runs until it is stopped; what changed until then has been told.
+pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut tick = tokio::time::interval(PAUSE);
+    let mut told = HashMap::new();
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = stop.changed() => return tell(&shared, &mut HashMap::new(), clock::now_ns()),
+        }
+        tell(&shared, &mut told, clock::now_ns());
+    }
+}
+
+/// Tells what has changed. `told`: of which nodes trouble (or its end) was told when, nanoseconds; of a cluster's the
+/// same is told again a second later.
+fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
+    told.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
+    // What of each node, the first of its shards, and how many.
+    let mut changes: Vec<(usize, Change, usize)> = Vec::new();
+    for shard in &shared.shards {
+        let node = shard.place();
+        // A tag is one of many of its node.
+        if shard.tag.is_some() && told.contains_key(&(node, shard.condition().is_trouble())) {
+            continue;
+        }
+        let Some(change) = shard.change(now_ns) else { continue };
+        match changes.iter_mut().find(|(of, known, _)| *of == node && known.now == change.now) {
+            Some((_, _, count)) => *count += 1,
+            None => changes.push((node, change, 1)),
+        }
+    }
+    let nodes = shared.nodes.load();
+    for (node, change, shards) in changes {
+        let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
+        let Change { before, now, why, relapses } = change;
+        told.insert((node, now.is_trouble()), now_ns);
+        let (before, condition, relapses) = (before.name(), now.name(), (relapses > 0).then_some(relapses));
+        let shards = (shards > 1).then_some(shards);
+        match now {
+            Condition::Up => tracing::info!(shard, shards, before, "redis answers"),
+            _ => {
+                tracing::warn!(shard, shards, before, now = condition, why, relapses, "redis does not answer")
+            }
+        }
+    }
+}
+
+/// How soon the same is told of a node again, nanoseconds.
+const AGAIN_NS: u64 = 1_000_000_000;
+/// Long enough for what happens to all shards of a node to be one thing.
+const PAUSE: Duration = Duration::from_millis(50);
