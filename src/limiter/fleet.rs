@@ -160,8 +160,9 @@ impl Limiter {
         }
         let told = if !plan.sharing.is_exact() {
             self.spend_lease(fleet, plan, charge, now_ns)
-        } else if plan.quota.algorithm() == Algorithm::Concurrency {
-            // A denial says nothing of the next moment: permits come back at any time.
+        } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
+            // Permits come back at any time, so a denial says nothing of the next moment; and what counts when it is
+            // denied is the centre's to count.
             None
         } else {
             denied_before(fleet, plan, charge, now_ns)
@@ -318,10 +319,15 @@ impl Limiter {
 
 /// Whether a denial that the centre gave still stands for this charge.
 fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
-    let (_, words) = fleet.shares.peek(charge.key)?;
-    let share = Share::from_words(words);
-    let retry_after_ns = share.refused_for(charge.cost, now_ns)?;
-    let (remaining, reset_ns) = share.estimate(plan, now_ns);
+    let refused = fleet.change_known(charge.key, |share| {
+        let refused = match fleet.link.is_quick(charge.key) {
+            true => share.refuses(plan, charge.cost, now_ns),
+            // Nobody could say otherwise.
+            false => share.refused_for(charge.cost, now_ns),
+        };
+        refused.map(|retry_after_ns| (retry_after_ns, share.estimate(plan, now_ns)))
+    });
+    let (retry_after_ns, (remaining, reset_ns)) = refused.flatten()?;
     Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))
 }
 

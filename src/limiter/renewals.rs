@@ -265,6 +265,10 @@ impl Limiter {
                 share.hear(outcome.remaining, sent_ns);
                 match outcome.answer() {
                     Answer::Later { retry_after_ns } => share.refuse(charge.cost, retry_after_ns, sent_ns),
+                    // What was refused before has come back.
+                    Answer::Admitted if share.refused_for(charge.cost, sent_ns).is_some() => {
+                        share.deny_for(0, sent_ns);
+                    }
                     Answer::Admitted | Answer::Never => {}
                 }
             });

@@ -358,3 +358,65 @@ fn an_outage_under_load_makes_nobody_wait() {
     let late = waits.iter().filter(|wait| **wait > Duration::from_millis(40)).count();
     assert!(late * 10 < waits.len(), "{late} of {} took longer than twice the deadline", waits.len());
 }
+
+/// A gateway of a fleet whose answers say what their request cost: what it says of itself.
+fn pricing(redis: &Redis, policy: &str) -> (Upstream, Gateway) {
+    let upstream = Upstream::replying(|request| {
+        let cost = request.header("x-say").unwrap_or_default();
+        format!("HTTP/1.1 200 OK\r\nX-Cost: {cost}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    });
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nlimit = \"p\"\nto = \"http://{}\"\n[policy.p]\nby = []\n{policy}\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+        upstream.addr(),
+        redis.addr()
+    ));
+    eventually("it is connected", || {
+        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
+    });
+    (upstream, gateway)
+}
+
+#[test]
+fn what_comes_back_is_found_by_gateways_that_have_denied_for_a_day() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        let policy = format!(
+            "limit = \"20/365d\"\nalgorithm = \"{algorithm}\"\novershoot = 0\n\
+             cost = {{ default = 10, response-header = \"x-cost\" }}"
+        );
+        let nodes = [0, 1].map(|_| pricing(&redis, &policy));
+        let [(_, first), (_, second)] = &nodes;
+        let say =
+            |node: &Gateway, cost: &str| node.client().request("GET", "/", &[&format!("x-say: {cost}")], "");
+        // Estimates fill the window until their answers say less.
+        assert_eq!(say(first, "9").status, 200, "{algorithm}");
+        assert_eq!(say(first, "2").status, 200, "{algorithm}");
+        let refused = eventually("it is refused", || {
+            let answer = say(second, "10");
+            (answer.status == 429).then_some(answer)
+        });
+        assert!(refused.number("retry-after") > 3_600, "{algorithm}: {:?}", refused.header("retry-after"));
+        redis.cli(&["FLUSHALL"]);
+        eventually("the second gateway has found out", || (say(second, "10").status == 200).then_some(()));
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_fleet_counts_denied_requests_where_the_policy_does() {
+    let redis = Redis::start(&[]);
+    let node = node(&redis, "limit = \"2/s\"\ncount-denied = true");
+    let mut client = node.client();
+    let until = Instant::now() + Duration::from_secs(4);
+    let mut admitted = 0;
+    let mut longest = Duration::ZERO;
+    let mut last = Instant::now();
+    while Instant::now() < until {
+        admitted += usize::from(ask(&mut client) == 200);
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    // Who never waits for half a second is let in no more, once the bucket is empty.
+    assert!(admitted == 2 || longest > Duration::from_millis(300), "{admitted}");
+}

@@ -198,6 +198,18 @@ impl Share {
         wait_ns.filter(|_| cost >= u64::from(self.0.offered()))
     }
 
+    /// The same for a request that is decided now. What was refused may have come back since, so once in `RECHECK_NS`
+    /// one request is let ask again.
+    pub fn refuses(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
+        let wait_ns = self.refused_for(cost, now_ns)?;
+        if now_ns.saturating_sub(self.0.end_ns()) < RECHECK_NS {
+            return Some(wait_ns);
+        }
+        let (left, _) = self.estimate(plan, now_ns);
+        self.hear(left, now_ns);
+        None
+    }
+
     /// Whether forgetting it loses nothing: it holds, owes and denies nothing, awaits no answer, and a bucket of its
     /// own has refilled.
     pub fn says_nothing(&self, plan: &Plan, now_ns: u64) -> bool {
@@ -309,6 +321,8 @@ const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
 /// How much longer than its life a lease denies while its renewal is on its way.
 const GRACE_NS: u64 = 2_000_000;
+/// How long the centre's word that an exact window is spent is taken for true: others give back units they did not need.
+const RECHECK_NS: u64 = 500_000_000;
 /// A renewal is asked for when what is held lasts no longer.
 const RENEWAL_S: f64 = 0.003;
 /// A demand of fewer units a lease's life is served by the centre, first come.
