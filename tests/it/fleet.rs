@@ -420,3 +420,32 @@ fn a_fleet_counts_denied_requests_where_the_policy_does() {
     // Who never waits for half a second is let in no more, once the bucket is empty.
     assert!(admitted == 2 || longest > Duration::from_millis(300), "{admitted}");
 }
+
+#[test]
+fn answers_settle_what_the_whole_fleet_has_left() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        let policy = format!(
+            "limit = \"1_000_000/365d\"\nalgorithm = \"{algorithm}\"\novershoot = \"5%\"\n\
+             cost = {{ default = 50, response-header = \"x-cost\", max = 100 }}"
+        );
+        let nodes = [0, 1].map(|_| pricing(&redis, &policy));
+        let mut clients = nodes.each_ref().map(|(_, node)| node.client());
+        let until = Instant::now() + Duration::from_millis(1_500);
+        let mut spent = 0;
+        // Longer than any lease lives.
+        for (turn, cost) in [3, 0, 80].into_iter().cycle().enumerate() {
+            let answer = clients[turn % 2].request("GET", "/", &[&format!("x-say: {cost}")], "");
+            assert_eq!(answer.status, 200, "{algorithm}");
+            spent += cost;
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        eventually("the store has heard what all of it cost", || {
+            let shown = nodes[0].1.admin("/v1/keys/p").json();
+            (shown["windows"][0]["at-store"]["left"] == 1_000_000 - spent).then_some(())
+        });
+        redis.cli(&["FLUSHALL"]);
+    }
+}
