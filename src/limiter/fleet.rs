@@ -128,13 +128,20 @@ impl Fleet {
         let (_, words) = self.shares.peek(charge.key).unwrap_or_default();
         let mut share = Share::from_words(words);
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
-        let told = match (plan.sharing.is_exact(), share.refused_for(charge.cost, now_ns)) {
+        let told = match (plan.sharing.is_exact(), share.refused_for(plan, charge.cost, now_ns)) {
             _ if charge.cost > plan.quota.capacity() => {
                 return Some(Outcome::new(Answer::Never, remaining, reset_ns));
             }
             (true, Some(retry_after_ns)) if charge.cost > 0 => Told::Denied { retry_after_ns },
-            (false, _) if charge.cost > remaining => share.take(plan, charge.cost, now_ns),
+            (false, _) if charge.cost > remaining => {
+                let told = share.take(plan, charge.cost, now_ns);
+                return Some(lease_outcome(plan, charge.cost, told, (remaining, reset_ns)));
+            }
             _ => Told::Admitted { renew: false },
+        };
+        let remaining = match told {
+            Told::Admitted { .. } => remaining.saturating_sub(charge.cost),
+            Told::Denied { .. } | Told::Ask => remaining,
         };
         Some(outcome_of(told, (remaining, reset_ns)))
     }
@@ -202,7 +209,7 @@ impl Limiter {
             }
             Told::Admitted { .. } | Told::Denied { .. } => {}
         }
-        Some(outcome_of(told, left))
+        Some(lease_outcome(plan, charge.cost, told, left))
     }
 
     /// Decides a charge without the store, as its policy wants it.
@@ -323,7 +330,7 @@ fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Op
         let refused = match fleet.link.is_quick(charge.key) {
             true => share.refuses(plan, charge.cost, now_ns),
             // Nobody could say otherwise.
-            false => share.refused_for(charge.cost, now_ns),
+            false => share.refused_for(plan, charge.cost, now_ns),
         };
         refused.map(|retry_after_ns| (retry_after_ns, share.estimate(plan, now_ns)))
     });
@@ -340,6 +347,24 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
         }
         Told::Ask => Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, remaining, reset_ns),
     }
+}
+
+/// The same of a lease. It denies until asking is worth while; of a bucket that is as good as empty everywhere, the
+/// client is told when the units will be there.
+pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)) -> Outcome {
+    let outcome = outcome_of(told, left);
+    let (Algorithm::TokenBucket, Answer::Later { retry_after_ns }) =
+        (plan.quota.algorithm(), outcome.answer())
+    else {
+        return outcome;
+    };
+    let (remaining, reset_ns) = left;
+    // Whole again less what it may lack then: the estimate's fractions of a unit count.
+    let spare = plan.quota.capacity().saturating_sub(cost) as f64;
+    let unit_ns = plan.quota.period_ns().get() as f64 / plan.quota.limit().get() as f64;
+    let refilled_ns = reset_ns.saturating_sub((spare * unit_ns) as u64);
+    let retry_after_ns = retry_after_ns.max(refilled_ns);
+    Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
 }
 
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {

@@ -278,6 +278,22 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
 }
 
 #[test]
+fn a_dearer_request_is_told_to_wait_longer() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = exact(&node, 1, 10);
+    assert!(decide(&node, &desk, &[Charge { cost: 10, ..charge }], NOW).is_admitted());
+    let wait = |cost: u64, now_ns: u64| {
+        decide(&node, &desk, &[Charge { cost, ..charge }], now_ns).retry_after_ns().expect("it fits at last")
+    };
+    assert_eq!(wait(1, NOW), SECOND / 10);
+    let (remembered, later) = (wait(5, NOW + 20 * MS), NOW + 500 * MS);
+    // A wait is remembered to a microsecond.
+    assert!(remembered.abs_diff(480 * MS) < 2_000, "{remembered}");
+    assert!(decide(&node, &desk, &[Charge { cost: 5, ..charge }], later).is_admitted());
+}
+
+#[test]
 fn what_counts_when_denied_is_told_each_time() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

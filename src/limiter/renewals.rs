@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::attempt::Undo;
-use super::fleet::{Fleet, outcome_of, part};
+use super::fleet::{Fleet, lease_outcome, outcome_of, part};
 use super::waiting::{Verdict, Wait};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
@@ -261,12 +261,13 @@ impl Limiter {
                 let quota = fleet.share_of(charge);
                 self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
             }
+            let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, sent_ns);
                 match outcome.answer() {
                     Answer::Later { retry_after_ns } => share.refuse(charge.cost, retry_after_ns, sent_ns),
                     // What was refused before has come back.
-                    Answer::Admitted if share.refused_for(charge.cost, sent_ns).is_some() => {
+                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
                         share.deny_for(0, sent_ns);
                     }
                     Answer::Admitted | Answer::Never => {}
@@ -282,7 +283,7 @@ fn spend(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Verdict {
         (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
     });
     match told {
-        Some((told, left)) => verdict(outcome_of(told, left), Undo::Share),
+        Some((told, left)) => verdict(lease_outcome(plan, charge.cost, told, left), Undo::Share),
         None => Verdict::Unanswered,
     }
 }

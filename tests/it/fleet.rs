@@ -1,7 +1,7 @@
 //! Several gateways and one Redis: one limit, whoever is asked.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::redis::Redis;
 use crate::support::upstream::receive;
@@ -446,6 +446,43 @@ fn answers_settle_what_the_whole_fleet_has_left() {
             let shown = nodes[0].1.admin("/v1/keys/p").json();
             (shown["windows"][0]["at-store"]["left"] == 1_000_000 - spent).then_some(())
         });
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_gateway_that_decides_by_itself_says_when_to_come_back() {
+    let redis = Redis::start(&[]);
+    for (algorithm, overshoot) in ["token-bucket", "fixed-window", "sliding-window"]
+        .into_iter()
+        .flat_map(|name| [(name, "5%"), (name, "0%")])
+    {
+        let policy =
+            format!("limit = \"100/365d\"\nalgorithm = \"{algorithm}\"\novershoot = \"{overshoot}\"");
+        let node = node(&redis, &policy);
+        assert!((95..=100).contains(&spend(&node, 110)), "{algorithm} {overshoot}");
+        let local = || node.metric("sluicegate_decisions_by_total", &["tier=\"local\""]);
+        let refused = eventually("it is refused from memory", || {
+            let before = local();
+            let refused = node.get("/");
+            (local() > before).then_some(refused)
+        });
+        assert_eq!(refused.status, 429, "{algorithm} {overshoot}");
+        if algorithm == "token-bucket" {
+            // A unit takes more than three days.
+            assert!(
+                refused.number("retry-after") > 3_600,
+                "{overshoot}: {:?}",
+                refused.header("retry-after")
+            );
+            continue;
+        }
+        let year = 365 * 86_400;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
+        let ends_in = year - unix % year;
+        let reset = refused.number("x-ratelimit-reset") - unix;
+        let whole = if algorithm == "fixed-window" { ends_in } else { ends_in + year };
+        assert!(reset.abs_diff(whole) < 60, "{algorithm} {overshoot}: {reset}, not {whole}");
         redis.cli(&["FLUSHALL"]);
     }
 }

@@ -13,7 +13,7 @@ mod alone;
 mod upkeep;
 mod words;
 
-use super::{Plan, Quota};
+use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 
 /// A node's share of one key.
@@ -192,16 +192,25 @@ impl Share {
         self.deny_for(wait_ns, now_ns);
     }
 
-    /// How long a refusal of the centre still stands for a request of that cost, nanoseconds.
-    pub fn refused_for(&self, cost: u64, now_ns: u64) -> Option<u64> {
-        let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0);
-        wait_ns.filter(|_| cost >= u64::from(self.0.offered()))
+    /// How long a refusal of the centre still stands for a request of that cost, nanoseconds: longer for one that costs
+    /// more than what was refused, as far as what it counts comes back by and by.
+    pub fn refused_for(&self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
+        let dearer = cost.checked_sub(u64::from(self.0.offered()))?;
+        let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0)?;
+        let more_ns = match plan.quota.algorithm() {
+            // What weighs of a sliding window shrinks no faster than at the limit's rate.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindow => {
+                dearer as f64 * unit_ns(&plan.quota)
+            }
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::Concurrency => 0.0,
+        };
+        Some(wait_ns.saturating_add(more_ns as u64))
     }
 
     /// The same for a request that is decided now. What was refused may have come back since, so once in `RECHECK_NS`
     /// one request is let ask again.
     pub fn refuses(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
-        let wait_ns = self.refused_for(cost, now_ns)?;
+        let wait_ns = self.refused_for(plan, cost, now_ns)?;
         if now_ns.saturating_sub(self.0.end_ns()) < RECHECK_NS {
             return Some(wait_ns);
         }
