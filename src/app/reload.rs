@@ -13,6 +13,7 @@ use super::certificates::{self, Watch};
 use super::credentials;
 use super::first_try;
 use super::listeners::Listeners;
+use super::store;
 use crate::auth::jwt::remote::keep_fetching;
 use crate::config::{self, Config, Loaded, Shutdown};
 use crate::limiter::Limiter;
@@ -134,6 +135,9 @@ impl Reloader {
         }
         // From here on nothing can fail.
         self.fixed.warn_of_changes(&config);
+        if parts.limiter.fleet().is_some() {
+            store::warn_of_beginnings(&parts.config, &config);
+        }
         parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(config.effective()));

@@ -370,19 +370,19 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 
-/// Seconds until a window that the fleet shares is whole again, where this node decided and knows no more of it than what
-/// is left. Shared windows begin at multiples of their period, by the store's wall clock, which ours is near enough
-/// to for people.
+/// Seconds until a window that the fleet shares is whole again, where this node knows no more of it than what is left.
+/// Shared windows begin at multiples of their period, by the store's wall clock, which ours is near enough to for
+/// people. Without the store a node has windows of its own.
 fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
-    if charge.plan == 0 || tier != Tier::Local || outcome.remaining >= charge.quota.capacity() {
+    if charge.plan == 0 || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
         return None;
     }
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
     let ends_in = period_seconds - unix_seconds % period_seconds;
-    match charge.quota.algorithm() {
-        Algorithm::FixedWindow => Some(ends_in),
+    match (charge.quota.algorithm(), tier) {
+        (Algorithm::FixedWindow, _) => Some(ends_in),
         // What was spent in this one weighs to the end of the next.
-        Algorithm::SlidingWindow => Some(ends_in + period_seconds),
+        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
         _ => None,
     }
 }

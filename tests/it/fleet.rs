@@ -486,3 +486,23 @@ fn a_gateway_that_decides_by_itself_says_when_to_come_back() {
         redis.cli(&["FLUSHALL"]);
     }
 }
+
+#[test]
+fn a_policy_whose_count_begins_anew_is_named() {
+    let redis = Redis::start(&[]);
+    let config = |policy: &str| {
+        format!(
+            "[[route]]\nlimit = \"p\"\nrespond = {{ status = 200 }}\n[policy.p]\nby = []\n{policy}\n\
+             [redis]\nurl = \"redis://{}\"\n",
+            redis.addr()
+        )
+    };
+    let node = Gateway::start(&config("limit = \"100/d\"\novershoot = 0"));
+    let said = || node.stderr().iter().filter(|line| line.contains("begins anew")).count();
+    node.reload(&config("limit = \"200/d\"\novershoot = 0"));
+    assert_eq!(said(), 0);
+    node.reload(&config("limit = \"200/d\"\novershoot = \"5%\""));
+    assert_eq!(said(), 1);
+    node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\""));
+    assert_eq!(said(), 2);
+}
