@@ -198,6 +198,9 @@ impl Limiter {
         let (told, left) = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns) {
                 Told::Ask if may_owe() && share.overdraw(now_ns) => Told::Admitted { renew: true },
+                Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
+                    Told::Ask
+                }
                 told => told,
             };
             (told, share.estimate(plan, now_ns))

@@ -506,3 +506,28 @@ fn a_policy_whose_count_begins_anew_is_named() {
     node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\""));
     assert_eq!(said(), 2);
 }
+
+#[test]
+fn leases_find_what_came_back_after_they_have_denied_for_a_day() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        let policy = format!("limit = \"100/365d\"\nalgorithm = \"{algorithm}\"");
+        let node = node(&redis, &policy);
+        let mut client = node.client();
+        let until = Instant::now() + Duration::from_millis(1_500);
+        let mut last = 0;
+        // Until every lease is over, and nothing is left to come back from one.
+        while Instant::now() < until || last != 429 {
+            last = ask(&mut client);
+        }
+        let operations = || node.metric("sluicegate_store_operations_total", &[]);
+        let (before, begin) = (operations(), Instant::now());
+        while begin.elapsed() < Duration::from_secs(1) {
+            assert_eq!(ask(&mut client), 429, "{algorithm}");
+        }
+        let most = 3.0 * begin.elapsed().as_secs_f64() + 3.0;
+        assert!(operations() - before <= most, "{algorithm}: {} operations", operations() - before);
+        redis.cli(&["FLUSHALL"]);
+        eventually("it is found", || (ask(&mut client) == 200).then_some(()));
+    }
+}

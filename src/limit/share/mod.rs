@@ -179,6 +179,13 @@ impl Share {
         }
     }
 
+    /// Whether it denies by what the centre said so long ago that units may have come back since.
+    pub fn is_denial_old(&self, now_ns: u64) -> bool {
+        now_ns < self.0.deny_until_ns()
+            && !self.0.has(Flag::InFlight)
+            && self.0.unreported_ns(now_ns) >= RECHECK_NS
+    }
+
     /// Notes what the centre said is left of an exact window.
     pub fn hear(&mut self, remaining: u64, now_ns: u64) {
         self.0.set_level(remaining as f64);
@@ -330,7 +337,7 @@ const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
 /// How much longer than its life a lease denies while its renewal is on its way.
 const GRACE_NS: u64 = 2_000_000;
-/// How long the centre's word that an exact window is spent is taken for true: others give back units they did not need.
+/// How long the centre's word that a window is spent is taken for true: others give back units they did not need.
 const RECHECK_NS: u64 = 500_000_000;
 /// A renewal is asked for when what is held lasts no longer.
 const RENEWAL_S: f64 = 0.003;
