@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::global::{self, Global};
-use crate::limit::{Plan, Quota, Sharing};
+use crate::limit::Plan;
 use crate::limiter::{Fleet, Limiter};
 use crate::local::Table;
 use crate::metrics::{Metrics, StoreUsage};
@@ -84,27 +84,9 @@ pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limite
     table.share(|policy, quota| {
         // A table has the policies of its configuration in their order.
         let sharing = config.policies[usize::from(policy.index)].sharing(quota);
-        plans.number(plan(&policy.name, quota, sharing))
+        plans.number(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
     limiter.declare(plans.shares());
-}
-
-/// Names the policies whose count in the store begins anew because they count otherwise than before.
-pub(super) fn warn_of_beginnings(before: &Config, after: &Config) {
-    for policy in &after.policies {
-        let Some(old) = before.policies.iter().find(|old| old.name == policy.name) else { continue };
-        let is_new = policy.windows.iter().zip(&old.windows).any(|(window, old_window)| {
-            plan(&policy.name, window, policy.sharing(window)).mark()
-                != plan(&old.name, old_window, old.sharing(old_window)).mark()
-        });
-        if is_new {
-            tracing::warn!(policy = %policy.name, "counts otherwise than before, so its count in the store begins anew");
-        }
-    }
-}
-
-fn plan(policy: &str, quota: &Quota, sharing: Sharing) -> Plan {
-    Plan { policy: policy.into(), quota: *quota, sharing }
 }
 
 impl Store {

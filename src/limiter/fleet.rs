@@ -102,6 +102,12 @@ impl Fleet {
         Some(Share::from_words(words).view(now_ns))
     }
 
+    /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
+    /// units that may be owed; the centre is told at once.
+    pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {
+        charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
+    }
+
     /// Whether a key that was decided alone is so a little longer: a store that has just come back is not to meet every
     /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
     fn is_held_back(&self, key: u128) -> bool {
@@ -191,13 +197,11 @@ impl Limiter {
         charge: &Charge,
         now_ns: u64,
     ) -> Option<Outcome> {
-        // What would have to wait may be owed where every node may owe a unit; the centre is told at once.
-        let may_owe = || {
-            charge.cost == 1 && fleet.link.nodes() <= plan.sharing.spare && fleet.link.is_quick(charge.key)
-        };
         let (told, left) = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns) {
-                Told::Ask if may_owe() && share.overdraw(now_ns) => Told::Admitted { renew: true },
+                Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(now_ns) => {
+                    Told::Admitted { renew: true }
+                }
                 Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
                     Told::Ask
                 }
