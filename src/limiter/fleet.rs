@@ -15,7 +15,7 @@ use crate::limit::Plan;
 use crate::limit::central::{Op, Part};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
-use crate::local::Shares;
+use crate::local::{Place, Shares};
 use crate::metrics::Tier;
 
 /// The shared half of a limiter.
@@ -118,6 +118,11 @@ impl Fleet {
     /// This node's share of a charge's window; the window itself where the fleet does not share it.
     pub(super) fn share_of(&self, charge: &Charge) -> Quota {
         self.plans.share(charge.plan).unwrap_or(charge.quota)
+    }
+
+    /// A charge as this node's table notes it beside the centre, to know of it should the store go away.
+    pub(super) fn own_part(&self, charge: &Charge) -> Charge {
+        Charge { quota: self.share_of(charge), count_denied: true, ..*charge }
     }
 
     /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
@@ -293,6 +298,7 @@ impl Limiter {
                 let _ = fleet.change_known(charge.key, |share| share.give_back(charge.cost));
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
+                self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);
                 if let Some(plan) = fleet.plans.get(charge.plan) {
                     let parts = [part(charge, plan)].into_iter().collect();
                     fleet.link.send(Op::Return { parts, taken_us }, Box::new(|_, _| {}));
@@ -322,6 +328,7 @@ impl Limiter {
                 let _ = fleet.change_known(charge.key, |share| share.owe(more));
             }
             (Undo::Centre { .. }, Some(fleet)) => {
+                self.table.debit(&fleet.own_part(&rest), Place::Slot, now_ns);
                 if let Some(plan) = fleet.plans.get(charge.plan) {
                     let parts = [part(&rest, plan)].into_iter().collect();
                     fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));

@@ -278,6 +278,33 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
 }
 
 #[test]
+fn what_came_back_is_there_without_the_store_too() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = charge(&node, 1, 10, 0.0, WhenDown::Local);
+    let dear = Charge { cost: 6, ..charge };
+    for (cost, now_ns) in [(1, NOW), (3, NOW)] {
+        let decision = decide(&node, &desk, &[dear], now_ns);
+        assert!(decision.is_admitted());
+        node.settle(&dear, decision.undo(0), now_ns, cost, now_ns);
+        desk.answer(now_ns);
+    }
+    assert_eq!(desk.left(&charge, NOW), 6);
+    let alone = |charge: &Charge| {
+        (0..20).filter(|_| decide_late(&node, &[*charge], NOW + 20 * MS).is_admitted()).count()
+    };
+    desk.set_down(true);
+    assert_eq!(alone(&charge), 6);
+    desk.set_down(false);
+    // What was decided without an answer that came late is spent here once.
+    let late = Charge { key: charge.key + (1 << 80), ..dear };
+    decide_late(&node, &[late], NOW);
+    desk.answer(NOW);
+    desk.set_down(true);
+    assert_eq!(alone(&Charge { cost: 1, ..late }), 4);
+}
+
+#[test]
 fn a_dearer_request_is_told_to_wait_longer() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

@@ -234,13 +234,23 @@ impl Limiter {
                 limiter.note_said(fleet, &charges, &taken, now_ns);
                 let undo = Undo::Centre { taken_us: taken.at_us };
                 let mut late: SmallVec<[Part; 2]> = SmallVec::new();
-                for ((index, part), outcome) in indices.iter().zip(asked).zip(&taken.outcomes) {
+                for (((index, part), outcome), charge) in
+                    indices.iter().zip(asked).zip(&taken.outcomes).zip(&charges)
+                {
                     let said = match taken.admitted {
                         false if outcome.is_admitted() => Verdict::Fits(*outcome),
                         _ => verdict(*outcome, undo),
                     };
                     // The request was decided without this answer, so it was not this that let it pass.
-                    if !wait.settle(*index, || said) && matches!(said, Verdict::Taken(..)) {
+                    let is_taken = matches!(said, Verdict::Taken(..));
+                    let note = || {
+                        // What this node would have to know if the store went away now.
+                        if is_taken {
+                            limiter.table.take(&fleet.own_part(charge), now_ns);
+                        }
+                        said
+                    };
+                    if !wait.settle(*index, note) && is_taken {
                         late.push(part);
                     }
                 }
@@ -252,15 +262,9 @@ impl Limiter {
         );
     }
 
-    /// Notes what the centre said of exact windows: denials, which stand until their time, and what this node would
-    /// have to know if the store went away now.
+    /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
     fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
-            let is_taken = taken.admitted && outcome.is_admitted();
-            if is_taken {
-                let quota = fleet.share_of(charge);
-                self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
-            }
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, sent_ns);
