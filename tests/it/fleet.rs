@@ -531,7 +531,8 @@ fn leases_find_what_came_back_after_they_have_denied_for_a_day() {
         while begin.elapsed() < Duration::from_secs(1) {
             assert_eq!(ask(&mut client), 429, "{algorithm}");
         }
-        let most = 3.0 * begin.elapsed().as_secs_f64() + 3.0;
+        // Twice a second, and as often again at the ends of epochs.
+        let most = 8.0 * begin.elapsed().as_secs_f64() + 4.0;
         assert!(operations() - before <= most, "{algorithm}: {} operations", operations() - before);
         redis.cli(&["FLUSHALL"]);
         eventually("it is found", || (ask(&mut client) == 200).then_some(()));
