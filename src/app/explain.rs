@@ -252,15 +252,7 @@ impl Explained {
         for (limit, look) in self.limits.iter_mut().zip(limiter.look_at_centre(&charges).await) {
             match look {
                 Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => limit.correct(outcome),
-                Some(Look::Seen(Seen { left: Left::Lent(lent), .. })) => {
-                    // Without a lease there is no more for this gateway than the store has left.
-                    let view =
-                        limiter.fleet().and_then(|fleet| fleet.view(limit.charge.key, clock::now_ns()));
-                    if !view.is_some_and(|view| view.has_lease) {
-                        let most = (lent.level.max(0.0) as u64).saturating_sub(limit.cost);
-                        limit.remaining = limit.remaining.map(|left| left.min(most));
-                    }
-                }
+                Some(Look::Seen(Seen { left: Left::Lent(lent), .. })) => limit.bound(&lent, limiter),
                 _ => {}
             }
             limit.store = look;

@@ -4,8 +4,10 @@
 use serde_json::{Value, json};
 
 use super::centre;
+use crate::clock;
+use crate::limit::central::Left;
 use crate::limit::{Algorithm, Charge, View};
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Look};
 use crate::policy::Table;
 
 /// A key as one node sees it.
@@ -18,8 +20,11 @@ pub(super) struct Key {
 impl Key {
     /// With what the store says.
     pub(super) async fn with_store(mut self, limiter: &Limiter) -> Value {
-        for (look, window) in limiter.look_at_centre(&self.charges).await.iter().zip(&mut self.windows) {
-            look.iter().for_each(|look| centre::show(look, window));
+        let looks = limiter.look_at_centre(&self.charges).await;
+        for ((look, charge), window) in looks.iter().zip(&self.charges).zip(&mut self.windows) {
+            let Some(look) = look else { continue };
+            centre::show(look, window);
+            correct(look, charge, limiter, window);
         }
         self.shown["windows"] = self.windows.into();
         self.shown
@@ -62,6 +67,26 @@ pub(super) fn key(
     let by: Vec<String> = policy.by.iter().map(ToString::to_string).collect();
     let shown = json!({ "policy": &*policy.name, "by": by, "key": values });
     Some(Key { charges, windows, shown })
+}
+
+/// The store's own word is better than a gateway's memory of what it said; beside a lease, it is a part of what is left.
+fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) {
+    let Look::Seen(seen) = look else { return };
+    match seen.left {
+        Left::Exact(outcome) => {
+            window["remaining"] = outcome.remaining.into();
+            window["reset-seconds"] = (outcome.reset_ns as f64 / 1e9).into();
+        }
+        Left::Lent(lent) => {
+            let view = limiter.fleet().and_then(|fleet| fleet.view(charge.key, clock::now_ns()));
+            let left = lent.level.max(0.0) as u64;
+            if !view.is_some_and(|view| view.has_lease)
+                && window["remaining"].as_u64().is_some_and(|remaining| remaining > left)
+            {
+                window["remaining"] = left.into();
+            }
+        }
+    }
 }
 
 /// What this node holds of a shared window, and who decided of it last.

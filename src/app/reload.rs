@@ -15,8 +15,10 @@ use super::first_try;
 use super::listeners::Listeners;
 use crate::auth::jwt::remote::keep_fetching;
 use crate::config::{self, Config, Loaded, Shutdown};
+use crate::limit::Plan;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::policy::definition::Policy;
 use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::Order;
@@ -134,6 +136,9 @@ impl Reloader {
         }
         // From here on nothing can fail.
         self.fixed.warn_of_changes(&config);
+        if parts.limiter.fleet().is_some() {
+            warn_of_beginnings(&parts.config, &config);
+        }
         parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(config.effective()));
@@ -232,6 +237,23 @@ impl Reloader {
     fn certificates_in_force(&mut self) {
         self.watch = Watch::new(&self.parts.config.listeners);
         self.parts.metrics.set_certificates(self.listeners.expiries());
+    }
+}
+
+/// Names the policies whose count in the store begins anew because they count otherwise than before.
+fn warn_of_beginnings(before: &Config, after: &Config) {
+    let marks = |policy: &Policy| -> Vec<u8> {
+        let plans = policy.windows.iter().map(|quota| {
+            let sharing = policy.sharing(quota);
+            Plan { policy: policy.name.as_str().into(), quota: *quota, sharing }
+        });
+        plans.map(|plan| plan.mark()).collect()
+    };
+    for policy in &after.policies {
+        let Some(old) = before.policies.iter().find(|old| old.name == policy.name) else { continue };
+        if marks(policy).iter().zip(marks(old)).any(|(mark, old)| *mark != old) {
+            tracing::warn!(policy = %policy.name, "counts otherwise than before, so its count in the store begins anew");
+        }
     }
 }
 

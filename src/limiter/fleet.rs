@@ -15,7 +15,7 @@ use crate::limit::Plan;
 use crate::limit::central::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
-use crate::local::Shares;
+use crate::local::{Place, Shares};
 use crate::metrics::Tier;
 
 /// The shared half of a limiter.
@@ -102,6 +102,12 @@ impl Fleet {
         Some(Share::from_words(words).view(now_ns))
     }
 
+    /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
+    /// units that may be owed; the centre is told at once.
+    pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {
+        charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
+    }
+
     /// Whether a key that was decided alone is so a little longer: a store that has just come back is not to meet every
     /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
     fn is_held_back(&self, key: u128) -> bool {
@@ -112,6 +118,11 @@ impl Fleet {
     /// This node's share of a charge's window; the window itself where the fleet does not share it.
     pub(super) fn share_of(&self, charge: &Charge) -> Quota {
         self.plans.share(charge.plan).unwrap_or(charge.quota)
+    }
+
+    /// A charge as this node's table notes it beside the centre, to know of it should the store go away.
+    pub(super) fn own_part(&self, charge: &Charge) -> Charge {
+        Charge { quota: self.share_of(charge), count_denied: true, ..*charge }
     }
 
     /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
@@ -128,13 +139,20 @@ impl Fleet {
         let (number, words) = self.shares.peek(charge.key).unwrap_or_default();
         let mut share = share_under(charge, number, words, now_ns);
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
-        let told = match (plan.sharing.is_exact(), share.refused_for(charge.cost, now_ns)) {
+        let told = match (plan.sharing.is_exact(), share.refused_for(plan, charge.cost, now_ns)) {
             _ if charge.cost > plan.quota.capacity() => {
                 return Some(Outcome::new(Answer::Never, remaining, reset_ns));
             }
             (true, Some(retry_after_ns)) if charge.cost > 0 => Told::Denied { retry_after_ns },
-            (false, _) if charge.cost > remaining => share.take(plan, charge.cost, now_ns),
+            (false, _) if charge.cost > remaining => {
+                let told = share.take(plan, charge.cost, now_ns);
+                return Some(lease_outcome(plan, charge.cost, told, (remaining, reset_ns)));
+            }
             _ => Told::Admitted { renew: false },
+        };
+        let remaining = match told {
+            Told::Admitted { .. } => remaining.saturating_sub(charge.cost),
+            Told::Denied { .. } | Told::Ask => remaining,
         };
         Some(outcome_of(told, (remaining, reset_ns)))
     }
@@ -160,8 +178,9 @@ impl Limiter {
         }
         let told = if !plan.sharing.is_exact() {
             self.spend_lease(fleet, plan, charge, now_ns)
-        } else if plan.quota.algorithm() == Algorithm::Concurrency {
-            // A denial says nothing of the next moment: permits come back at any time.
+        } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
+            // Permits come back at any time, so a denial says nothing of the next moment; and what counts when it is
+            // denied is the centre's to count.
             None
         } else {
             denied_before(fleet, plan, charge, now_ns)
@@ -183,13 +202,14 @@ impl Limiter {
         charge: &Charge,
         now_ns: u64,
     ) -> Option<Outcome> {
-        // What would have to wait may be owed where every node may owe a unit; the centre is told at once.
-        let may_owe = || {
-            charge.cost == 1 && fleet.link.nodes() <= plan.sharing.spare && fleet.link.is_quick(charge.key)
-        };
         let (told, left) = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns) {
-                Told::Ask if may_owe() && share.overdraw(now_ns) => Told::Admitted { renew: true },
+                Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(now_ns) => {
+                    Told::Admitted { renew: true }
+                }
+                Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
+                    Told::Ask
+                }
                 told => told,
             };
             (told, share.estimate(plan, now_ns))
@@ -201,7 +221,7 @@ impl Limiter {
             }
             Told::Admitted { .. } | Told::Denied { .. } => {}
         }
-        Some(outcome_of(told, left))
+        Some(lease_outcome(plan, charge.cost, told, left))
     }
 
     /// Decides a charge without the store, as its policy wants it.
@@ -279,7 +299,8 @@ impl Limiter {
                 let _ = fleet.change_known(charge.key, |_, share| share.give_back(charge.cost));
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
-                self.return_to_centre(fleet, charge, taken_us, taken_ns);
+                self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);
+                self.return_to_centre(fleet, charge, taken_us);
             }
         }
     }
@@ -320,10 +341,20 @@ fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Sh
 
 /// Whether a denial that the centre gave still stands for this charge.
 fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
-    let (number, words) = fleet.shares.peek(charge.key)?;
-    let share = share_under(charge, number, words, now_ns);
-    let retry_after_ns = share.refused_for(charge.cost, now_ns)?;
-    let (remaining, reset_ns) = share.estimate(plan, now_ns);
+    let refused = fleet.change_known(charge.key, |number, share| {
+        // A denial under another plan says nothing of what this one allows: the limit has changed.
+        if number != charge.plan {
+            share.deny_for(0, now_ns);
+            return None;
+        }
+        let refused = match fleet.link.is_quick(charge.key) {
+            true => share.refuses(plan, charge.cost, now_ns),
+            // Nobody could say otherwise.
+            false => share.refused_for(plan, charge.cost, now_ns),
+        };
+        refused.map(|retry_after_ns| (retry_after_ns, share.estimate(plan, now_ns)))
+    });
+    let (retry_after_ns, (remaining, reset_ns)) = refused.flatten()?;
     Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))
 }
 
@@ -336,6 +367,24 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
         }
         Told::Ask => Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, remaining, reset_ns),
     }
+}
+
+/// The same of a lease. It denies until asking is worth while; of a bucket that is as good as empty everywhere, the
+/// client is told when the units will be there.
+pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)) -> Outcome {
+    let outcome = outcome_of(told, left);
+    let (Algorithm::TokenBucket, Answer::Later { retry_after_ns }) =
+        (plan.quota.algorithm(), outcome.answer())
+    else {
+        return outcome;
+    };
+    let (remaining, reset_ns) = left;
+    // Whole again less what it may lack then: the estimate's fractions of a unit count.
+    let spare = plan.quota.capacity().saturating_sub(cost) as f64;
+    let unit_ns = plan.quota.period_ns().get() as f64 / plan.quota.limit().get() as f64;
+    let refilled_ns = reset_ns.saturating_sub((spare * unit_ns) as u64);
+    let retry_after_ns = retry_after_ns.max(refilled_ns);
+    Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
 }
 
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {

@@ -321,6 +321,104 @@ fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
 }
 
 #[test]
+fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
+    let desk = Arc::new(Desk::default());
+    let nodes = [node(&desk), node(&desk)];
+    let [first, second] = [0, 1].map(|index: usize| {
+        let limit = exact(&nodes[index], 1, 10).quota.limit();
+        let day = NonZeroU64::new(86_400 * SECOND).expect("not zero");
+        let quota = Quota::new(Algorithm::TokenBucket, limit, day, limit);
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        let plan = Plan { policy: "day".into(), quota, sharing };
+        let plan = nodes[index].fleet().expect("it is in a fleet").plans().number(plan);
+        Charge { quota, plan, ..exact(&nodes[index], 1, 10) }
+    });
+    let dear = Charge { cost: 10, ..first };
+    let taken = decide(&nodes[0], &desk, &[dear], NOW);
+    let refused = decide(&nodes[1], &desk, &[second], NOW);
+    assert!(refused.retry_after_ns().is_some_and(|wait_ns| wait_ns > 3_600 * SECOND));
+    for turn in 1..=5 {
+        let now = NOW + turn * 501 * MS;
+        for others in 0..10 {
+            let refused = decide(&nodes[1], &desk, &[second], now + others);
+            let tier = if others == 0 { Tier::Global } else { Tier::Local };
+            assert_eq!((refused.is_admitted(), refused.tier), (false, tier));
+            assert!(refused.retry_after_ns().is_some_and(|wait_ns| wait_ns > 3_600 * SECOND));
+        }
+    }
+    // The dear one cost less than it was thought to.
+    nodes[0].settle(&dear, taken.undo(0), NOW, 3, NOW + 3 * SECOND);
+    desk.answer(NOW + 3 * SECOND);
+    let now = NOW + 4 * SECOND;
+    for left in (0..7).rev() {
+        let decision = decide(&nodes[1], &desk, &[second], now);
+        assert_eq!((decision.is_admitted(), decision.outcomes[0].remaining), (true, left));
+    }
+    assert!(!decide(&nodes[1], &desk, &[second], now).is_admitted());
+    desk.set_down(true);
+    let refused = decide_late(&nodes[1], &[second], now + 3 * SECOND);
+    assert_eq!(
+        (refused.is_admitted(), refused.tier),
+        (false, Tier::Local),
+        "who could say otherwise is away"
+    );
+}
+
+#[test]
+fn what_came_back_is_there_without_the_store_too() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = charge(&node, 1, 10, 0.0, WhenDown::Local);
+    let dear = Charge { cost: 6, ..charge };
+    for (cost, now_ns) in [(1, NOW), (3, NOW)] {
+        let decision = decide(&node, &desk, &[dear], now_ns);
+        assert!(decision.is_admitted());
+        node.settle(&dear, decision.undo(0), now_ns, cost, now_ns);
+        desk.answer(now_ns);
+    }
+    assert_eq!(desk.left(&charge, NOW), 6);
+    let alone = |charge: &Charge| {
+        (0..20).filter(|_| decide_late(&node, &[*charge], NOW + 20 * MS).is_admitted()).count()
+    };
+    desk.set_down(true);
+    assert_eq!(alone(&charge), 6);
+    desk.set_down(false);
+    // What was decided without an answer that came late is spent here once.
+    let late = Charge { key: charge.key + (1 << 80), ..dear };
+    decide_late(&node, &[late], NOW);
+    desk.answer(NOW);
+    desk.set_down(true);
+    assert_eq!(alone(&Charge { cost: 1, ..late }), 4);
+}
+
+#[test]
+fn a_dearer_request_is_told_to_wait_longer() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = exact(&node, 1, 10);
+    assert!(decide(&node, &desk, &[Charge { cost: 10, ..charge }], NOW).is_admitted());
+    let wait = |cost: u64, now_ns: u64| {
+        decide(&node, &desk, &[Charge { cost, ..charge }], now_ns).retry_after_ns().expect("it fits at last")
+    };
+    assert_eq!(wait(1, NOW), SECOND / 10);
+    let (remembered, later) = (wait(5, NOW + 20 * MS), NOW + 500 * MS);
+    // A wait is remembered to a microsecond.
+    assert!(remembered.abs_diff(480 * MS) < 2_000, "{remembered}");
+    assert!(decide(&node, &desk, &[Charge { cost: 5, ..charge }], later).is_admitted());
+}
+
+#[test]
+fn what_counts_when_denied_is_told_each_time() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let counted = Charge { count_denied: true, ..exact(&node, 1, 1) };
+    for turn in 0..4 {
+        let decision = decide(&node, &desk, &[counted], NOW);
+        assert_eq!((decision.is_admitted(), decision.tier), (turn == 0, Tier::Global));
+    }
+}
+
+#[test]
 fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::attempt::Undo;
-use super::fleet::{Fleet, outcome_of, part};
+use super::fleet::{Fleet, lease_outcome, outcome_of, part};
 use super::waiting::{Verdict, Wait};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
@@ -256,9 +256,17 @@ impl Limiter {
                         false if outcome.is_admitted() => Verdict::Fits(*outcome),
                         _ => verdict(*outcome, undo),
                     };
+                    let is_taken = matches!(said, Verdict::Taken(..));
+                    let note = || {
+                        // What this node would have to know if the store went away now.
+                        if is_taken {
+                            limiter.table.take(&fleet.own_part(charge), now_ns);
+                        }
+                        said
+                    };
                     // The request was decided without this answer, so it was not this that let it pass.
-                    if !wait.settle(*index, || said) && matches!(said, Verdict::Taken(..)) {
-                        limiter.give_back(charge, undo, now_ns);
+                    if !wait.settle(*index, note) && is_taken {
+                        limiter.return_to_centre(fleet, charge, taken.at_us);
                     }
                 }
             }),
@@ -267,17 +275,8 @@ impl Limiter {
 
     /// Gives back what the centre took of an exact window. What it denied since may fit then, so this node asks again;
     /// the others learn of it when their denials end.
-    pub(super) fn return_to_centre(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        charge: &Charge,
-        taken_us: u64,
-        taken_ns: u64,
-    ) {
+    pub(super) fn return_to_centre(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, taken_us: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        // As `note_said` took it.
-        let quota = fleet.share_of(charge);
-        self.table.give_back(&Charge { quota, ..*charge }, Place::Slot, taken_ns);
         let (limiter, key) = (Arc::clone(self), charge.key);
         fleet.link.send(
             Op::Return { parts: [part(charge, plan)].into_iter().collect(), taken_us },
@@ -292,27 +291,25 @@ impl Limiter {
     /// Spends more of an exact window than the centre took, whether it fits or not.
     pub(super) fn debit_at_centre(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        let quota = fleet.share_of(charge);
-        self.table.debit(&Charge { quota, ..*charge }, Place::Slot, now_ns);
+        self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
         let parts = [part(charge, plan)].into_iter().collect();
         fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
     }
 
-    /// Notes what the centre said of exact windows: denials, which stand until their time, and what this node would
-    /// have to know if the store went away now.
+    /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
     fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
-            let is_taken = taken.admitted && outcome.is_admitted();
-            if is_taken {
-                let quota = fleet.share_of(charge);
-                self.table.take(&Charge { quota, count_denied: true, ..*charge }, sent_ns);
-            }
+            let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, sent_ns);
                 match outcome.answer() {
                     // Of what is dearer than a share can note, none cheaper is known to be refused.
                     Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
                         share.refuse(charge.cost, retry_after_ns, sent_ns);
+                    }
+                    // What was refused before has come back.
+                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
+                        share.deny_for(0, sent_ns);
                     }
                     Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
                 }
@@ -327,7 +324,7 @@ fn spend(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Verdict {
         (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
     });
     match told {
-        Some((told, left)) => verdict(outcome_of(told, left), Undo::Share),
+        Some((told, left)) => verdict(lease_outcome(plan, charge.cost, told, left), Undo::Share),
         None => Verdict::Unanswered,
     }
 }

@@ -257,9 +257,11 @@ impl Policy {
     }
 
     /// How a fleet shares one of its windows. Units of refused requests are the centre's to count, so a policy that
-    /// counts them has no leases.
+    /// counts them has no leases. Nor has one whose costs answers settle: an answer comes when its lease is long over,
+    /// and what it gives back or owes is the whole fleet's at once.
     pub fn sharing(&self, window: &Quota) -> Sharing {
-        let overshoot = if self.count_denied { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
+        let is_exact = self.count_denied || self.cost.response_header.is_some();
+        let overshoot = if is_exact { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
         Sharing::new(window, overshoot, self.when_down)
     }
 }

@@ -332,13 +332,16 @@ impl Fields {
         else {
             return Fields::default();
         };
+        let reset_seconds = shared_reset(charge, outcome, decision.tier, unix_seconds)
+            .unwrap_or(outcome.reset_ns.div_ceil(SECOND_NS));
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
         let window = &table.policies()[usize::from(charge.policy)].windows[usize::from(charge.window)];
         let ietf = ietf
-            .then(|| Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome)?)))
+            .then(|| {
+                Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome, reset_seconds)?))
+            })
             .flatten();
-        let reset_seconds = outcome.reset_ns.div_ceil(SECOND_NS);
         // Of a bucket that holds more than a period's units, what it holds: less than is left would make no sense.
         let limit = charge.quota.limit().get().max(charge.quota.capacity());
         let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
@@ -368,7 +371,7 @@ impl Fields {
 }
 
 /// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
-fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
+fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<HeaderValue> {
     let mut digits = itoa::Buffer::new();
     let mut text = Vec::with_capacity(window.label.len() + 48);
     text.push(b'"');
@@ -378,9 +381,26 @@ fn item(window: &Window, outcome: &Outcome) -> Option<HeaderValue> {
     // When permits come back, no clock tells.
     if window.quota.algorithm() != Algorithm::Concurrency {
         text.extend_from_slice(b";t=");
-        text.extend_from_slice(digits.format(outcome.reset_ns.div_ceil(SECOND_NS)).as_bytes());
+        text.extend_from_slice(digits.format(reset_seconds).as_bytes());
     }
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
+}
+
+/// Seconds until a window that the fleet shares is whole again, where this node knows no more of it than what is left.
+/// Shared windows begin at multiples of their period, by the store's wall clock, which ours is near enough to for
+/// people. Without the store a node has windows of its own.
+fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
+    if charge.plan == 0 || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
+        return None;
+    }
+    let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
+    let ends_in = period_seconds - unix_seconds % period_seconds;
+    match (charge.quota.algorithm(), tier) {
+        (Algorithm::FixedWindow, _) => Some(ends_in),
+        // What was spent in this one weighs to the end of the next.
+        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
+        _ => None,
+    }
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

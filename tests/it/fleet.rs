@@ -1,7 +1,7 @@
 //! Several gateways and one Redis: one limit, whoever is asked.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::redis::Redis;
 use crate::support::upstream::receive;
@@ -379,4 +379,184 @@ fn an_outage_under_load_makes_nobody_wait() {
     assert!(*longest < Duration::from_millis(900), "{longest:?}");
     let late = waits.iter().filter(|wait| **wait > Duration::from_millis(40)).count();
     assert!(late * 10 < waits.len(), "{late} of {} took longer than twice the deadline", waits.len());
+}
+
+/// A gateway of a fleet whose answers say what their request cost: what it says of itself.
+fn pricing(redis: &Redis, policy: &str) -> (Upstream, Gateway) {
+    let upstream = Upstream::replying(|request| {
+        let cost = request.header("x-say").unwrap_or_default();
+        format!("HTTP/1.1 200 OK\r\nX-Cost: {cost}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    });
+    let gateway = Gateway::start(&format!(
+        "[[route]]\nlimit = \"p\"\nto = \"http://{}\"\n[policy.p]\nby = []\n{policy}\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+        upstream.addr(),
+        redis.addr()
+    ));
+    eventually("it is connected", || {
+        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
+    });
+    (upstream, gateway)
+}
+
+#[test]
+fn what_comes_back_is_found_by_gateways_that_have_denied_for_a_day() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        let policy = format!(
+            "limit = \"20/365d\"\nalgorithm = \"{algorithm}\"\novershoot = 0\n\
+             cost = {{ default = 10, response-header = \"x-cost\" }}"
+        );
+        let nodes = [0, 1].map(|_| pricing(&redis, &policy));
+        let [(_, first), (_, second)] = &nodes;
+        let say =
+            |node: &Gateway, cost: &str| node.client().request("GET", "/", &[&format!("x-say: {cost}")], "");
+        // Estimates fill the window until their answers say less.
+        assert_eq!(say(first, "9").status, 200, "{algorithm}");
+        assert_eq!(say(first, "2").status, 200, "{algorithm}");
+        let refused = eventually("it is refused", || {
+            let answer = say(second, "10");
+            (answer.status == 429).then_some(answer)
+        });
+        assert!(refused.number("retry-after") > 3_600, "{algorithm}: {:?}", refused.header("retry-after"));
+        redis.cli(&["FLUSHALL"]);
+        eventually("the second gateway has found out", || (say(second, "10").status == 200).then_some(()));
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_fleet_counts_denied_requests_where_the_policy_does() {
+    let redis = Redis::start(&[]);
+    let node = node(&redis, "limit = \"2/s\"\ncount-denied = true");
+    let mut client = node.client();
+    let until = Instant::now() + Duration::from_secs(4);
+    let mut admitted = 0;
+    let mut longest = Duration::ZERO;
+    let mut last = Instant::now();
+    while Instant::now() < until {
+        admitted += usize::from(ask(&mut client) == 200);
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    // Who never waits for half a second is let in no more, once the bucket is empty.
+    assert!(admitted == 2 || longest > Duration::from_millis(300), "{admitted}");
+}
+
+#[test]
+fn answers_settle_what_the_whole_fleet_has_left() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        let policy = format!(
+            "limit = \"1_000_000/365d\"\nalgorithm = \"{algorithm}\"\novershoot = \"5%\"\n\
+             cost = {{ default = 50, response-header = \"x-cost\", max = 100 }}"
+        );
+        let nodes = [0, 1].map(|_| pricing(&redis, &policy));
+        let mut clients = nodes.each_ref().map(|(_, node)| node.client());
+        let until = Instant::now() + Duration::from_millis(1_500);
+        let mut spent = 0;
+        // Longer than any lease lives.
+        for (turn, cost) in [3, 0, 80].into_iter().cycle().enumerate() {
+            let answer = clients[turn % 2].request("GET", "/", &[&format!("x-say: {cost}")], "");
+            assert_eq!(answer.status, 200, "{algorithm}");
+            spent += cost;
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        eventually("the store has heard what all of it cost", || {
+            let shown = nodes[0].1.admin("/v1/keys/p").json();
+            (shown["windows"][0]["at-store"]["left"] == 1_000_000 - spent).then_some(())
+        });
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_gateway_that_decides_by_itself_says_when_to_come_back() {
+    let redis = Redis::start(&[]);
+    for (algorithm, overshoot) in ["token-bucket", "fixed-window", "sliding-window"]
+        .into_iter()
+        .flat_map(|name| [(name, "5%"), (name, "0%")])
+    {
+        let policy =
+            format!("limit = \"100/365d\"\nalgorithm = \"{algorithm}\"\novershoot = \"{overshoot}\"");
+        let node = node(&redis, &policy);
+        assert!((95..=100).contains(&spend(&node, 110)), "{algorithm} {overshoot}");
+        let local = || node.metric("sluicegate_decisions_by_total", &["tier=\"local\""]);
+        let refused = eventually("it is refused from memory", || {
+            let before = local();
+            let refused = node.get("/");
+            (local() > before).then_some(refused)
+        });
+        assert_eq!(refused.status, 429, "{algorithm} {overshoot}");
+        if algorithm == "token-bucket" {
+            // A unit takes more than three days.
+            assert!(
+                refused.number("retry-after") > 3_600,
+                "{overshoot}: {:?}",
+                refused.header("retry-after")
+            );
+            continue;
+        }
+        let year = 365 * 86_400;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
+        let ends_in = year - unix % year;
+        let reset = refused.number("x-ratelimit-reset") - unix;
+        let whole = if algorithm == "fixed-window" { ends_in } else { ends_in + year };
+        assert!(reset.abs_diff(whole) < 60, "{algorithm} {overshoot}: {reset}, not {whole}");
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn a_policy_whose_count_begins_anew_is_named() {
+    let redis = Redis::start(&[]);
+    let config = |policy: &str| {
+        format!(
+            "[[route]]\nlimit = \"p\"\nrespond = {{ status = 200 }}\n[policy.p]\nby = []\n{policy}\n\
+             [redis]\nurl = \"redis://{}\"\n",
+            redis.addr()
+        )
+    };
+    let node = Gateway::start(&config("limit = \"100/d\"\novershoot = 0"));
+    let said = |count: usize| {
+        eventually("the log says so", || {
+            let lines = node.stderr();
+            let said = lines.iter().filter(|line| line.contains("begins anew")).count();
+            assert!(said <= count, "{lines:?}");
+            (said == count).then_some(())
+        });
+    };
+    node.reload(&config("limit = \"200/d\"\novershoot = 0"));
+    node.reload(&config("limit = \"200/d\"\novershoot = \"5%\""));
+    said(1);
+    node.reload(&config("limit = \"200/d\"\nalgorithm = \"fixed-window\""));
+    said(2);
+}
+
+#[test]
+fn leases_find_what_came_back_after_they_have_denied_for_a_day() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        let policy = format!("limit = \"100/365d\"\nalgorithm = \"{algorithm}\"");
+        let node = node(&redis, &policy);
+        let mut client = node.client();
+        let until = Instant::now() + Duration::from_millis(1_500);
+        let mut last = 0;
+        // Until every lease is over, and nothing is left to come back from one.
+        while Instant::now() < until || last != 429 {
+            last = ask(&mut client);
+        }
+        let operations = || node.metric("sluicegate_store_operations_total", &[]);
+        let (before, begin) = (operations(), Instant::now());
+        while begin.elapsed() < Duration::from_secs(1) {
+            assert_eq!(ask(&mut client), 429, "{algorithm}");
+        }
+        // Twice a second, and as often again at the ends of epochs.
+        let most = 8.0 * begin.elapsed().as_secs_f64() + 4.0;
+        assert!(operations() - before <= most, "{algorithm}: {} operations", operations() - before);
+        redis.cli(&["FLUSHALL"]);
+        eventually("it is found", || (ask(&mut client) == 200).then_some(()));
+    }
 }

@@ -88,6 +88,24 @@ fn a_leased_window_shows_who_holds_how_much() {
 }
 
 #[test]
+fn a_gateway_without_a_lease_admits_no_more_than_the_store_has() {
+    let redis = Redis::start(&[]);
+    let [first, second] = [0, 1].map(|_| node(&redis, "limit = \"100/365d\"\nalgorithm = \"fixed-window\""));
+    let mut client = first.client();
+    eventually("it is spent", || (client.request("GET", "/", &[], "").status == 429).then_some(()));
+    // Units that the first gateway holds may come back, until its leases are over.
+    eventually("it is all spent", || {
+        client.request("GET", "/", &[], "");
+        let store = shown(&second)["at-store"].clone();
+        (store["held-by-gateways"] == 0.0 && store["left"] == 0.0).then_some(())
+    });
+    let limit = explained(&second);
+    assert_eq!((&limit["remaining"], &limit["admitted"]), (&0.into(), &false.into()), "{limit}");
+    assert_eq!(shown(&second)["remaining"], 0);
+    assert_eq!(second.get("/").status, 429);
+}
+
+#[test]
 fn a_store_that_is_away_or_slow_is_said_to_be() {
     let mut redis = Redis::start(&[]);
     let node = node(&redis, EXACT);

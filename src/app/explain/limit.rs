@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use serde_json::json;
 
 use crate::app::centre;
-use crate::config;
+use crate::limit::central::Lent;
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::limiter::{Limiter, Look};
 use crate::policy::definition::Dimension;
 use crate::policy::key::Value;
 use crate::policy::{Facts, Found, Policy, Table};
+use crate::{clock, config};
 
 /// One window it would be charged by.
 #[derive(Debug)]
@@ -164,6 +165,24 @@ impl Limit {
         }
     }
 
+    /// Without a lease there is no more for this gateway than the store has left; but for a unit that it may owe.
+    pub(super) fn bound(&mut self, lent: &Lent, limiter: &Limiter) {
+        let Some(fleet) = limiter.fleet() else { return };
+        let Some(plan) = fleet.plans().get(self.charge.plan) else { return };
+        if fleet.view(self.charge.key, clock::now_ns()).is_some_and(|view| view.has_lease) {
+            return;
+        }
+        let left = lent.level.max(0.0) as u64;
+        let is_lacking = self.cost > left && !fleet.may_owe(&self.charge, plan);
+        if is_lacking && self.answer == Some(Answer::Admitted) {
+            let retry_after_ns = retry_after_ns(&self.charge, lent);
+            (self.remaining, self.answer) = (Some(left), Some(Answer::Later { retry_after_ns }));
+        } else {
+            let most = left.saturating_sub(self.cost);
+            self.remaining = self.remaining.map(|remaining| remaining.min(most));
+        }
+    }
+
     pub(super) fn said(&self) -> String {
         match &self.store {
             None => self.decided(),
@@ -190,6 +209,21 @@ impl Limit {
             }
             Some(Answer::Never) => "over, it costs more than the limit ever holds".to_owned(),
         }
+    }
+}
+
+/// When a leased window that has too little left admits a charge, as far as its record tells, nanoseconds.
+fn retry_after_ns(charge: &Charge, lent: &Lent) -> u64 {
+    let (limit, period_ns) = (charge.quota.limit().get() as f64, charge.quota.period_ns().get());
+    match charge.quota.algorithm() {
+        // What gateways hold may come back when the epoch ends.
+        Algorithm::FixedWindow if lent.out >= 1.0 => lent.lasts_ns.max(1),
+        Algorithm::FixedWindow => {
+            let into_ns = clock::unix().as_nanos() % u128::from(period_ns);
+            period_ns - into_ns as u64
+        }
+        // A sliding window forgets no faster than that.
+        _ => ((charge.cost as f64 - lent.level) * period_ns as f64 / limit).max(1.0) as u64,
     }
 }
 

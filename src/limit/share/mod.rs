@@ -13,7 +13,7 @@ mod alone;
 mod upkeep;
 mod words;
 
-use super::{Plan, Quota};
+use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 
 /// A node's share of one key.
@@ -179,6 +179,13 @@ impl Share {
         }
     }
 
+    /// Whether it denies by what the centre said so long ago that units may have come back since.
+    pub fn is_denial_old(&self, now_ns: u64) -> bool {
+        now_ns < self.0.deny_until_ns()
+            && !self.0.has(Flag::InFlight)
+            && self.0.unreported_ns(now_ns) >= RECHECK_NS
+    }
+
     /// Notes what the centre said is left of an exact window.
     pub fn hear(&mut self, remaining: u64, now_ns: u64) {
         self.0.set_level(remaining as f64);
@@ -192,10 +199,31 @@ impl Share {
         self.deny_for(wait_ns, now_ns);
     }
 
-    /// How long a refusal of the centre still stands for a request of that cost, nanoseconds.
-    pub fn refused_for(&self, cost: u64, now_ns: u64) -> Option<u64> {
-        let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0);
-        wait_ns.filter(|_| cost >= u64::from(self.0.offered()))
+    /// How long a refusal of the centre still stands for a request of that cost, nanoseconds: longer for one that costs
+    /// more than what was refused, as far as what it counts comes back by and by.
+    pub fn refused_for(&self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
+        let dearer = cost.checked_sub(u64::from(self.0.offered()))?;
+        let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0)?;
+        let more_ns = match plan.quota.algorithm() {
+            // What weighs of a sliding window shrinks no faster than at the limit's rate.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindow => {
+                dearer as f64 * unit_ns(&plan.quota)
+            }
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::Concurrency => 0.0,
+        };
+        Some(wait_ns.saturating_add(more_ns as u64))
+    }
+
+    /// The same for a request that is decided now. What was refused may have come back since, so once in `RECHECK_NS`
+    /// one request is let ask again.
+    pub fn refuses(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
+        let wait_ns = self.refused_for(plan, cost, now_ns)?;
+        if now_ns.saturating_sub(self.0.end_ns()) < RECHECK_NS {
+            return Some(wait_ns);
+        }
+        let (left, _) = self.estimate(plan, now_ns);
+        self.hear(left, now_ns);
+        None
     }
 
     /// Whether forgetting it loses nothing: it holds, owes and denies nothing, awaits no answer, and a bucket of its
@@ -309,6 +337,8 @@ const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
 /// How much longer than its life a lease denies while its renewal is on its way.
 const GRACE_NS: u64 = 2_000_000;
+/// How long the centre's word that a window is spent is taken for true: others give back units they did not need.
+const RECHECK_NS: u64 = 500_000_000;
 /// A renewal is asked for when what is held lasts no longer.
 const RENEWAL_S: f64 = 0.003;
 /// A demand of fewer units a lease's life is served by the centre, first come.

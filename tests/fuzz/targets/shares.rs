@@ -125,7 +125,7 @@ fn others(step: &Step, share: &mut Share, plan: &Arc<Plan>, renewal: Option<&Ren
         }
         Step::Deny { cost, wait_ns } => {
             share.refuse(cost, wait_ns, now_ns);
-            assert!(share.refused_for(cost, now_ns).is_none_or(|left_ns| left_ns > 0));
+            assert!(share.refused_for(plan, cost, now_ns).is_none_or(|left_ns| left_ns > 0));
             assert_eq!(held(*share), before);
         }
         Step::Hear { remaining } => {
