@@ -415,6 +415,23 @@ fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
 }
 
 #[test]
+fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    let decide = |decision: &mut Decision| node.decide(&[charge], Caller::default(), NOW, decision);
+    assert!(decide(&mut Decision::default()).is_none(), "a unit may be owed");
+    let (mut early, mut late) = (Decision::default(), Decision::default());
+    let waiting = [decide(&mut early).expect("no more may"), decide(&mut late).expect("nor here")];
+    assert_eq!(desk.answer(NOW + MS), 1, "it brings units for those to come");
+    for (waiting, decision) in waiting.into_iter().zip([&mut early, &mut late]) {
+        assert!(waiting.is_settled());
+        node.resume(waiting, NOW + MS, decision);
+        assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Global));
+    }
+}
+
+#[test]
 fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
