@@ -65,13 +65,19 @@ local function lease_open(saved, now_us, r)
   else
     local ended_us = begins_us + r.epoch_us
     lease_advance(s, r, begins_us, lease_max(ended_us, s.at_us))
-    s.out_before = s.out + s.promised * (r.epoch_us / 1e6)
+    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
+    -- Of a key that nobody renewed for a whole epoch, what was given still earlier may come back too, as far as the
+    -- bucket has not refilled in its place.
+    local lent = s.out + s.promised * (r.epoch_us / 1e6)
+    local missing = r.burst - lease_max(lent, 0) - s.level
+    local aged = 0
+    if turns > 1 then aged = lease_min(s.out_before, lease_max(missing, 0)) end
+    s.out_before = lent + aged
     s.wanted_before, s.nodes_before = s.wanted, s.nodes
     s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
     lease_advance(s, r, ended_us, now_us)
-    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
     begins_us = begins_us + turns * r.epoch_us
-    if turns > 1 then s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0 end
+    if turns > 1 then s.wanted_before, s.nodes_before, s.is_aged = 0, 0, true end
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
   s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
@@ -159,15 +165,17 @@ local function lease_renew(key, plan, r)
   local is_first = r.epoch ~= s.number
   -- What has aged may still come back, as far as the bucket has not refilled in its place.
   local since_s = s.since_us / 1e6
-  local is_aged = not lease_is_young(s.since_us, r)
+  local is_aged = s.is_aged or not lease_is_young(s.since_us, r)
   if is_aged then
     local missing = r.burst - lease_max(s.out + s.promised * since_s, 0) - s.level
     s.out_before = lease_min(s.out_before, lease_max(missing, 0))
   end
   -- Debts and returns; no debt sinks the level below a whole burst owed.
   local is_last = r.epoch == s.number_before
+  -- Who comes late may give back what nobody can spend any more.
+  local is_back = is_last or is_aged
   local back_max = 0
-  if is_last then back_max = s.out_before end
+  if is_back then back_max = s.out_before end
   local delta = r.delta
   if is_first then delta = lease_max(delta, -back_max) end
   s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
@@ -175,7 +183,7 @@ local function lease_renew(key, plan, r)
   if not is_first then
     s.out = s.out - r.spent + delta
   else
-    if is_last then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
+    if is_back then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
     s.out = s.out + r.keep
   end
   local aging = 0

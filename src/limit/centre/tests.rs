@@ -214,6 +214,25 @@ fn a_return_after_the_bucket_refilled_is_nothing_new() {
     assert!(centre.renew(&back, NOW + 2_000_002).level <= emptied.level + 0.01);
 }
 
+/// A key that is wanted once a second: what a grant brings beyond that is given back with the next.
+#[test]
+fn a_slow_key_loses_nothing_of_its_grants() {
+    let mut plan = (*plan(5_000, 5_000)).clone();
+    plan.quota = quota::tests::quota(Algorithm::TokenBucket, 5_000, 86_400 * SECOND, 5_000);
+    let plan = Arc::new(plan);
+    for apart_us in [700_000, 1_000_000, 1_300_000, 7_000_000] {
+        let (mut centre, mut held, mut granted) = (Centre::default(), 0.0, Grant::default());
+        for turn in 0..100 {
+            let asked = Renewal { delta: -held, ..wants(&plan, 1e6 / apart_us as f64, 1) };
+            granted = centre.renew(&asked, NOW + turn * apart_us);
+            held = granted.tokens - 1.0;
+        }
+        let refilled = 0.1 * apart_us as f64 / 1e3;
+        let spent = 5_000.0 - granted.level - held;
+        assert!((99.0 - refilled..=130.0).contains(&spent), "{apart_us}: {spent} of 100");
+    }
+}
+
 #[test]
 fn a_clock_that_went_far_back_does_not_stop_a_key() {
     let plan = plan(1_000, 1_000);

@@ -18,11 +18,12 @@ impl Share {
     /// What to send: the demand since the last report, debts, and what it holds beyond its need. `pending` units are
     /// waited for.
     pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, pending: u64, now_ns: u64) -> Renewal {
+        let spent = self.spent();
         if now_ns > self.0.end_ns() + plan.sharing.epoch_ns {
             // Long over: the centre may number another epoch so by now.
             self.0.set_lease(self.0.rate(), 0);
         }
-        let (hint, spent) = (self.hint(now_ns), self.spent());
+        let hint = self.hint(now_ns);
         let reported = self.0.reported();
         let demand = self.sample_demand(now_ns);
         let (delta, keep) = match self.0.has(Flag::Alone) {
