@@ -398,7 +398,7 @@ fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
     };
     let first = wait(old, 2);
     let gone: Vec<_> = (0..300).map(|_| wait(old, 3)).collect();
-    let (second, third) = (wait(old, 5), wait(new, 7));
+    let (second, third) = (wait(old, 50), wait(new, 7));
     drop(gone);
     let asked = || match &desk.queue.lock().expect("no test panics here")[..] {
         [(Op::Renew(renewal), _)] => (renewal.pending, renewal.plan.quota.limit().get()),
@@ -407,7 +407,7 @@ fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
     assert_eq!(asked(), (2, 1_000));
     let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
     done(Ok(desk.act(&op, NOW)), NOW);
-    assert_eq!(asked(), (12, 2_000));
+    assert_eq!(asked(), (57, 2_000));
     drop((second, third));
     desk.lose(NOW);
     assert_eq!(desk.answer(NOW), 0, "nobody is left to ask for");
@@ -769,8 +769,8 @@ fn a_draining_node_returns_its_leases() {
     let other = super::fleet_tests::node(&desk);
     let most = leased(&other, 1, 1_000);
     let left = (0..2_000).filter(|_| decide(&other, &desk, &[most], end).is_admitted()).count();
-    // 500 were spent and 500 refilled, less what was spent and not yet told: for so much the bucket did not refill.
-    assert!(left >= 650, "{left}");
+    // 500 were spent and 500 refilled, but a full bucket does not refill what was spent and not yet told.
+    assert!((510..=1_001).contains(&left), "{left}");
 }
 
 #[test]

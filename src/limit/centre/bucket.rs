@@ -151,6 +151,10 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     }
     let mut begins_us = s.at_us - s.since_us;
     let mut is_aged = false;
+    let ends_us = begins_us + r.epoch_us;
+    if !r.release && (ends_us - 1000.0..ends_us).contains(&now_us) {
+        now_us = ends_us;
+    }
     if now_us < begins_us + r.epoch_us {
         advance(&mut s, r, begins_us, now_us);
     } else {
@@ -238,15 +242,19 @@ fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
 fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
+    let mut expected = n.demand * ahead_s;
     if s.level > r.burst / 4.0 {
         slack += 3.0;
+        expected *= 4.0;
+        if n.demand * (r.epoch_us / 1e6) >= 1.5 {
+            slack += s.level / (20.0 * s.nodes.max(s.nodes_before)).max(60.0);
+        }
     }
-    let beyond =
-        ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
-    let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
+    let beyond = ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
+    let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
-    let most = (s.level * part + dither).max((n.demand * 0.05 + 2.0).min(8.0));
+    let most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
     let mut tokens = (r.pending + beyond + slack).min(most).floor();
     tokens = tokens.min(whole).max(0.0);
     if tokens < r.pending {
@@ -259,7 +267,10 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
 
 fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     let due = r.refill * n.share;
-    if s.level >= (due * 0.02).max(1.0) {
+    let nodes = s.nodes.max(s.nodes_before);
+    let is_greedy = n.demand * nodes > 3.0 * r.refill;
+    let level = if is_greedy { s.level - (nodes - 1.0).min(r.burst / 8.0) } else { s.level };
+    if level >= (due * 0.02).max(1.0) {
         return 0.0;
     }
     let life_s = r.epoch_us / 1e6;
@@ -268,17 +279,17 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
         owned = owned.max(r.refill.min(1.3 * s.wanted_before));
     }
     let unowned = (r.refill - owned).max(0.0);
-    let mut wait_s = if unowned > 0.0 { (2.0 - s.level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
-    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
+    let mut wait_s = if unowned > 0.0 { (2.0 - level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0 && s.wanted < 5.0 * r.refill;
     if n.is_first && n.demand <= 0.5 {
         wait_s = wait_s.min(0.1);
     }
     if is_short {
-        wait_s = wait_s.min((8.0 / due).max(0.1));
+        wait_s = wait_s.min((8.0 / due).max(0.08));
     }
     if n.demand < 1.25 * due {
         wait_s = wait_s.min((4.0 / due).max(life_s * 0.8));
     }
-    wait_s = if s.level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
+    wait_s = if level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
     (n.left_s.min(wait_s) * 1e6).floor()
 }
