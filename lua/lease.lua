@@ -60,18 +60,27 @@ local function lease_open(saved, now_us, r)
     s.level = lease_min(s.level, r.burst)
   end
   local begins_us = s.at_us - s.since_us
+  -- A node counts its lease from when it asked, so it may ask for the next a little before this one is over here.
+  local ends_us = begins_us + r.epoch_us
+  if not r.release and now_us >= ends_us - 1000 and now_us < ends_us then now_us = ends_us end
   if now_us < begins_us + r.epoch_us then
     lease_advance(s, r, begins_us, now_us)
   else
     local ended_us = begins_us + r.epoch_us
     lease_advance(s, r, begins_us, lease_max(ended_us, s.at_us))
-    s.out_before = s.out + s.promised * (r.epoch_us / 1e6)
+    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
+    -- Of a key that nobody renewed for a whole epoch, what was given still earlier may come back too, as far as the
+    -- bucket has not refilled in its place.
+    local lent = s.out + s.promised * (r.epoch_us / 1e6)
+    local missing = r.burst - lease_max(lent, 0) - s.level
+    local aged = 0
+    if turns > 1 then aged = lease_min(s.out_before, lease_max(missing, 0)) end
+    s.out_before = lent + aged
     s.wanted_before, s.nodes_before = s.wanted, s.nodes
     s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
     lease_advance(s, r, ended_us, now_us)
-    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
     begins_us = begins_us + turns * r.epoch_us
-    if turns > 1 then s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0 end
+    if turns > 1 then s.wanted_before, s.nodes_before, s.is_aged = 0, 0, true end
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
   s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
@@ -107,16 +116,25 @@ local function lease_tokens(s, r, n)
   local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
   -- By how much more may come than is expected.
   local slack = 2 * math.sqrt(n.demand * ahead_s)
-  if s.level > r.burst / 4 then slack = slack + 3 end
-  local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s,
-    lease_min(r.hint, lease_ceil(n.demand * ahead_s) + 1), 0)
-  local part = n.share
-  if n.share >= 0.25 then part = n.share / 2 end
+  local expected = n.demand * ahead_s
+  if s.level > r.burst / 4 then
+    -- There is enough for nobody to ask twice: who has just begun says less than is to come.
+    slack = slack + 3
+    expected = expected * 4
+    if n.demand * (r.epoch_us / 1e6) >= 1.5 then
+      slack = slack + s.level / lease_max(20 * lease_max(s.nodes, s.nodes_before), 60)
+    end
+  end
+  local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s, lease_min(r.hint, lease_ceil(expected) + 1), 0)
+  -- Three small shares at once: by shares alone the last of a level that all want goes in ever smaller parts, a
+  -- message each.
+  local part = n.share / 2
+  if n.share < 0.25 then part = lease_min(n.share * 3, 0.25) end
   local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
   local whole = lease_floor(s.level)
   -- Where parts of what is left are too small to be worth a message, who asks first has two and what comes in a
-  -- twentieth of a second, up to eight.
-  local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.05 + 2, 8))
+  -- fiftieth of a second, up to eight.
+  local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.02 + 2, 8))
   local tokens = lease_floor(lease_min(r.pending + beyond + slack, most))
   tokens = lease_max(lease_min(tokens, whole), 0)
   -- Who waits is served exactly, first come.
@@ -132,21 +150,25 @@ local function lease_deny(s, r, n, part)
   -- Who asks first has it, while there is any; but what a node is due in a fiftieth of a second is the least to ask
   -- for, or a flooded one would ask each round trip.
   local due = r.refill * n.share
-  if s.level >= lease_max(due * 0.02, 1) then return 0 end
+  local nodes = lease_max(s.nodes, s.nodes_before)
+  local level = s.level
+  -- Of the last unit for each of the others nothing is worth a message to who wants three even shares and more.
+  if n.demand * nodes > 3 * r.refill then level = level - lease_min(nodes - 1, r.burst / 8) end
+  if level >= lease_max(due * 0.02, 1) then return 0 end
   local life_s = r.epoch_us / 1e6
   local owned = s.promised
   if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
   local unowned = lease_max(r.refill - owned, 0)
   local wait_s = 1e9
-  if unowned > 0 then wait_s = lease_max(2 - s.level * part, 1) / (unowned * n.share) end
+  if unowned > 0 then wait_s = lease_max(2 - level * part, 1) / (unowned * n.share) end
   -- Who is new, or has much less than is due because others have not given theirs back, asks again soon; the latter
-  -- not before eight units are due.
-  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4
+  -- not before eight units are due, nor where so much is wanted that nothing comes back.
+  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4 and s.wanted < 5 * r.refill
   if n.is_first and n.demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
-  if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.1)) end
+  if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.08)) end
   -- So does who wants hardly more than is due: it is short by chance, and others have what it lacks.
   if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.8)) end
-  if s.level >= 1 then wait_s = 0.02 else wait_s = lease_max(wait_s, 0.02) end
+  if level >= 1 then wait_s = 0.02 else wait_s = lease_max(wait_s, 0.02) end
   return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
 end
 
@@ -159,15 +181,17 @@ local function lease_renew(key, plan, r)
   local is_first = r.epoch ~= s.number
   -- What has aged may still come back, as far as the bucket has not refilled in its place.
   local since_s = s.since_us / 1e6
-  local is_aged = not lease_is_young(s.since_us, r)
+  local is_aged = s.is_aged or not lease_is_young(s.since_us, r)
   if is_aged then
     local missing = r.burst - lease_max(s.out + s.promised * since_s, 0) - s.level
     s.out_before = lease_min(s.out_before, lease_max(missing, 0))
   end
   -- Debts and returns; no debt sinks the level below a whole burst owed.
   local is_last = r.epoch == s.number_before
+  -- Who comes late may give back what nobody can spend any more.
+  local is_back = is_last or is_aged
   local back_max = 0
-  if is_last then back_max = s.out_before end
+  if is_back then back_max = s.out_before end
   local delta = r.delta
   if is_first then delta = lease_max(delta, -back_max) end
   s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
@@ -175,7 +199,7 @@ local function lease_renew(key, plan, r)
   if not is_first then
     s.out = s.out - r.spent + delta
   else
-    if is_last then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
+    if is_back then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
     s.out = s.out + r.keep
   end
   local aging = 0

@@ -32,10 +32,12 @@ local function lease_times(at_us, packed)
 end
 
 -- A node's share of what the fleet wants; half an even one at least. The fleet wants what it wanted in the last epoch
--- or wants in this, whichever is more, but no more than who has reported says now and who has not said then.
+-- or wants in this, whichever is more, but no more than who has reported says now and who has not said then, and no
+-- more than if all others said what those have said.
 local function lease_share(s, demand)
   local silent = math.max(1 - s.nodes / math.max(s.nodes_before, 1), 0)
-  local all = math.min(math.max(s.wanted_before, s.wanted), s.wanted + s.wanted_before * silent)
+  local alike = s.wanted * math.max(s.nodes_before / math.max(s.nodes, 1), 1)
+  local all = math.min(math.max(s.wanted_before, s.wanted), s.wanted + s.wanted_before * silent, alike)
   return math.max(math.min(demand / all, 1), 0.5 / math.max(s.nodes_before, s.nodes, 1))
 end
 

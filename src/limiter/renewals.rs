@@ -1,8 +1,8 @@
 //! Questions to the centre and what comes of their answers.
 //!
-//! Of one key one renewal is on its way at a time. Requests that find it so wait for the next, which goes out as
-//! soon as the first is answered: what was asked for before they came is not theirs. Tokens go to those who wait in
-//! the order in which they came, before anybody else can take them.
+//! Of one key one renewal is on its way at a time. Requests that find it so wait for its answer, and where that brings
+//! too little for them for the next, which goes out at once: what was asked for before they came is not theirs. Tokens
+//! go to those who wait in the order in which they came, before anybody else can take them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::attempt::Undo;
 use super::fleet::{Fleet, lease_outcome, outcome_of, part};
-use super::waiting::{Verdict, Wait};
+use super::waiting::{Attempt, Verdict, Wait};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
@@ -86,6 +86,18 @@ impl Renewals {
     /// Those whose renewal is answered.
     fn answered(&self, key: u128) -> Vec<Waiter> {
         self.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.sent)).unwrap_or_default()
+    }
+
+    /// Takes those out who came later.
+    fn take_queued(&self, key: u128) -> Vec<Waiter> {
+        self.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.queued)).unwrap_or_default()
+    }
+
+    /// Puts back those who wait on, before whoever has come meanwhile.
+    fn put_back(&self, key: u128, waiters: Vec<Waiter>) {
+        if let Some(renewing) = self.of(key).get_mut(&key) {
+            renewing.queued.splice(..0, waiters);
+        }
     }
 
     /// Ends a renewal. Where requests came meanwhile and still wait, they are those the next one asks for: their units,
@@ -220,6 +232,9 @@ impl Limiter {
                 }
             });
         }
+        if known.is_some() && grant.is_some() {
+            serve_queued(fleet, &leased, now_ns);
+        }
         if let Some((pending, number)) = fleet.renewals.next(key) {
             // A reload may have come between the two.
             let plan = fleet.plans.get(number).map_or_else(|| Arc::clone(plan), Arc::clone);
@@ -320,12 +335,34 @@ impl Limiter {
 
 /// Spends what was granted for one who waited.
 fn spend(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Verdict {
-    let told = fleet.change(charge, now_ns, |share| {
-        (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
-    });
-    match told {
+    match take_again(fleet, plan, charge, now_ns) {
         Some((told, left)) => verdict(lease_outcome(plan, charge.cost, told, left), Undo::Share),
         None => Verdict::Unanswered,
+    }
+}
+
+/// What the share of one who has waited says now, and what is left; `None`: the key has no slot.
+fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
+    fleet.change(charge, now_ns, |share| {
+        (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
+    })
+}
+
+/// Decides those who came after a renewal was sent by what it has brought, as far as that says what becomes of them.
+fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
+    let mut queued = fleet.renewals.take_queued(leased.key);
+    queued.retain(|waiter| {
+        // Who came after a reload has another plan.
+        let is_alike = waiter.charge.plan == leased.number;
+        let said = waiter.wait.try_settle(waiter.index, || {
+            let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
+            let (told, left) = told.filter(|(told, _)| *told != Told::Ask)?;
+            Some(verdict(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Undo::Share))
+        });
+        said == Attempt::Open
+    });
+    if !queued.is_empty() {
+        fleet.renewals.put_back(leased.key, queued);
     }
 }
 

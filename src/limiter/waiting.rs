@@ -37,6 +37,16 @@ pub(super) enum Verdict {
     Unanswered,
 }
 
+/// What came of trying to settle a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Settled,
+    /// It waits on.
+    Open,
+    /// Its request waits no longer, and nothing was said of it.
+    Over,
+}
+
 /// Where answers meet their request.
 #[derive(Debug)]
 pub(super) struct Wait(Mutex<State>);
@@ -60,18 +70,24 @@ impl Wait {
 
     /// Lets `verdict` say what becomes of a charge, if its request still waits; else returns false.
     pub(super) fn settle(&self, charge: usize, verdict: impl FnOnce() -> Verdict) -> bool {
+        self.try_settle(charge, || Some(verdict())) != Attempt::Over
+    }
+
+    /// The same, where `verdict` may have nothing to say yet.
+    pub(super) fn try_settle(&self, charge: usize, verdict: impl FnOnce() -> Option<Verdict>) -> Attempt {
         let mut state = self.state();
         if state.over {
-            return false;
+            return Attempt::Over;
         }
-        state.verdicts[charge] = Some(verdict());
+        let Some(verdict) = verdict() else { return Attempt::Open };
+        state.verdicts[charge] = Some(verdict);
         state.open -= 1;
         let waker = if state.open == 0 { state.waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
-        true
+        Attempt::Settled
     }
 
     /// Whether every charge has its verdict.

@@ -30,9 +30,9 @@ impl Record {
         pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
-    /// What nodes may hold of it unspent: granted in this epoch and come by since, and of the last what is not too old.
-    fn unspent(&self, r: &Asked) -> f64 {
-        let aging = if is_young(self.since_us, r) { self.out_before } else { 0.0 };
+    /// What nodes may hold of it unspent: granted in this epoch and come by since, and before where that is not too old.
+    fn unspent(&self, is_aged: bool) -> f64 {
+        let aging = if is_aged { 0.0 } else { self.out_before };
         self.out + self.promised * (self.since_us / 1e6) + aging
     }
 
@@ -56,6 +56,8 @@ struct Open {
     number: f64,
     number_before: f64,
     ends_us: f64,
+    /// What was given before this epoch is too old to be spent.
+    is_aged: bool,
 }
 
 /// What a record says at `now_us`, and when it was changed.
@@ -74,10 +76,10 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
         nodes,
         nodes_before,
     };
-    let Open { record: s, ends_us, .. } = open(Some(saved), now_us, r);
+    let Open { record: s, ends_us, is_aged, .. } = open(Some(saved), now_us, r);
     let lent = Lent {
         level: s.level,
-        out: s.unspent(r).max(0.0),
+        out: s.unspent(is_aged).max(0.0),
         promised: s.promised,
         nodes: s.nodes.max(s.nodes_before) as u32,
         lasts_ns: ns(ends_us - s.at_us),
@@ -87,28 +89,29 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
 
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
-    let Open { record: mut s, number, number_before, ends_us } = open(*saved, now_us, r);
+    let Open { record: mut s, number, number_before, ends_us, is_aged } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     let since_s = s.since_us / 1e6;
-    let is_aged = !is_young(s.since_us, r);
     if is_aged {
         let missing = r.burst - (s.out + s.promised * since_s).max(0.0) - s.level;
         s.out_before = s.out_before.min(missing.max(0.0));
     }
     let is_last = r.epoch == number_before;
-    let back_max = if is_last { s.out_before } else { 0.0 };
+    // Who comes late may give back what nobody can spend any more.
+    let is_back = is_last || is_aged;
+    let back_max = if is_back { s.out_before } else { 0.0 };
     let delta = if is_first { r.delta.max(-back_max) } else { r.delta };
     s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
     if !is_first {
         s.out = s.out - r.spent + delta;
     } else {
-        if is_last {
+        if is_back {
             s.out_before = (s.out_before - r.spent + delta - r.keep).max(0.0);
         }
         s.out += r.keep;
     }
-    s.level = s.level.min(r.burst - s.unspent(r).max(0.0)).max(s.level.min(0.0));
+    s.level = s.level.min(r.burst - s.unspent(is_aged).max(0.0)).max(s.level.min(0.0));
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
@@ -147,27 +150,37 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
         s.level = s.level.min(r.burst);
     }
     let mut begins_us = s.at_us - s.since_us;
+    let mut is_aged = false;
+    let ends_us = begins_us + r.epoch_us;
+    if !r.release && (ends_us - 1000.0..ends_us).contains(&now_us) {
+        now_us = ends_us;
+    }
     if now_us < begins_us + r.epoch_us {
         advance(&mut s, r, begins_us, now_us);
     } else {
         let ended_us = begins_us + r.epoch_us;
         let until_us = ended_us.max(s.at_us);
         advance(&mut s, r, begins_us, until_us);
-        s.out_before = s.out + s.promised * (r.epoch_us / 1e6);
+        let turns = ((now_us - begins_us) / r.epoch_us).floor();
+        let lent = s.out + s.promised * (r.epoch_us / 1e6);
+        let missing = r.burst - lent.max(0.0) - s.level;
+        let aged = if turns > 1.0 { s.out_before.min(missing.max(0.0)) } else { 0.0 };
+        s.out_before = lent + aged;
         (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
         advance(&mut s, r, ended_us, now_us);
-        let turns = ((now_us - begins_us) / r.epoch_us).floor();
         begins_us += turns * r.epoch_us;
         if turns > 1.0 {
-            (s.wanted_before, s.nodes_before, s.out_before) = (0.0, 0.0, 0.0);
+            (s.wanted_before, s.nodes_before) = (0.0, 0.0);
+            is_aged = true;
         }
     }
     s.at_us = now_us;
     s.since_us = now_us - begins_us;
+    is_aged |= !is_young(s.since_us, r);
     let number = number_of(begins_us);
     let number_before = number_of(begins_us - r.epoch_us);
-    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us }
+    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us, is_aged }
 }
 
 /// An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
@@ -229,15 +242,19 @@ fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
 fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
+    let mut expected = n.demand * ahead_s;
     if s.level > r.burst / 4.0 {
         slack += 3.0;
+        expected *= 4.0;
+        if n.demand * (r.epoch_us / 1e6) >= 1.5 {
+            slack += s.level / (20.0 * s.nodes.max(s.nodes_before)).max(60.0);
+        }
     }
-    let beyond =
-        ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min((n.demand * ahead_s).ceil() + 1.0)).max(0.0);
-    let part = if n.share >= 0.25 { n.share / 2.0 } else { n.share };
+    let beyond = ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
+    let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
-    let most = (s.level * part + dither).max((n.demand * 0.05 + 2.0).min(8.0));
+    let most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
     let mut tokens = (r.pending + beyond + slack).min(most).floor();
     tokens = tokens.min(whole).max(0.0);
     if tokens < r.pending {
@@ -250,7 +267,10 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
 
 fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     let due = r.refill * n.share;
-    if s.level >= (due * 0.02).max(1.0) {
+    let nodes = s.nodes.max(s.nodes_before);
+    let is_greedy = n.demand * nodes > 3.0 * r.refill;
+    let level = if is_greedy { s.level - (nodes - 1.0).min(r.burst / 8.0) } else { s.level };
+    if level >= (due * 0.02).max(1.0) {
         return 0.0;
     }
     let life_s = r.epoch_us / 1e6;
@@ -259,17 +279,17 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
         owned = owned.max(r.refill.min(1.3 * s.wanted_before));
     }
     let unowned = (r.refill - owned).max(0.0);
-    let mut wait_s = if unowned > 0.0 { (2.0 - s.level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
-    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0;
+    let mut wait_s = if unowned > 0.0 { (2.0 - level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0 && s.wanted < 5.0 * r.refill;
     if n.is_first && n.demand <= 0.5 {
         wait_s = wait_s.min(0.1);
     }
     if is_short {
-        wait_s = wait_s.min((8.0 / due).max(0.1));
+        wait_s = wait_s.min((8.0 / due).max(0.08));
     }
     if n.demand < 1.25 * due {
         wait_s = wait_s.min((4.0 / due).max(life_s * 0.8));
     }
-    wait_s = if s.level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
+    wait_s = if level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
     (n.left_s.min(wait_s) * 1e6).floor()
 }

@@ -163,10 +163,12 @@ fn float(number: f64) -> f64 {
 }
 
 /// A node's share of what the fleet wants; half of an even one at least. The fleet wants what it wanted in the last
-/// epoch or wants in this, whichever is more, but no more than who has reported says now and who has not said then.
+/// epoch or wants in this, whichever is more, but no more than who has reported says now and who has not said then, and
+/// no more than if all others said what those have said.
 fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
     let silent = (1.0 - nodes[1] / nodes[0].max(1.0)).max(0.0);
-    let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent);
+    let alike = wanted[1] * (nodes[0] / nodes[1].max(1.0)).max(1.0);
+    let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent).min(alike);
     (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
 }
 

@@ -45,6 +45,50 @@ fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
     assert!(rates <= 1_000.0, "{rates} a second are promised");
 }
 
+/// A node's lease ends a little before its epoch does. What it asks then is for the next.
+#[test]
+fn what_is_asked_in_the_last_millisecond_of_an_epoch_is_for_the_next() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    let held = centre.renew(&wants(&plan, 5_000.0, 1), NOW);
+    let again = Renewal { epoch: held.epoch, rate: held.rate, reported: 5_000.0, ..wants(&plan, 5_000.0, 1) };
+    let early = centre.clone().renew(&again, NOW + 498_900);
+    assert_eq!((early.epoch, early.lasts_ns), (held.epoch, 1_100_000));
+    let renewed = centre.renew(&again, NOW + 499_100);
+    assert_ne!(renewed.epoch, held.epoch);
+    assert_eq!(renewed.lasts_ns, SECOND / 2);
+    // Time has not gone on for it: what refills in that millisecond refills once.
+    let other = centre.renew(&wants(&plan, 5_000.0, 0), NOW + 499_900);
+    assert_eq!((other.epoch, other.lasts_ns), (renewed.epoch, SECOND / 2));
+}
+
+/// A rush is over: the first who say so are not held to what the others wanted while it lasted.
+#[test]
+fn who_comes_after_a_rush_has_a_whole_share() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    for _ in 0..20 {
+        centre.renew(&wants(&plan, 1_000.0, 1), NOW);
+    }
+    let after = centre.renew(&wants(&plan, 40.0, 1), NOW + 510_000);
+    assert!(after.rate >= 40.0, "{after:?}");
+}
+
+#[test]
+fn a_greedy_node_does_not_ask_for_the_last_units_of_many() {
+    let plan = plan(1_000, 1_000);
+    let mut centre = Centre::default();
+    for _ in 0..20 {
+        centre.renew(&wants(&plan, 40.0, 1), NOW);
+    }
+    let all = |centre: &Centre| look(&centre.to_bytes().expect("kept"), &plan, NOW).expect("read").0.level;
+    centre.renew(&wants(&plan, 40.0, all(&centre) as u64 - 10), NOW);
+    let left = all;
+    assert!((1.0..20.0).contains(&left(&centre)), "{}", left(&centre));
+    assert_eq!(centre.clone().renew(&wants(&plan, 40.0, 0), NOW).deny_ns, 0);
+    assert!(centre.renew(&wants(&plan, 1_000.0, 0), NOW).deny_ns > 0);
+}
+
 #[test]
 fn a_look_finds_what_the_next_renewal_would() {
     let bucket = plan(1_000, 1_000);
@@ -212,6 +256,25 @@ fn a_return_after_the_bucket_refilled_is_nothing_new() {
     let emptied = centre.renew(&told, NOW + 2_000_001);
     let back = Renewal { epoch: held.epoch, delta: -300.0, ..wants(&plan, 1.0, 0) };
     assert!(centre.renew(&back, NOW + 2_000_002).level <= emptied.level + 0.01);
+}
+
+/// A key that is wanted once a second: what a grant brings beyond that is given back with the next.
+#[test]
+fn a_slow_key_loses_nothing_of_its_grants() {
+    let mut plan = (*plan(5_000, 5_000)).clone();
+    plan.quota = quota::tests::quota(Algorithm::TokenBucket, 5_000, 86_400 * SECOND, 5_000);
+    let plan = Arc::new(plan);
+    for apart_us in [700_000, 1_000_000, 1_300_000, 7_000_000] {
+        let (mut centre, mut held, mut granted) = (Centre::default(), 0.0, Grant::default());
+        for turn in 0..100 {
+            let asked = Renewal { delta: -held, ..wants(&plan, 1e6 / apart_us as f64, 1) };
+            granted = centre.renew(&asked, NOW + turn * apart_us);
+            held = granted.tokens - 1.0;
+        }
+        let refilled = 0.1 * apart_us as f64 / 1e3;
+        let spent = 5_000.0 - granted.level - held;
+        assert!((99.0 - refilled..=130.0).contains(&spent), "{apart_us}: {spent} of 100");
+    }
 }
 
 #[test]

@@ -77,7 +77,9 @@ impl Share {
     /// of a key that is hot. Anywhere else it changes nothing, and `take` says what becomes of the request.
     #[inline(always)]
     pub fn spend(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Option<(u64, u64)> {
-        if self.0.epoch() == 0 || now_ns >= self.0.end_ns() || cost > plan.quota.capacity() {
+        // After a pause `take` looks at how long it was.
+        let is_late = self.0.unseen_ns(now_ns) >= PAUSE_NS || now_ns >= self.0.end_ns();
+        if self.0.epoch() == 0 || is_late || cost > plan.quota.capacity() {
             return None;
         }
         let left = self.held(now_ns).saturating_sub(fixed(cost));
@@ -95,6 +97,7 @@ impl Share {
 
     /// Takes `cost` where it is held, and notes that it was wanted.
     pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+        self.note_pause(now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
         self.take_again(plan, cost, now_ns)
@@ -144,7 +147,9 @@ impl Share {
     /// Takes a unit that is not held, for a request that would have to wait: once, until the centre has said that
     /// there is still some left. So all nodes together owe no more than a unit each, however often they are asked.
     pub fn overdraw(&mut self, now_ns: u64) -> bool {
-        if self.0.has(Flag::Overdrawn) || self.0.has(Flag::Alone) || self.held(now_ns) < 0 {
+        // The nodes owe already more than there was.
+        let is_owed = self.0.epoch() != 0 && self.0.level() < 0.0;
+        if is_owed || self.0.has(Flag::Overdrawn) || self.0.has(Flag::Alone) || self.held(now_ns) < 0 {
             return false;
         }
         self.0.raise(Flag::Overdrawn);
@@ -335,6 +340,8 @@ fn seconds(ns: u64) -> f64 {
 /// One unit in a balance.
 const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
+/// Shorter ones are no pause.
+const PAUSE_NS: u64 = 8_000_000;
 /// How much longer than its life a lease denies while its renewal is on its way.
 const GRACE_NS: u64 = 2_000_000;
 /// How long the centre's word that a window is spent is taken for true: others give back units they did not need.

@@ -249,6 +249,31 @@ fn wanted(plan: &Arc<Plan>) -> Share {
 }
 
 #[test]
+fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
+    let plan = plan();
+    // The last of 200 a second came at 495 ms.
+    let gone = wanted(&plan);
+    assert!(gone.is_idle(&plan, NOW + 560 * MS));
+    let mut sparse = wanted(&plan);
+    assert!(is_admitted(sparse.take(&plan, 1, NOW + 560 * MS)));
+    assert!(!sparse.is_idle(&plan, NOW + 740 * MS) && sparse.is_idle(&plan, NOW + 770 * MS));
+    // What is told next knows of it.
+    sparse.renewal(&plan, 7, 0, NOW + 780 * MS);
+    sparse.granted(&Grant { epoch: 9, tokens: 50.0, lasts_ns: 600 * MS, ..Grant::default() }, NOW + 780 * MS);
+    assert!(is_admitted(sparse.take(&plan, 1, NOW + 781 * MS)));
+    let quiet_ns = |ms: u64| NOW + (781 + ms) * MS;
+    assert!(!sparse.is_idle(&plan, quiet_ns(100)) && sparse.is_idle(&plan, quiet_ns(500)));
+}
+
+#[test]
+fn nothing_is_owed_beside_what_the_fleet_owes_already() {
+    let plan = plan();
+    let grant = |level| Grant { epoch: 9, lasts_ns: 400 * MS, level, ..Grant::default() };
+    assert!(granted(&plan, grant(0.0)).overdraw(NOW + MS));
+    assert!(!granted(&plan, grant(-1.0)).overdraw(NOW + MS));
+}
+
+#[test]
 fn a_demand_that_has_gone_is_told_as_a_tenth_at_once() {
     let plan = plan();
     let asked_after = |quiet_ns| {

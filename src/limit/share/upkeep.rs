@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::words::{self, Flag};
-use super::{Share, UNIT, seconds};
+use super::{PAUSE_NS, Share, UNIT, seconds};
 use crate::limit::Plan;
 use crate::limit::central::{Grant, Renewal};
 
@@ -18,11 +18,12 @@ impl Share {
     /// What to send: the demand since the last report, debts, and what it holds beyond its need. `pending` units are
     /// waited for.
     pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, pending: u64, now_ns: u64) -> Renewal {
+        let spent = self.spent();
         if now_ns > self.0.end_ns() + plan.sharing.epoch_ns {
             // Long over: the centre may number another epoch so by now.
             self.0.set_lease(self.0.rate(), 0);
         }
-        let (hint, spent) = (self.hint(now_ns), self.spent());
+        let hint = self.hint(now_ns);
         let reported = self.0.reported();
         let demand = self.sample_demand(now_ns);
         let (delta, keep) = match self.0.has(Flag::Alone) {
@@ -94,9 +95,20 @@ impl Share {
             return false;
         }
         let is_over = now_ns > self.0.end_ns() + plan.sharing.age_ns();
-        let quiet_ns = ((IDLE_ARRIVALS / self.0.demand()) * 1e9).max(IDLE_NS as f64);
+        let least_ns = if self.0.has(Flag::Sparse) { SPARSE_NS } else { IDLE_NS };
+        let quiet_ns = ((IDLE_ARRIVALS / self.0.demand()) * 1e9).max(least_ns as f64);
         // The balance is what it holds and what it would still accrue.
         !is_over && self.0.balance() >= IDLE_UNITS * UNIT && self.0.unseen_ns(now_ns) as f64 >= quiet_ns
+    }
+
+    /// Notes a request that comes after a pause which the demand that was told last does not explain: there is less of
+    /// it now, but it has not gone, so another such pause says nothing.
+    pub(super) fn note_pause(&mut self, now_ns: u64) {
+        let unseen_ns = self.0.unseen_ns(now_ns);
+        let least_s = seconds(unseen_ns.saturating_sub(words::SEEN_STEP_NS));
+        if unseen_ns >= PAUSE_NS && least_s * self.0.demand() >= QUIET_ARRIVALS {
+            self.0.raise(Flag::Sparse);
+        }
     }
 
     /// Ends a denial for which nobody has come for a while: it was measured by a demand that is gone, here and so
@@ -143,11 +155,11 @@ impl Share {
         Some(renewal)
     }
 
-    /// Twice the last grant, and who waited for it, where it was used up in no time: a slow start that doubles.
+    /// Four times the last grant, and who waited for it, where it was used up in no time: a slow start.
     fn hint(&self, now_ns: u64) -> f64 {
         let is_spent = self.0.epoch() != 0 && self.held(now_ns) < UNIT;
         if is_spent && self.0.unreported_ns(now_ns) < HINT_NS {
-            2.0 * (self.0.last_grant() + 1.0)
+            4.0 * (self.0.last_grant() + 1.0)
         } else {
             0.0
         }
@@ -185,6 +197,7 @@ impl Share {
             slow.min(most).max(least).max(DEMAND_MIN)
         };
         let demand = words::rounded(demand);
+        self.0.lower(Flag::Sparse);
         self.0.set_offered(0);
         self.0.set_demand(demand);
         self.0.set_reported(demand);
@@ -213,14 +226,16 @@ const SAMPLE_MIN_S: f64 = 0.02;
 const FALL: f64 = 0.1;
 /// Time in which an old demand is forgotten to a third.
 const DECAY_S: f64 = 0.6;
-/// A grant that lasts no longer is doubled.
+/// A grant that lasts no longer is followed by a larger one.
 const HINT_NS: u64 = 50_000_000;
 /// A share is idle when so many arrivals are missing, and at least for `IDLE_NS`: the time between two sweeps.
 const IDLE_ARRIVALS: f64 = 6.0;
 const IDLE_NS: u64 = 50_000_000;
+/// The same where requests have come far apart since the last report.
+const SPARSE_NS: u64 = 200_000_000;
 /// With so much left at the centre, units, a node may again owe one.
 const OVERDRAW_MIN: f64 = 10.0;
-/// A denial is forgotten when so many are missing.
+/// A denial is forgotten, and a pause noted, when so many are missing.
 const QUIET_ARRIVALS: f64 = 8.0;
 /// Less than this is not worth a message.
 const IDLE_UNITS: i64 = 2;

@@ -170,6 +170,8 @@ pub(super) enum Flag {
     Alone = 4,
     /// What is left of the limit is known, from the centre or from having been alone.
     Known = 8,
+    /// Requests still come, but far apart for what was told of them last.
+    Sparse = 16,
 }
 
 /// As the centre will read a demand that was told it: to 1/256 of it.
@@ -196,6 +198,8 @@ fn ticks(ns: u64) -> u64 {
 const TICK_BITS: u32 = 10;
 const EPOCH_MASK: u32 = (1 << 24) - 1;
 const SEEN_BITS: u32 = 22;
+/// What is known of the last arrival is known to so many nanoseconds.
+pub(super) const SEEN_STEP_NS: u64 = 1 << SEEN_BITS;
 const REPORT_BITS: u32 = 20;
 
 #[cfg(test)]
