@@ -68,15 +68,13 @@ impl Share {
         self.0.raise(Flag::Known);
     }
 
-    /// The store is back: the bucket ends, and what is left in it with it. What is owed, units; negative: what was
-    /// held and is given back. The rate stays known, should the store be gone again at once.
-    pub(super) fn rejoin(&mut self, plan: &Plan, now_ns: u64) -> f64 {
+    /// What is told to a store that may be back. What is owed, units; negative: what was held and is given back. The
+    /// bucket goes on until there is an answer: a store that refuses is as good as away.
+    pub(super) fn owed_alone(&mut self, plan: &Plan) -> f64 {
         let owed = self.0.level().min(plan.quota.capacity() as f64);
-        self.0.set_balance(0);
-        self.0.set_end_ns(now_ns);
-        self.0.set_deny_until_ns(0);
+        let given_back = (-owed.min(0.0) * UNIT as f64) as i64;
+        self.0.set_balance(self.0.balance().saturating_sub(given_back));
         self.0.set_level(0.0);
-        self.0.lower(Flag::Alone);
         owed
     }
 

@@ -356,6 +356,25 @@ fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
     assert_eq!(admitted_of(&mut share, &plan, 1_000, NOW + 3 * MS), 10);
 }
 
+/// It answers, but not to this key.
+#[test]
+fn a_store_that_refuses_is_as_good_as_away() {
+    let plan = plan();
+    let mut share = Share::default();
+    let (mut admitted, mut told) = (0, 0.0);
+    for turn in 0..1_000 {
+        let now_ns = NOW + turn * 10 * MS;
+        assert_eq!(share.take(&plan, 1, now_ns), Told::Ask);
+        let renewal = share.renewal(&plan, 7, 1, now_ns);
+        told = renewal.delta;
+        share.lost(&renewal);
+        admitted += usize::from(is_admitted(share.take_alone(&plan, 1, now_ns, 100)));
+    }
+    // A burst and ten seconds of twice the share of a hundred nodes.
+    assert!((218..=221).contains(&admitted), "{admitted}");
+    assert!(told <= 21.0, "the rest has refilled: {told}");
+}
+
 #[test]
 fn a_flapping_store_hands_out_one_burst() {
     let plan = plan();

@@ -27,7 +27,7 @@ impl Share {
         let reported = self.0.reported();
         let demand = self.sample_demand(now_ns);
         let (delta, keep) = match self.0.has(Flag::Alone) {
-            true => (self.rejoin(plan, now_ns), 0.0),
+            true => (self.owed_alone(plan), 0.0),
             false => self.settle(plan, demand, now_ns),
         };
         self.0.raise(Flag::InFlight);
@@ -52,7 +52,7 @@ impl Share {
     /// Takes what the centre gave. The lease counts from when it was asked for, so it ends here before it ends there.
     pub fn granted(&mut self, grant: &Grant, sent_ns: u64) {
         if self.0.has(Flag::Alone) {
-            // The answer was late, and the node had gone on alone: what it spent so is a debt.
+            // The store is back. What was spent since it was asked is a debt.
             let owed = self.0.level();
             self.0.lower(Flag::Alone);
             self.0.set_lease(0.0, 0);
