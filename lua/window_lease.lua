@@ -134,6 +134,8 @@ local function window_lease_renew(key, r)
     reported = 0
     s.nodes = window_min(s.nodes + 1, 65535)
     s.out = s.out + r.keep
+    -- Given in another window, to be spent in this.
+    if r.epoch ~= s.number_before then s.current = s.current + r.keep end
   end
   s.wanted = window_max(s.wanted + demand - reported, demand)
   local share = lease_share(s, demand)

@@ -203,7 +203,7 @@ impl Limiter {
         };
         let known = fleet.change_known(key, |number, share| match &grant {
             Some(grant) => {
-                share.granted(grant, sent_ns);
+                share.granted(plan, grant, sent_ns);
                 // A reload came before the answer: what is denied is denied under the old limit.
                 if number != leased.number {
                     share.deny_for(0, now_ns);

@@ -277,6 +277,19 @@ fn a_slow_key_loses_nothing_of_its_grants() {
     }
 }
 
+/// Units that a node takes along over a window's end are of the window in which they are spent.
+#[test]
+fn what_is_kept_over_a_windows_end_counts_in_the_next() {
+    let quota = quota::tests::quota(Algorithm::FixedWindow, 100, SECOND, 100);
+    let sharing = Sharing { epoch_ns: SECOND / 8, spare: 0, when_down: WhenDown::Local };
+    let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
+    let mut centre = Centre::default();
+    let held = centre.renew(&wants(&plan, 50.0, 1), NOW + 900_000);
+    let kept = Renewal { epoch: held.epoch, keep: 3.0, ..wants(&plan, 50.0, 97) };
+    assert_eq!(centre.clone().renew(&kept, NOW + 1_000_100).tokens, 97.0);
+    assert_eq!(centre.renew(&Renewal { pending: 98, ..kept }, NOW + 1_000_100).tokens, 97.0);
+}
+
 #[test]
 fn a_clock_that_went_far_back_does_not_stop_a_key() {
     let plan = plan(1_000, 1_000);

@@ -137,6 +137,10 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         reported = 0.0;
         s.nodes = (s.nodes + 1.0).min(65535.0);
         s.out += r.keep;
+        // Given in another window, to be spent in this.
+        if r.epoch != open.number_before {
+            s.current += r.keep;
+        }
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
     let mut share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);

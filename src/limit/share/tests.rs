@@ -31,7 +31,7 @@ fn granted(plan: &Arc<Plan>, grant: Grant) -> Share {
     let mut share = Share::default();
     share.take(plan, 1, NOW);
     share.renewal(plan, 7, 1, NOW);
-    share.granted(&grant, NOW);
+    share.granted(&plan, &grant, NOW);
     share
 }
 
@@ -46,7 +46,11 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
     assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
     let renewal = share.renewal(&plan, 7, 1, NOW);
     assert_eq!((renewal.pending, renewal.demand, renewal.epoch), (1, 0.5, 0));
-    share.granted(&Grant { epoch: 9, tokens: 3.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
+    share.granted(
+        &plan,
+        &Grant { epoch: 9, tokens: 3.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() },
+        NOW,
+    );
     assert_eq!(admitted_of(&mut share, &plan, 5, NOW + MS), 3);
     assert_eq!(admitted_of(&mut share, &plan, 5, NOW + 101 * MS), 1);
     // The rest of the lease accrues three more, and this plan lets nothing be overdrawn.
@@ -69,7 +73,7 @@ proptest! {
             now_ns += step_ms * MS;
             if is_renewed {
                 share.renewal(&plan, 7, 0, now_ns);
-                share.granted(&grant, now_ns);
+                share.granted(&plan, &grant, now_ns);
             }
             let before = share;
             let left = share.spend(&plan, cost, now_ns);
@@ -127,10 +131,10 @@ fn a_unit_is_owed_once_until_the_centre_has_some_left() {
     let told = share.renewal(&plan, 7, 0, NOW);
     assert_eq!(told.delta, 1.0);
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, level: 9.0, ..Grant::default() };
-    share.granted(&grant, NOW);
+    share.granted(&plan, &grant, NOW);
     assert!(!share.overdraw(NOW + MS), "all might owe again what all owe already");
     share.renewal(&plan, 7, 0, NOW + MS);
-    share.granted(&Grant { level: 10.0, ..grant }, NOW + MS);
+    share.granted(&plan, &Grant { level: 10.0, ..grant }, NOW + MS);
     assert!(share.overdraw(NOW + 2 * MS));
 }
 
@@ -142,6 +146,7 @@ fn a_denial_is_forgotten_when_its_demand_has_gone() {
     admitted_of(&mut share, &plan, 100, NOW + 50 * MS);
     share.renewal(&plan, 7, 0, NOW + 50 * MS);
     share.granted(
+        &plan,
         &Grant { epoch: 9, lasts_ns: 350 * MS, deny_ns: 350 * MS, ..Grant::default() },
         NOW + 50 * MS,
     );
@@ -171,7 +176,7 @@ fn a_rate_accrues_from_when_it_was_asked_for() {
     let mut share = granted(&plan, grant);
     let sent_ns = NOW + 200 * MS;
     share.renewal(&plan, 7, 0, sent_ns);
-    share.granted(&Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
+    share.granted(&plan, &Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
     assert_eq!(admitted_of(&mut share, &plan, 50, sent_ns + MS), 0);
     assert_eq!(admitted_of(&mut share, &plan, 50, sent_ns + 101 * MS), 10);
 }
@@ -194,8 +199,11 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
     let renewal = share.renewal(&plan, 7, 1, NOW);
     assert_eq!(share.take(&plan, 1, NOW + MS), Told::Ask);
-    share
-        .granted(&Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() }, NOW);
+    share.granted(
+        &plan,
+        &Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() },
+        NOW,
+    );
     assert!(is_admitted(share.take_again(&plan, 1, NOW + MS)));
     assert_eq!(share.take_again(&plan, 1, NOW + MS), Told::Ask);
     assert_eq!(renewal.pending, 1);
@@ -244,7 +252,7 @@ fn wanted(plan: &Arc<Plan>) -> Share {
     (0..100).for_each(|step| assert!(is_admitted(share.take(plan, 1, NOW + step * 5 * MS))));
     let renewal = share.renewal(plan, 7, 0, NOW + 500 * MS);
     assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
-    share.granted(&grant, NOW + 500 * MS);
+    share.granted(&plan, &grant, NOW + 500 * MS);
     share
 }
 
@@ -259,7 +267,11 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
     assert!(!sparse.is_idle(&plan, NOW + 740 * MS) && sparse.is_idle(&plan, NOW + 770 * MS));
     // What is told next knows of it.
     sparse.renewal(&plan, 7, 0, NOW + 780 * MS);
-    sparse.granted(&Grant { epoch: 9, tokens: 50.0, lasts_ns: 600 * MS, ..Grant::default() }, NOW + 780 * MS);
+    sparse.granted(
+        &plan,
+        &Grant { epoch: 9, tokens: 50.0, lasts_ns: 600 * MS, ..Grant::default() },
+        NOW + 780 * MS,
+    );
     assert!(is_admitted(sparse.take(&plan, 1, NOW + 781 * MS)));
     let quiet_ns = |ms: u64| NOW + (781 + ms) * MS;
     assert!(!sparse.is_idle(&plan, quiet_ns(100)) && sparse.is_idle(&plan, quiet_ns(500)));
@@ -292,7 +304,7 @@ fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
     let mut share = wanted(&plan);
     let grant = Grant { epoch: 9, tokens: 5.0, lasts_ns: 600 * MS, deny_ns: 600 * MS, ..Grant::default() };
     share.renewal(&plan, 7, 0, NOW + 500 * MS);
-    share.granted(&grant, NOW + 500 * MS);
+    share.granted(&plan, &grant, NOW + 500 * MS);
     assert!(is_admitted(share.take(&plan, 1, NOW + 510 * MS)));
     assert!(!share.is_idle(&plan, NOW + 540 * MS) && share.is_idle(&plan, NOW + 570 * MS));
     share.release(&plan, 7, NOW + 570 * MS).expect("it holds a lease");
@@ -352,8 +364,22 @@ fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
     share.take(&plan, 1, NOW);
     share.renewal(&plan, 7, 1, NOW);
     assert_eq!(admitted_alone(&mut share, &plan, 1_000, NOW + 2 * MS), 20);
-    share.granted(&Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
+    share.granted(&plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
     assert_eq!(admitted_of(&mut share, &plan, 1_000, NOW + 3 * MS), 10);
+}
+
+/// A window ends in less than a lease's age: what was held before is not spent for longer by asking for more.
+#[test]
+fn a_grant_at_a_windows_end_lengthens_no_lease() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
+    for sent_ns in [NOW + 150 * MS, NOW + 190 * MS] {
+        share.renewal(&plan, 7, 5, sent_ns);
+        share.granted(&plan, &Grant { epoch: 9, tokens: 5.0, ..Grant::default() }, sent_ns);
+        assert_eq!(admitted_of(&mut share, &plan, 5, sent_ns + MS), 5);
+    }
+    assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
+    assert_eq!(share.take(&plan, 1, NOW + 202 * MS), Told::Ask);
 }
 
 /// It answers, but not to this key.
@@ -488,7 +514,7 @@ fn answer(centre: &mut Centre, share: &mut Share, renewal: &Renewal, now_ns: u64
             centre.renew(renewal, now_ns / 1_000);
             share.lost(renewal);
         }
-        _ => share.granted(&centre.renew(renewal, now_ns / 1_000), now_ns),
+        _ => share.granted(&renewal.plan, &centre.renew(renewal, now_ns / 1_000), now_ns),
     }
 }
 

@@ -50,7 +50,7 @@ impl Share {
     }
 
     /// Takes what the centre gave. The lease counts from when it was asked for, so it ends here before it ends there.
-    pub fn granted(&mut self, grant: &Grant, sent_ns: u64) {
+    pub fn granted(&mut self, plan: &Plan, grant: &Grant, sent_ns: u64) {
         if self.0.has(Flag::Alone) {
             // The store is back. What was spent since it was asked is a debt.
             let owed = self.0.level();
@@ -60,7 +60,10 @@ impl Share {
         }
         // What the old lease had accrued when it was asked; what was spent since is in the balance.
         let held = self.held(sent_ns);
-        self.0.set_end_ns(sent_ns.saturating_add(grant.lasts_ns));
+        self.0.set_end_ns(match grant.lasts_ns {
+            0 => self.ended_ns(plan, sent_ns),
+            lasts_ns => sent_ns.saturating_add(lasts_ns),
+        });
         self.0.set_lease(grant.rate, grant.epoch);
         let life_s = seconds(self.0.end_ns().saturating_sub(sent_ns));
         let given = ((grant.tokens + self.0.rate() * life_s) * UNIT as f64) as i64;
@@ -74,6 +77,13 @@ impl Share {
             self.0.lower(Flag::Overdrawn);
         }
         self.0.raise(Flag::Known);
+    }
+
+    /// When a lease ended that was over when it was given: its window ends in less than an age. What was held is spent
+    /// no longer for it; who waits for what was given has the time of an answer.
+    fn ended_ns(&self, plan: &Plan, sent_ns: u64) -> u64 {
+        let latest_ns = if self.0.epoch() == 0 { 0 } else { self.0.end_ns().min(sent_ns) };
+        latest_ns.max((sent_ns + ANSWER_NS).saturating_sub(plan.sharing.age_ns()))
     }
 
     /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
@@ -222,6 +232,8 @@ const UNKNOWN: f64 = 0.5;
 /// The least that is told.
 const DEMAND_MIN: f64 = 0.01;
 const SAMPLE_MIN_S: f64 = 0.02;
+/// An answer takes no longer, or is taken for lost.
+const ANSWER_NS: u64 = 10_000_000;
 /// What is left of a demand, at least, from one report to the next.
 const FALL: f64 = 0.1;
 /// Time in which an old demand is forgotten to a third.

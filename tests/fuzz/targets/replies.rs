@@ -26,7 +26,7 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
         write(answer, op, &mut again);
         if let Answered::Reply(Reply::Grant(grant)) = answer {
             let mut share = Share::default();
-            share.granted(grant, 1 << 50);
+            share.granted(&PLAN, grant, 1 << 50);
             share.take(&PLAN, 1, (1 << 50) + 1);
         }
     }

@@ -87,7 +87,7 @@ fuzz_target!(|input: Input| {
             }
             Step::Granted { epoch, tokens, rate, lasts_ns, deny_ns, level } => {
                 is_given = true;
-                share.granted(&Grant { epoch, tokens, rate, lasts_ns, deny_ns, level }, now_ns);
+                share.granted(&plan, &Grant { epoch, tokens, rate, lasts_ns, deny_ns, level }, now_ns);
                 continue;
             }
             _ => {
