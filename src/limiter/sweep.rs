@@ -41,13 +41,18 @@ impl Limiter {
 
     /// Gives back leases: this node decides nothing any more. Whether to call again in a moment, because there are
     /// more of them, or a renewal is on its way.
-    pub fn release_all(&self, now_ns: u64) -> bool {
+    pub fn release_all(self: &Arc<Self>, now_ns: u64) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| self.release_where(fleet, now_ns, |_, _| true))
     }
 
     /// Gives back those that are over, but no more than `RELEASED_MAX` of them: nobody who waits for the centre is to
     /// stand behind thousands, and what has no room on its way there is lost. Whether some are left for the next time.
-    fn release_where(&self, fleet: &Fleet, now_ns: u64, is_over: impl Fn(&Share, &Plan) -> bool) -> bool {
+    fn release_where(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        now_ns: u64,
+        is_over: impl Fn(&Share, &Plan) -> bool,
+    ) -> bool {
         let (mut released, mut is_more) = (Vec::new(), false);
         let plans = &fleet.plans;
         fleet.watched.keys().retain(|&key, &mut number| {
@@ -70,7 +75,15 @@ impl Limiter {
             kept.unwrap_or(false)
         });
         for renewal in released {
-            fleet.link.send(Op::Renew(renewal), Box::new(|_, _| {}));
+            let (limiter, sent) = (Arc::clone(self), renewal.clone());
+            fleet.link.send(
+                Op::Renew(renewal),
+                Box::new(move |answer, _| {
+                    if let (Err(_), Some(fleet)) = (answer, &limiter.fleet) {
+                        let _ = fleet.change_known(sent.key, |_, share| share.owe_again(&sent));
+                    }
+                }),
+            );
         }
         is_more
     }

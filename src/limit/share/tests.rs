@@ -382,6 +382,19 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
     assert_eq!(share.take(&plan, 1, NOW + 202 * MS), Told::Ask);
 }
 
+#[test]
+fn what_is_owed_after_a_lease_is_told_though_nobody_comes() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 5.0, lasts_ns: 100 * MS, ..Grant::default() });
+    share.owe(8);
+    assert!(!share.is_idle(&plan, NOW + 199 * MS) && share.is_idle(&plan, NOW + 202 * MS));
+    let release = share.release(&plan, 7, NOW + 202 * MS).expect("it owes");
+    assert_eq!((release.delta, release.release), (3.0, true));
+    assert!(share.says_nothing(&plan, NOW + SECOND), "it is told");
+    share.owe_again(&release);
+    assert_eq!(share.renewal(&plan, 7, 0, NOW + SECOND).delta, 3.0);
+}
+
 /// It answers, but not to this key.
 #[test]
 fn a_store_that_refuses_is_as_good_as_away() {

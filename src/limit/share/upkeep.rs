@@ -88,27 +88,35 @@ impl Share {
 
     /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
     pub fn lost(&mut self, renewal: &Renewal) {
+        self.owe_again(renewal);
+        // What was spent may have been heard, and is not told twice.
+        self.0.set_last_grant(0.0);
+        self.0.lower(Flag::InFlight);
+    }
+
+    /// A debt that was told without an answer stays owed.
+    pub fn owe_again(&mut self, renewal: &Renewal) {
         if renewal.delta > 0.0 && self.0.has(Flag::Alone) {
             self.0.set_level(self.0.level() + renewal.delta);
         } else if renewal.delta > 0.0 {
             let owed = (renewal.delta * UNIT as f64) as i64;
             self.0.set_balance(self.0.balance().saturating_sub(owed));
         }
-        // What was spent may have been heard, and is not told twice.
-        self.0.set_last_grant(0.0);
-        self.0.lower(Flag::InFlight);
     }
 
-    /// Whether it holds something worth giving back and nobody has come for it for a while.
+    /// Whether it holds something worth giving back and nobody has come for it for a while, or owes something and its
+    /// lease is over.
     pub fn is_idle(&self, plan: &Plan, now_ns: u64) -> bool {
         if self.0.epoch() == 0 || self.0.has(Flag::InFlight) || self.0.has(Flag::Alone) {
             return false;
         }
-        let is_over = now_ns > self.0.end_ns() + plan.sharing.age_ns();
+        if now_ns > self.0.end_ns() + plan.sharing.age_ns() {
+            return self.0.balance() < 0;
+        }
         let least_ns = if self.0.has(Flag::Sparse) { SPARSE_NS } else { IDLE_NS };
         let quiet_ns = ((IDLE_ARRIVALS / self.0.demand()) * 1e9).max(least_ns as f64);
         // The balance is what it holds and what it would still accrue.
-        !is_over && self.0.balance() >= IDLE_UNITS * UNIT && self.0.unseen_ns(now_ns) as f64 >= quiet_ns
+        self.0.balance() >= IDLE_UNITS * UNIT && self.0.unseen_ns(now_ns) as f64 >= quiet_ns
     }
 
     /// Notes a request that comes after a pause which the demand that was told last does not explain: there is less of
