@@ -122,7 +122,7 @@ local function lease_tokens(s, r, n)
     slack = slack + 3
     expected = expected * 4
     if n.demand * (r.epoch_us / 1e6) >= 1.5 then
-      slack = slack + s.level / lease_max(20 * lease_max(s.nodes, s.nodes_before), 60)
+      slack = slack + s.level / lease_max(16 * lease_max(s.nodes, s.nodes_before), 60)
     end
   end
   local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s, lease_min(r.hint, lease_ceil(expected) + 1), 0)
@@ -163,9 +163,9 @@ local function lease_deny(s, r, n, part)
   if unowned > 0 then wait_s = lease_max(2 - level * part, 1) / (unowned * n.share) end
   -- Who is new, or has much less than is due because others have not given theirs back, asks again soon; the latter
   -- not before eight units are due, nor where so much is wanted that nothing comes back.
-  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4 and s.wanted < 5 * r.refill
+  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4 and s.wanted < 9 * r.refill
   if n.is_first and n.demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
-  if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.08)) end
+  if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.1)) end
   -- So does who wants hardly more than is due: it is short by chance, and others have what it lacks.
   if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.8)) end
   if level >= 1 then wait_s = 0.02 else wait_s = lease_max(wait_s, 0.02) end

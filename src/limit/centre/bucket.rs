@@ -247,7 +247,7 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
         slack += 3.0;
         expected *= 4.0;
         if n.demand * (r.epoch_us / 1e6) >= 1.5 {
-            slack += s.level / (20.0 * s.nodes.max(s.nodes_before)).max(60.0);
+            slack += s.level / (16.0 * s.nodes.max(s.nodes_before)).max(60.0);
         }
     }
     let beyond = ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
@@ -280,12 +280,12 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     }
     let unowned = (r.refill - owned).max(0.0);
     let mut wait_s = if unowned > 0.0 { (2.0 - level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
-    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0 && s.wanted < 5.0 * r.refill;
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0 && s.wanted < 9.0 * r.refill;
     if n.is_first && n.demand <= 0.5 {
         wait_s = wait_s.min(0.1);
     }
     if is_short {
-        wait_s = wait_s.min((8.0 / due).max(0.08));
+        wait_s = wait_s.min((8.0 / due).max(0.1));
     }
     if n.demand < 1.25 * due {
         wait_s = wait_s.min((4.0 / due).max(life_s * 0.8));
