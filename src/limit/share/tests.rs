@@ -31,7 +31,7 @@ fn granted(plan: &Arc<Plan>, grant: Grant) -> Share {
     let mut share = Share::default();
     share.take(plan, 1, NOW);
     share.renewal(plan, 7, 1, NOW);
-    share.granted(&plan, &grant, NOW);
+    share.granted(plan, &grant, NOW);
     share
 }
 
@@ -252,7 +252,7 @@ fn wanted(plan: &Arc<Plan>) -> Share {
     (0..100).for_each(|step| assert!(is_admitted(share.take(plan, 1, NOW + step * 5 * MS))));
     let renewal = share.renewal(plan, 7, 0, NOW + 500 * MS);
     assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
-    share.granted(&plan, &grant, NOW + 500 * MS);
+    share.granted(plan, &grant, NOW + 500 * MS);
     share
 }
 
