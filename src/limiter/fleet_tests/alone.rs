@@ -1,0 +1,188 @@
+//! Without the centre, or with answers that come too late.
+
+use super::*;
+
+#[test]
+fn what_came_back_is_there_without_the_store_too() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = charge(&node, 1, 10, 0.0, WhenDown::Local);
+    let dear = Charge { cost: 6, ..charge };
+    for (cost, now_ns) in [(1, NOW), (3, NOW)] {
+        let decision = decide(&node, &desk, &[dear], now_ns);
+        assert!(decision.is_admitted());
+        node.settle(&dear, decision.undo(0), now_ns, cost, now_ns);
+        desk.answer(now_ns);
+    }
+    assert_eq!(desk.left(&charge, NOW), 6);
+    let alone = |charge: &Charge| {
+        (0..20).filter(|_| decide_late(&node, &[*charge], NOW + 20 * MS).is_admitted()).count()
+    };
+    desk.set_down(true);
+    assert_eq!(alone(&charge), 6);
+    desk.set_down(false);
+    // What was decided without an answer that came late is spent here once.
+    let late = Charge { key: charge.key + (1 << 80), ..dear };
+    decide_late(&node, &[late], NOW);
+    desk.answer(NOW);
+    desk.set_down(true);
+    assert_eq!(alone(&Charge { cost: 1, ..late }), 4);
+}
+
+#[test]
+fn a_late_answer_is_undone_and_the_policy_decides() {
+    for (when_down, admitted) in [(WhenDown::Local, true), (WhenDown::Allow, true), (WhenDown::Deny, false)] {
+        for overshoot in [0.0, 0.3] {
+            let desk = Arc::new(Desk::default());
+            let node = node(&desk);
+            // More than the unit that may be owed without asking.
+            let charge = Charge { cost: 2, ..charge(&node, 1, 100, overshoot, when_down) };
+            let decision = decide_late(&node, &[charge], NOW);
+            assert_eq!((decision.is_admitted(), decision.tier), (admitted, Tier::Fallback));
+            assert_eq!(decision.is_store_down, !admitted);
+            desk.answer(NOW + 5 * MS);
+            assert_eq!(desk.left(&charge, NOW + 5 * MS), 100, "the late charge was given back");
+        }
+    }
+}
+
+#[test]
+fn what_the_centre_has_back_is_not_missing_without_it() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 50, ..exact(&node, 1, 100) };
+    // Estimates that turn out too high, a request that has gone, one that turns out dearer.
+    for cost in [1, 1] {
+        let decision = decide(&node, &desk, &[charge], NOW);
+        node.settle(&charge, decision.undo(0), NOW, cost, NOW);
+    }
+    drop(node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits"));
+    desk.answer(NOW);
+    let decision = decide(&node, &desk, &[Charge { cost: 1, ..charge }], NOW);
+    node.settle(&Charge { cost: 1, ..charge }, decision.undo(0), NOW, 8, NOW);
+    desk.answer(NOW);
+    assert_eq!(desk.left(&charge, NOW), 90);
+    desk.set_down(true);
+    assert_eq!(node.look(&charge, NOW).remaining, 90);
+}
+
+#[test]
+fn without_the_store_a_node_keeps_to_its_share() {
+    for (overshoot, when_down, most) in
+        [(0.0, WhenDown::Local, 100), (0.3, WhenDown::Local, 100), (0.0, WhenDown::Allow, 100)]
+    {
+        let desk = Arc::new(Desk::default());
+        let node = node(&desk);
+        let charge = charge(&node, 1, 100, overshoot, when_down);
+        desk.set_down(true);
+        let admitted = (0..1_000).filter(|_| decide_late(&node, &[charge], NOW).is_admitted()).count();
+        assert_eq!(admitted, most, "{when_down:?} {overshoot}");
+        assert_eq!(desk.answer(NOW), 0);
+    }
+}
+
+#[test]
+fn every_address_has_its_own_coarse_limit() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = charge(&node, 1, 10, 0.0, WhenDown::Allow);
+    desk.set_down(true);
+    // Networks of 64 bits, as IPv6 callers are counted, and IPv4 callers.
+    let networks = (1..=300u128).map(|network| (0x2001_0db8 << 32 | network) << 64);
+    for address in networks.chain((1..=300).map(|host| 0xffff_0a00_0000 | host)) {
+        let caller = Caller { address };
+        let mut admits = |_: &u64| {
+            let mut decision = Decision::default();
+            assert!(node.decide(&[charge], caller, NOW, &mut decision).is_none(), "nothing to wait for");
+            decision.is_admitted()
+        };
+        assert_eq!((1..=11).filter(&mut admits).count(), 10, "{address:x}");
+    }
+}
+
+#[test]
+fn clocks_a_little_apart_refill_a_share_once() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    desk.set_down(true);
+    let admits = |now_ns| decide_late(&node, &[charge], now_ns).is_admitted();
+    let burst = (0..2_000).filter(|_| admits(NOW)).count();
+    // A request that waited in vain has the time of its end, one that did not that of its beginning.
+    let later = (1..=2_000).filter(|turn| admits(NOW + 10 * MS - turn % 2 * 2 * MS)).count();
+    assert!((8..=11).contains(&later), "{later} in 10 ms of 1,000 a second, after {burst}");
+}
+
+#[test]
+fn demand_without_the_store_is_counted_once() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
+    desk.set_down(true);
+    let came = (1..=400).filter(|step| decide_late(&node, &[charge], NOW + step * 10 * MS).is_admitted());
+    assert_eq!(came.count(), 400);
+    desk.answer(NOW + 4 * SECOND);
+    desk.set_down(false);
+    node.decide(&[charge], Caller::default(), NOW + 4 * SECOND, &mut Decision::default());
+    let asked = desk.queue.lock().expect("no test panics here").pop();
+    let Some((Op::Renew(renewal), _)) = asked else { panic!("nothing is asked") };
+    assert!((95.0..105.0).contains(&renewal.demand), "{renewal:?}");
+}
+
+#[test]
+fn a_debt_that_was_lost_on_its_way_is_told_again_by_who_went_on_alone() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = Charge { cost: 2, ..leased(&node, 1, 1_000) };
+    let begin = |now_ns| {
+        let mut decision = Decision::default();
+        let waiting = node.decide(&[charge], Caller::default(), now_ns, &mut decision).expect("it waits");
+        (waiting, decision)
+    };
+    let late = |(waiting, mut decision), now_ns| node.resume(waiting, now_ns, &mut decision);
+    let take = || desk.queue.lock().expect("no test panics here").remove(0);
+    // What is spent while the first question is on its way is owed, and told by the second.
+    (0..100).for_each(|turn| late(begin(NOW + turn * MS), NOW + turn * MS));
+    let now = NOW + 100 * MS;
+    let last = begin(now);
+    let (op, done) = take();
+    done(Ok(desk.act(&op, NOW)), now);
+    let told = match take() {
+        (Op::Renew(renewal), done) => {
+            late(last, now);
+            done(Err(Unanswered::Lost), now);
+            renewal.delta
+        }
+        (other, _) => panic!("{other:?}"),
+    };
+    assert!(told > 50.0, "{told}");
+    let _waits = begin(now + MS);
+    let (Op::Renew(renewal), _) = take() else { panic!("nothing is asked") };
+    assert!((renewal.delta - told - 2.0).abs() < 0.1, "{} of {told}", renewal.delta);
+}
+
+#[test]
+fn keys_that_were_alone_come_back_in_turns() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
+    desk.set_down(true);
+    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == Tier::Fallback));
+    desk.set_down(false);
+    let back = |held_back| {
+        desk.held_back_percent.store(held_back, Ordering::Relaxed);
+        let tiers = charges.iter().map(|charge| {
+            let decision = decide(&node, &desk, &[*charge], NOW);
+            assert!(decision.is_admitted());
+            decision.tier
+        });
+        tiers.filter(|tier| *tier != Tier::Fallback).count()
+    };
+    let (few, half) = (back(90), back(50));
+    assert!((1..15).contains(&few) && (15..35).contains(&half), "{few} and {half} of 50");
+    desk.held_back_percent.store(90, Ordering::Relaxed);
+    let others = (51..=60).map(|key| leased(&node, key, 1_000));
+    assert!(others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier != Tier::Fallback));
+    assert_eq!(back(0), 50);
+}

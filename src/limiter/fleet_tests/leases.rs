@@ -1,0 +1,151 @@
+//! Leases: what is asked, for whom, and what goes back.
+
+use super::*;
+
+#[test]
+fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
+    let desk = Arc::new(Desk::default());
+    let nodes = [node(&desk), node(&desk)];
+    let charges = [leased(&nodes[0], 1, 1_000), leased(&nodes[1], 1, 1_000)];
+    let (mut admitted, mut local, mut asked) = (0, 0, 0);
+    // 4,000 requests a second over two nodes, for ten seconds.
+    for turn in 0..40_000u64 {
+        let (index, now_ns) = ((turn % 2) as usize, NOW + turn * SECOND / 4_000);
+        let mut decision = Decision::default();
+        let waiting = nodes[index].decide(&charges[index..=index], Caller::default(), now_ns, &mut decision);
+        asked += desk.answer(now_ns);
+        if let Some(waiting) = waiting {
+            nodes[index].resume(waiting, now_ns, &mut decision);
+        }
+        admitted += u64::from(decision.is_admitted());
+        local += u64::from(decision.tier == Tier::Local);
+        if turn % 200 == 0 {
+            nodes.iter().for_each(|node| node.sweep(now_ns));
+        }
+    }
+    assert!(admitted <= 11_000, "{admitted} of 1,000 and 10 s of 1,000");
+    assert!(admitted >= 10_500, "{admitted}");
+    assert!(local >= 39_600, "{local} of 40,000 decided here");
+    assert!(asked <= 400, "{asked} questions");
+}
+
+#[test]
+fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    let mut first = Decision::default();
+    assert!(node.decide(&[charge], Caller::default(), NOW, &mut first).is_none(), "a unit may be owed");
+    assert_eq!((first.is_admitted(), first.tier), (true, Tier::Local));
+    let mut decisions: Vec<Decision> = (0..100).map(|_| Decision::default()).collect();
+    let waiting: Vec<_> = decisions
+        .iter_mut()
+        .map(|decision| node.decide(&[charge], Caller::default(), NOW, decision).expect("and no more"))
+        .collect();
+    assert_eq!(desk.answer(NOW + MS), 2, "one for the first, one for all others");
+    for (waiting, decision) in waiting.into_iter().zip(&mut decisions) {
+        assert!(waiting.is_settled());
+        node.resume(waiting, NOW + MS, decision);
+        assert!(decision.is_admitted());
+    }
+}
+
+#[test]
+fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let (old, new) = (leased(&node, 1, 1_000), leased(&node, 1, 2_000));
+    let wait = |charge: Charge, cost| {
+        let charge = Charge { cost, ..charge };
+        node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits")
+    };
+    let first = wait(old, 2);
+    let gone: Vec<_> = (0..300).map(|_| wait(old, 3)).collect();
+    let (second, third) = (wait(old, 50), wait(new, 7));
+    drop(gone);
+    let asked = || match &desk.queue.lock().expect("no test panics here")[..] {
+        [(Op::Renew(renewal), _)] => (renewal.pending, renewal.plan.quota.limit().get()),
+        other => panic!("{} questions", other.len()),
+    };
+    assert_eq!(asked(), (2, 1_000));
+    let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
+    done(Ok(desk.act(&op, NOW)), NOW);
+    assert_eq!(asked(), (57, 2_000));
+    drop((second, third));
+    desk.lose(NOW);
+    assert_eq!(desk.answer(NOW), 0, "nobody is left to ask for");
+    assert!(first.is_settled());
+}
+
+#[test]
+fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    let decide = |decision: &mut Decision| node.decide(&[charge], Caller::default(), NOW, decision);
+    assert!(decide(&mut Decision::default()).is_none(), "a unit may be owed");
+    let (mut early, mut late) = (Decision::default(), Decision::default());
+    let waiting = [decide(&mut early).expect("no more may"), decide(&mut late).expect("nor here")];
+    assert_eq!(desk.answer(NOW + MS), 1, "it brings units for those to come");
+    for (waiting, decision) in waiting.into_iter().zip([&mut early, &mut late]) {
+        assert!(waiting.is_settled());
+        node.resume(waiting, NOW + MS, decision);
+        assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Global));
+    }
+}
+
+#[test]
+fn a_lost_question_is_no_answer() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charges = [exact(&node, 1, 10), leased(&node, 2, 100)];
+    let mut decision = Decision::default();
+    let waiting = node.decide(&charges, Caller::default(), NOW, &mut decision).expect("it waits");
+    desk.lose(NOW + MS);
+    assert!(waiting.is_settled());
+    node.resume(waiting, NOW + MS, &mut decision);
+    assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Fallback));
+}
+
+#[test]
+fn a_draining_node_returns_its_leases() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    for turn in 0..500 {
+        decide(&node, &desk, &[charge], NOW + turn * MS);
+    }
+    let end = NOW + 500 * MS;
+    node.release_all(end);
+    assert_eq!(desk.answer(end), 1);
+    let other = super::fleet_tests::node(&desk);
+    let most = leased(&other, 1, 1_000);
+    let left = (0..2_000).filter(|_| decide(&other, &desk, &[most], end).is_admitted()).count();
+    // 500 were spent and 500 refilled, but a full bucket does not refill what was spent and not yet told.
+    assert!((510..=1_001).contains(&left), "{left}");
+}
+
+#[test]
+fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let take = |key: u64, now_ns| {
+        let charge = leased(&node, key << 14, 1_000);
+        drop(node.decide(&[charge], Caller::default(), now_ns, &mut Decision::default()));
+    };
+    (1..=600).for_each(|key| take(key, NOW));
+    assert_eq!(desk.answer(NOW + MS), 600);
+    while desk.queue.lock().expect("no test panics here").is_empty() {
+        take(600, NOW + 2 * MS);
+    }
+    assert!(node.release_all(NOW + 2 * MS), "there are more");
+    let first = desk.answer(NOW + 2 * MS);
+    assert!((300..=513).contains(&first), "{first}");
+    let mut rest = 0;
+    while node.release_all(NOW + 3 * MS) {
+        rest += desk.answer(NOW + 3 * MS);
+    }
+    rest += desk.answer(NOW + 3 * MS);
+    // And the renewal of the last.
+    assert_eq!(first + rest, 601);
+}
