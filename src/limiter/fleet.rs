@@ -15,7 +15,7 @@ use crate::limit::Plan;
 use crate::limit::central::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{Share, Told, View};
-use crate::local::{Place, Shares};
+use crate::local::Shares;
 use crate::metrics::Tier;
 
 /// The shared half of a limiter.
@@ -281,52 +281,6 @@ impl Limiter {
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
         let undo = Undo::Alone { place: taken.place, taken_ns: now_ns };
         (stand_of(&taken.outcome, undo), taken.outcome)
-    }
-
-    /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
-    pub fn give_back(self: &Arc<Self>, charge: &Charge, undo: Undo, taken_ns: u64) {
-        match (undo, &self.fleet) {
-            (Undo::Nothing, _) => {}
-            (Undo::Permit, Some(fleet)) => self.release_permit(fleet, charge),
-            (Undo::Table(place), _) => self.table.give_back(charge, place, taken_ns),
-            (_, None) => {}
-            (Undo::Alone { place, taken_ns }, Some(fleet)) => {
-                let quota = fleet.share_of(charge);
-                self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
-            }
-            (Undo::Share, Some(fleet)) => {
-                // A share that has gone meanwhile has been returned whole.
-                let _ = fleet.change_known(charge.key, |_, share| share.give_back(charge.cost));
-            }
-            (Undo::Centre { taken_us }, Some(fleet)) => {
-                self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);
-                self.return_to_centre(fleet, charge, taken_us);
-            }
-        }
-    }
-
-    /// Settles what a charge took with what its request cost, once that is known: less comes back, and what is more
-    /// is owed where it was taken.
-    pub fn settle(self: &Arc<Self>, charge: &Charge, undo: Undo, taken_ns: u64, cost: u64, now_ns: u64) {
-        let Some(more) = cost.checked_sub(charge.cost) else {
-            return self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, undo, taken_ns);
-        };
-        let rest = Charge { cost: more, ..*charge };
-        match (undo, &self.fleet) {
-            _ if more == 0 => {}
-            // Permits are not settled: they come back as they were taken.
-            (Undo::Nothing | Undo::Permit, _) => {}
-            (Undo::Table(place), _) => self.table.debit(&rest, place, now_ns),
-            (_, None) => {}
-            (Undo::Alone { place, .. }, Some(fleet)) => {
-                let quota = fleet.share_of(charge);
-                self.table.debit(&Charge { quota, ..rest }, place, now_ns);
-            }
-            (Undo::Share, Some(fleet)) => {
-                let _ = fleet.change_known(charge.key, |_, share| share.owe(more));
-            }
-            (Undo::Centre { .. }, Some(fleet)) => self.debit_at_centre(fleet, &rest, now_ns),
-        }
     }
 }
 

@@ -20,6 +20,7 @@ mod plans;
 mod recall;
 mod renewals;
 mod sweep;
+mod undo;
 mod waiting;
 
 use std::fmt;

@@ -18,7 +18,6 @@ use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::limit::{Share, Told};
-use crate::local::Place;
 
 /// Renewals on their way, by key.
 #[derive(Debug)]
@@ -286,29 +285,6 @@ impl Limiter {
                 }
             }),
         );
-    }
-
-    /// Gives back what the centre took of an exact window. What it denied since may fit then, so this node asks again;
-    /// the others learn of it when their denials end.
-    pub(super) fn return_to_centre(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, taken_us: u64) {
-        let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        let (limiter, key) = (Arc::clone(self), charge.key);
-        fleet.link.send(
-            Op::Return { parts: [part(charge, plan)].into_iter().collect(), taken_us },
-            Box::new(move |_, now_ns| {
-                if let Some(fleet) = &limiter.fleet {
-                    let _ = fleet.change_known(key, |_, share| share.deny_for(0, now_ns));
-                }
-            }),
-        );
-    }
-
-    /// Spends more of an exact window than the centre took, whether it fits or not.
-    pub(super) fn debit_at_centre(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) {
-        let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
-        let parts = [part(charge, plan)].into_iter().collect();
-        fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
     }
 
     /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
