@@ -1,22 +1,20 @@
-//! The decision about one request, and the rate-limit fields its answer carries.
+//! The decision about one request. What its answer says of limits stands in `limit_fields.rs`.
 //!
 //! Which keys a request has is the policy's to say, whether they may spend the limiter's; here both meet.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::config::LimitHeaders;
 use super::exchange::{Exchange, Verdict};
 use super::held::Held;
+use super::limit_fields::Fields;
 use super::reply::{Limited, Refusal, Violation};
-use crate::limit::{Algorithm, Charge, Conduct, Outcome};
+use crate::limit::{Algorithm, Charge, Conduct};
 use crate::limiter::{Caller, Decision, Recall, Waiting};
 use crate::metrics::Tier;
-use crate::policy::counting::SF_INTEGER_MAX;
-use crate::policy::{Facts, Found, Table, Window};
+use crate::policy::{Facts, Found, Table};
 use crate::{clock, metrics, policy};
 
 /// What came of a decision.
@@ -311,104 +309,7 @@ fn jittered(wait_ns: u64, random: u64) -> u64 {
     wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)
 }
 
-/// The rate-limit fields of one answer: of the binding window, the one with the least left.
-#[derive(Debug, Default)]
-pub struct Fields {
-    ietf: Option<(HeaderValue, HeaderValue)>,
-    legacy: Option<[u64; 3]>,
-}
-
-impl Fields {
-    fn new(
-        style: LimitHeaders,
-        unix_seconds: u64,
-        table: &Table,
-        found: &Found<'_, '_>,
-        charges: &[Charge],
-        decision: &Decision,
-    ) -> Fields {
-        let Some((charge, outcome)) =
-            decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
-        else {
-            return Fields::default();
-        };
-        let reset_seconds = shared_reset(charge, outcome, decision.tier, unix_seconds)
-            .unwrap_or(outcome.reset_ns.div_ceil(SECOND_NS));
-        let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
-        let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
-        let window = &table.policies()[usize::from(charge.policy)].windows[usize::from(charge.window)];
-        let ietf = ietf
-            .then(|| {
-                Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome, reset_seconds)?))
-            })
-            .flatten();
-        // Of a bucket that holds more than a period's units, what it holds: less than is left would make no sense.
-        let limit = charge.quota.limit().get().max(charge.quota.capacity());
-        let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
-        Fields { ietf, legacy }
-    }
-
-    /// Puts the fields on an answer, over what an upstream may have said under the same names.
-    ///
-    /// Most of their values the next answer does not repeat: HTTP/2 would only fill its table of header fields with
-    /// them, and throw out those that do repeat (RFC 7541 section 7.1.3 has the mark for it). Where `kept` they are
-    /// kept there all the same: so are their names, of which the answers after need say no more than where they are.
-    pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
-        let passing = |mut value: HeaderValue| {
-            value.set_sensitive(!kept);
-            value
-        };
-        if let Some((policy, state)) = self.ietf {
-            headers.insert(RATELIMIT_POLICY, policy);
-            headers.insert(RATELIMIT, passing(state));
-        }
-        if let Some([limit, remaining, reset]) = self.legacy {
-            headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
-            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
-        }
-    }
-}
-
-/// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
-fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<HeaderValue> {
-    let mut digits = itoa::Buffer::new();
-    let mut text = Vec::with_capacity(window.label.len() + 48);
-    text.push(b'"');
-    text.extend_from_slice(window.label.as_bytes());
-    text.extend_from_slice(b"\";r=");
-    text.extend_from_slice(digits.format(outcome.remaining.min(SF_INTEGER_MAX)).as_bytes());
-    // When permits come back, no clock tells.
-    if window.quota.algorithm() != Algorithm::Concurrency {
-        text.extend_from_slice(b";t=");
-        text.extend_from_slice(digits.format(reset_seconds).as_bytes());
-    }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
-}
-
-/// Seconds until a window that the fleet shares is whole again, where this node knows no more of it than what is left.
-/// Shared windows begin at multiples of their period, by the store's wall clock, which ours is near enough to for
-/// people. Without the store a node has windows of its own.
-fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
-    if charge.plan == 0 || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
-        return None;
-    }
-    let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
-    let ends_in = period_seconds - unix_seconds % period_seconds;
-    match (charge.quota.algorithm(), tier) {
-        (Algorithm::FixedWindow, _) => Some(ends_in),
-        // What was spent in this one weighs to the end of the next.
-        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
-        _ => None,
-    }
-}
-
 const SECOND_NS: u64 = 1_000_000_000;
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 #[cfg(test)]
 mod tests {

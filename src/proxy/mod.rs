@@ -15,6 +15,7 @@ pub mod held;
 mod http2;
 pub mod io;
 pub mod judge;
+pub mod limit_fields;
 pub mod listener;
 pub mod lot;
 pub mod overload;

@@ -17,6 +17,7 @@ use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
+use super::limit_fields::Fields;
 use super::reply::{self, Refusal};
 use super::unread::Received;
 use super::{client, decide, exchange, guard, headers, held, judge, overload};
@@ -253,7 +254,7 @@ async fn answer(
 }
 
 /// A refusal with the fields of the limits it was counted by.
-fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: decide::Fields) -> Response<ResponseBody> {
+fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: Fields) -> Response<ResponseBody> {
     let kept = keeps_names(&exchange.conn);
     let mut response = reply::refuse(exchange, refusal);
     fields.insert(response.headers_mut(), kept);
