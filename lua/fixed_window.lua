@@ -20,14 +20,20 @@ function fixed_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
   if not saved then return end
-  local index, count, until_s, limit, period_us
-  if #saved == 36 then index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved) end
+  local index, count, until_s
+  if #saved == 36 then index, count, until_s = unpack_from('<ddI4', saved) end
+  local is_record = index and index >= 0 and index < exact and count >= 0 and count < exact
+  local is_ours, limit, period_us = sub(saved, 21) == plan.tail, 0, 0
+  if is_record and not is_ours then
+    limit, period_us = unpack_from('<dd', saved, 21)
+    is_record = limit >= 1 and period_us >= 1
+  end
   -- What cannot be read is a window that is spent.
-  if not index or not (is_count(index) and is_count(count) and limit >= 1 and period_us >= 1) then
+  if not is_record then
     state.count, state.is_scaled = plan.limit, true
     return
   end
-  if sub(saved, 21) ~= plan.tail then
+  if not is_ours then
     if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
     state.is_scaled = true
   elseif index >= plan.index then

@@ -57,15 +57,21 @@ function sliding_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.previous, state.current, state.until_s, state.is_scaled = plan.index, 0, 0, 0, false
   if not saved then return end
-  local was, previous, current, until_s, most, period_us
-  if #saved == 44 then was, previous, current, until_s, most, period_us = unpack_from('<dddI4dd', saved) end
-  local is_record = was and is_count(was) and is_count(previous) and is_count(current) and is_count(most)
+  local was, previous, current, until_s
+  if #saved == 44 then was, previous, current, until_s = unpack_from('<dddI4', saved) end
+  local is_record = was and was >= 0 and was < exact and previous >= 0 and previous < exact and current >= 0
+    and current < exact
+  local is_ours = sub(saved, 29) == plan.tail
+  if is_record and not is_ours then
+    local most, period_us = unpack_from('<dd', saved, 29)
+    is_record = is_count(most) and most >= 1 and period_us >= 1
+  end
   -- What cannot be read is a window that is spent.
-  if not is_record or most < 1 or not (period_us >= 1) then
+  if not is_record then
     state.current, state.is_scaled = plan.most, true
     return
   end
-  if sub(saved, 29) ~= plan.tail then return open_changed(state, plan, saved, was, previous, current) end
+  if not is_ours then return open_changed(state, plan, saved, was, previous, current) end
   state.index, state.previous, state.current = moved(plan.index, was, previous, current)
   -- Of a clock that went far back the counts are this window's from here on, even where nothing is spent.
   state.until_s, state.is_scaled = until_s, was > plan.index + 1

@@ -63,13 +63,15 @@ local function read(key, plan)
   -- Whose past cannot be read is not trusted with a full one, and begins with an empty one.
   if #saved ~= 44 then return plan.whole, 0, true end
   local missing, then_us, until_s, whole, refill, quantum_us = unpack_from('<ddI4ddd', saved)
-  local is_record = is_count(missing) and is_count(then_us) and is_count(whole) and is_count(refill)
-  if not is_record or whole < 1 or not (quantum_us >= 1) then return plan.whole, 0, true end
+  -- To call a function costs as much as the rest of this: the usual record is looked at where it stands.
   if refill ~= plan.refill or whole ~= plan.whole or quantum_us ~= plan.quantum_us then
+    local is_record = is_count(missing) and is_count(then_us) and is_count(whole) and is_count(refill)
+    if not is_record or whole < 1 or not (quantum_us >= 1) then return plan.whole, 0, true end
     return read_changed(plan, missing, then_us, whole, refill, quantum_us)
   end
+  if not (missing >= 0 and missing < exact and then_us >= 0 and then_us < exact) then return plan.whole, 0, true end
   local passed_us = plan.at_us - then_us
-  missing = min(missing, 2 * whole)
+  if missing > 2 * whole then missing = 2 * whole end
   -- A clock that went back refills nothing, and goes on from where it is: that is kept, even where nothing is spent.
   if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
   if missing < 0 then missing = 0 end
