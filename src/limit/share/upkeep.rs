@@ -83,7 +83,7 @@ impl Share {
     /// no longer for it; who waits for what was given has the time of an answer.
     fn ended_ns(&self, plan: &Plan, sent_ns: u64) -> u64 {
         let latest_ns = if self.0.epoch() == 0 { 0 } else { self.0.end_ns().min(sent_ns) };
-        latest_ns.max((sent_ns + ANSWER_NS).saturating_sub(plan.sharing.age_ns()))
+        latest_ns.max(sent_ns.saturating_add(ANSWER_NS).saturating_sub(plan.sharing.age_ns()))
     }
 
     /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
