@@ -10,7 +10,7 @@ use crate::limit::central::Op;
 use crate::local::Place;
 
 impl Limiter {
-    /// Gives back what a charge took, as its [`Decision::undo`] says, and when.
+    /// Gives back what a charge took, as its [`Decision::undo`](super::Decision::undo) says, and when.
     pub fn give_back(self: &Arc<Self>, charge: &Charge, undo: Undo, taken_ns: u64) {
         match (undo, &self.fleet) {
             (Undo::Nothing, _) => {}
