@@ -20,11 +20,16 @@ fn node_with(redis: &Redis, policy: &str, more: &str) -> Gateway {
          [policy.p]\nby = []\n{policy}\n[redis]\nurl = \"redis://{}\"\n{more}\n",
         redis.addr()
     ));
-    // A gateway starts without its store, too, and connects when it can.
-    eventually("it is connected", || {
-        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
-    });
+    connected(&gateway);
     gateway
+}
+
+/// A gateway starts without its store, too, and connects when it can: waits until requests are the store's to decide.
+fn connected(gateway: &Gateway) {
+    let is = |name: &str| gateway.metric(name, &[]) > 0.0;
+    eventually("it is connected", || {
+        (is("sluicegate_store_connects_total") && is("sluicegate_store_up")).then_some(())
+    });
 }
 
 /// How many of so many requests on one connection are admitted.
@@ -393,9 +398,7 @@ fn pricing(redis: &Redis, policy: &str) -> (Upstream, Gateway) {
         upstream.addr(),
         redis.addr()
     ));
-    eventually("it is connected", || {
-        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
-    });
+    connected(&gateway);
     (upstream, gateway)
 }
 
