@@ -63,11 +63,10 @@ local function lease_open(saved, now_us, r)
   -- A node counts its lease from when it asked, so it may ask for the next a little before this one is over here.
   local ends_us = begins_us + r.epoch_us
   if not r.release and now_us >= ends_us - 1000 and now_us < ends_us then now_us = ends_us end
-  if now_us < begins_us + r.epoch_us then
+  if now_us < ends_us then
     lease_advance(s, r, begins_us, now_us)
   else
-    local ended_us = begins_us + r.epoch_us
-    lease_advance(s, r, begins_us, lease_max(ended_us, s.at_us))
+    lease_advance(s, r, begins_us, lease_max(ends_us, s.at_us))
     local turns = lease_floor((now_us - begins_us) / r.epoch_us)
     -- Of a key that nobody renewed for a whole epoch, what was given still earlier may come back too, as far as the
     -- bucket has not refilled in its place.
@@ -78,7 +77,7 @@ local function lease_open(saved, now_us, r)
     s.out_before = lent + aged
     s.wanted_before, s.nodes_before = s.wanted, s.nodes
     s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
-    lease_advance(s, r, ended_us, now_us)
+    lease_advance(s, r, ends_us, now_us)
     begins_us = begins_us + turns * r.epoch_us
     if turns > 1 then s.wanted_before, s.nodes_before, s.is_aged = 0, 0, true end
   end

@@ -94,7 +94,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let is_first = r.epoch != number;
     let since_s = s.since_us / 1e6;
     if is_aged {
-        let missing = r.burst - (s.out + s.promised * since_s).max(0.0) - s.level;
+        let missing = r.burst - s.unspent(is_aged).max(0.0) - s.level;
         s.out_before = s.out_before.min(missing.max(0.0));
     }
     let is_last = r.epoch == number_before;
@@ -155,11 +155,10 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     if !r.release && (ends_us - 1000.0..ends_us).contains(&now_us) {
         now_us = ends_us;
     }
-    if now_us < begins_us + r.epoch_us {
+    if now_us < ends_us {
         advance(&mut s, r, begins_us, now_us);
     } else {
-        let ended_us = begins_us + r.epoch_us;
-        let until_us = ended_us.max(s.at_us);
+        let until_us = ends_us.max(s.at_us);
         advance(&mut s, r, begins_us, until_us);
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         let lent = s.out + s.promised * (r.epoch_us / 1e6);
@@ -168,7 +167,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
         s.out_before = lent + aged;
         (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
-        advance(&mut s, r, ended_us, now_us);
+        advance(&mut s, r, ends_us, now_us);
         begins_us += turns * r.epoch_us;
         if turns > 1.0 {
             (s.wanted_before, s.nodes_before) = (0.0, 0.0);
