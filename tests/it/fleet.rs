@@ -404,8 +404,10 @@ fn pricing(redis: &Redis, policy: &str) -> (Upstream, Gateway) {
 
 #[test]
 fn what_comes_back_is_found_by_gateways_that_have_denied_for_a_day() {
-    let redis = Redis::start(&[]);
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        // Of its own: gateways that have gone count for ten seconds, and where a request of a busy machine is decided
+        // alone, two have a whole window each.
+        let redis = Redis::start(&[]);
         let policy = format!(
             "limit = \"20/365d\"\nalgorithm = \"{algorithm}\"\novershoot = 0\n\
              cost = {{ default = 10, response-header = \"x-cost\" }}"
