@@ -417,8 +417,10 @@ fn what_comes_back_is_found_by_gateways_that_have_denied_for_a_day() {
         let say =
             |node: &Gateway, cost: &str| node.client().request("GET", "/", &[&format!("x-say: {cost}")], "");
         // Estimates fill the window until their answers say less.
-        assert_eq!(say(first, "9").status, 200, "{algorithm}");
-        assert_eq!(say(first, "2").status, 200, "{algorithm}");
+        for cost in ["9", "2"] {
+            // What a busy machine decides alone may find less than the store has.
+            eventually("it fits", || (say(first, cost).status == 200).then_some(()));
+        }
         let refused = eventually("it is refused", || {
             let answer = say(second, "10");
             (answer.status == 429).then_some(answer)
