@@ -433,6 +433,8 @@ fn renewal(key: u128, plan: Arc<Plan>) -> Op {
         delta: 0.0,
         keep: 0.0,
         release: false,
+        ahead: false,
+        costs: Default::default(),
     })
 }
 

@@ -5,7 +5,8 @@
 --           long the record stays, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
 --           'd' each
 --       [2] the operations, little-endian: kind 'B', parts of the operation 'B', the parts, and then
---                 1 renew   epoch 'I4', demand reported rate pending hint spent delta keep 'd' each
+--                 1 renew   epoch 'I4', demand reported rate pending hint spent delta keep 'd' each; how many costs
+--                           'B', the costs 'd' each (none: a unit each)
 --                 2 take
 --                 3 return  taken_us 'd'
 --                 4 peek
@@ -15,7 +16,8 @@
 --                 8 takes, 9 peeks, each of one part without flags: in the place of parts so many times key plan cost
 --                   'B' each, the cost at least 1
 --                 part: key plan 'H' each, the cost's units 'B', flags 'B' (1: shadow, 2: count denied, 4: the cost
---                 follows as a 'd', 8: a lease is released); key and plan: which of KEYS and of the plans, from 1
+--                 follows as a 'd', 8: a lease is released, 16: one is wanted though the limit is small); key and
+--                 plan: which of KEYS and of the plans, from 1
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
@@ -49,7 +51,8 @@ local function performing()
     local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
     at = at + 6
     if flags >= 4 then
-      part.is_release = flags >= 8
+      part.is_ahead = flags >= 16
+      part.is_release = flags % 16 >= 8
       if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
       flags = flags % 4
     end
@@ -62,7 +65,15 @@ local function performing()
     local r, part = renewal, parts[1]
     r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
       unpack_from('<I4dddddddd', asked, at)
-    r.release, part.is_release = part.is_release, false
+    r.release, r.ahead, r.costs, part.is_release, part.is_ahead = part.is_release, part.is_ahead, nil, false, false
+    local count = byte(asked, at)
+    at = at + 1
+    if count > 0 then
+      r.costs = {}
+      for index = 1, count do
+        r.costs[index], at = unpack_from('<d', asked, at)
+      end
+    end
     if not lease_renew then lease_renew = module(7) end
     local key, plan = part.key, part.plan
     -- A lease is read from what the key's string is by now.

@@ -3,8 +3,8 @@
 -- lease_renew(key, plan, r) reads and changes the one string of `key` (keys.lua). Windows it leaves to
 -- window_lease.lua, which stands before this file.
 --   plan    algorithm, limit, period_ns, burst, epoch_us
---   r       epoch, demand, reported, rate, pending, hint, spent, delta, keep, release (a boolean): what the node says.
---           Rates are units a second
+--   r       epoch, demand, reported, rate, pending, hint, spent, delta, keep, release, ahead (booleans), costs (what
+--           each of those who wait costs, or nil: a unit each): what the node says. Rates are units a second
 -- returns epoch, tokens, rate, lasts_us, deny_us, level.
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
@@ -44,9 +44,8 @@ end
 
 -- The record as it is now, in its epoch.
 local function lease_open(saved, now_us, r)
-  r.refill = r.limit * 1e9 / r.period_ns
   local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, ends_us = 0, number = 0, number_before = 0 }
+    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, ends_us = 0, number = 0 }
   if saved and #saved ~= 44 then
     -- Another kind of limit wrote it: empty.
     s.level = 0
@@ -68,13 +67,11 @@ local function lease_open(saved, now_us, r)
   else
     lease_advance(s, r, begins_us, lease_max(ends_us, s.at_us))
     local turns = lease_floor((now_us - begins_us) / r.epoch_us)
-    -- Of a key that nobody renewed for a whole epoch, what was given still earlier may come back too, as far as the
-    -- bucket has not refilled in its place.
+    -- What was given still earlier may come back too, as far as the bucket has not refilled in its place: what is lent
+    -- of the level never ages here.
     local lent = s.out + s.promised * (r.epoch_us / 1e6)
     local missing = r.burst - lease_max(lent, 0) - s.level
-    local aged = 0
-    if turns > 1 then aged = lease_min(s.out_before, lease_max(missing, 0)) end
-    s.out_before = lent + aged
+    s.out_before = lent + lease_min(s.out_before, lease_max(missing, 0))
     s.wanted_before, s.nodes_before = s.wanted, s.nodes
     s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
     lease_advance(s, r, ends_us, now_us)
@@ -82,7 +79,7 @@ local function lease_open(saved, now_us, r)
     if turns > 1 then s.wanted_before, s.nodes_before, s.is_aged = 0, 0, true end
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
-  s.number, s.number_before = lease_number(begins_us), lease_number(begins_us - r.epoch_us)
+  s.number = lease_number(begins_us)
   return s
 end
 
@@ -93,13 +90,30 @@ local function lease_save(key, s, r)
     lease_packed(s.at_us, s.since_us, until_s), s.nodes, s.nodes_before), '')
 end
 
+-- What nodes may hold unspent: granted in this epoch and come by since, and before where that is not too old.
+local function lease_unspent(s, is_aged)
+  local aging = 0
+  if not is_aged then aging = s.out_before end
+  return s.out + s.promised * (s.since_us / 1e6) + aging
+end
+
+-- Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
+local function is_small(r)
+  return r.refill * (r.epoch_us / 1e6) < 12
+end
+
+-- Whether the fleet wants so much more than refills that each node could ask for every unit.
+local function is_greedy(s, r)
+  return r.refill * 0.33 > 1 and lease_max(s.wanted, s.wanted_before) > 2 * r.refill
+end
+
 -- Rates: out of what refills; debts are repaid out of it first. `n` is the node that asks: its demand, its share of
 -- what the fleet wants, its rate, whether it is_first, and what is left of the epoch.
 local function lease_rate(s, r, n)
   local pool = lease_max(r.refill + lease_min(s.level, 0) / (r.epoch_us / 1e6), r.refill / 2)
   local target = lease_min(pool * n.share, 1.3 * n.demand + 0.5 / (r.epoch_us / 1e6))
   -- Too little for a lease: first come, first served here.
-  if (target - n.rate) * n.left_s < 1.5 then target = n.rate end
+  if (target - n.rate) * n.left_s < 1.5 or is_small(r) then target = n.rate end
   -- While the demand of the others is not known yet, half of what is free.
   local all = lease_max(s.wanted_before, s.wanted)
   local free = pool - s.promised
@@ -111,7 +125,7 @@ local function lease_rate(s, r, n)
 end
 
 -- Units at once: out of the level. Returns them, and the part of the level that is the node's.
-local function lease_tokens(s, r, n)
+local function lease_tokens(s, r, n, is_aged)
   local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
   -- By how much more may come than is expected.
   local slack = 2 * math.sqrt(n.demand * ahead_s)
@@ -134,18 +148,36 @@ local function lease_tokens(s, r, n)
   -- Where parts of what is left are too small to be worth a message, who asks first has two and what comes in a
   -- fiftieth of a second, up to eight.
   local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.02 + 2, 8))
-  local tokens = lease_floor(lease_min(r.pending + beyond + slack, most))
-  tokens = lease_max(lease_min(tokens, whole), 0)
-  -- Who waits is served exactly, first come.
-  if tokens < r.pending then tokens = lease_max(tokens, lease_min(r.pending, whole)) end
-  s.level = s.level - tokens
+  -- What a thin node is given for requests to come only goes back.
+  expected = n.demand * (r.epoch_us / 1e6)
+  local is_thin = expected < 0.4 and r.hint == 0
+  if is_small(r) then
+    most = s.level * 0.5
+    is_thin = expected < 1 or (not r.ahead and not is_greedy(s, r))
+  end
+  local wanted = 0
+  if not is_thin then wanted = beyond + slack end
+  local extra = lease_min(wanted, most - r.pending, lendable(r, s.level) - lease_max(lease_unspent(s, is_aged), 0),
+    whole - r.pending)
+  extra = lease_max(lease_floor(extra), 0)
+  local served = lease_served(r, whole)
+  extra = lease_useful(r, extra, served)
+  s.level = s.level - (served + extra)
   -- What requests wait for is spent at once.
-  s.out = s.out + (tokens - lease_min(tokens, r.pending))
-  return tokens, part
+  s.out = s.out + extra
+  return served + extra, part
 end
 
 -- How long the node denies by itself when it is out of units.
 local function lease_deny(s, r, n, part)
+  if is_small(r) then
+    -- Until a unit is there, which is anybody's.
+    local least, wait_min_s = 1, 0
+    if is_greedy(s, r) then least, wait_min_s = 3, 0.33 end
+    local wait_s = 0
+    if s.level < least then wait_s = lease_max((1 - s.level) / r.refill, wait_min_s) end
+    return lease_floor(wait_s * 1e6)
+  end
   -- Who asks first has it, while there is any; but what a node is due in a fiftieth of a second is the least to ask
   -- for, or a flooded one would ask each round trip.
   local due = r.refill * n.share
@@ -174,41 +206,35 @@ end
 local function lease_renew(key, plan, r)
   r.algorithm, r.limit, r.period_ns, r.burst, r.epoch_us =
     plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us
+  r.refill = r.limit * 1e9 / r.period_ns
   if r.algorithm == 2 or r.algorithm == 3 then return window_lease_renew(key, r) end
   local s = lease_open(values[key] or absent(key), now_us, r)
   local left_s = (s.ends_us - s.at_us) / 1e6
   local is_first = r.epoch ~= s.number
-  -- What has aged may still come back, as far as the bucket has not refilled in its place.
-  local since_s = s.since_us / 1e6
+  -- What was given in earlier epochs may come back, as far as the bucket has not refilled in its place.
   local is_aged = s.is_aged or not lease_is_young(s.since_us, r)
+  if is_first then s.out_before = s.out_before - r.spent end
   if is_aged then
-    local missing = r.burst - lease_max(s.out + s.promised * since_s, 0) - s.level
+    local missing = r.burst - lease_max(lease_unspent(s, is_aged), 0) - s.level
     s.out_before = lease_min(s.out_before, lease_max(missing, 0))
   end
-  -- Debts and returns; no debt sinks the level below a whole burst owed.
-  local is_last = r.epoch == s.number_before
-  -- Who comes late may give back what nobody can spend any more.
-  local is_back = is_last or is_aged
-  local back_max = 0
-  if is_back then back_max = s.out_before end
+  -- Debts and returns; no debt sinks the level below a whole burst owed. And what the nodes hold unspent, as far as it
+  -- is known.
   local delta = r.delta
-  if is_first then delta = lease_max(delta, -back_max) end
-  s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
-  -- What the nodes hold unspent, as far as it is known.
-  if not is_first then
-    s.out = s.out - r.spent + delta
-  else
-    if is_back then s.out_before = lease_max(s.out_before - r.spent + delta - r.keep, 0) end
+  if is_first then
+    delta = lease_max(delta, -lease_max(s.out_before, 0))
+    s.out_before = lease_max(s.out_before + delta - r.keep, 0)
     s.out = s.out + r.keep
+  else
+    s.out = s.out + (delta - r.spent)
+    -- What the lease has not accrued yet will refill here.
+    if r.release then delta = delta + r.rate * left_s end
   end
-  local aging = 0
-  if not is_aged then aging = s.out_before end
-  local unspent = s.out + s.promised * since_s + aging
-  s.level = lease_max(lease_min(s.level, r.burst - lease_max(unspent, 0)), lease_min(s.level, 0))
+  s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
   if r.release then
     if not is_first then
       s.promised = lease_max(0, s.promised - r.rate)
-      s.out = s.out + r.rate * since_s
+      s.out = s.out + r.rate * (r.epoch_us / 1e6)
       s.wanted = lease_max(0, s.wanted - r.reported)
       s.nodes = lease_max(0, s.nodes - 1)
     end
@@ -224,7 +250,7 @@ local function lease_renew(key, plan, r)
   local share = lease_share(s, demand)
   local n = { demand = demand, share = share, rate = rate, is_first = is_first, left_s = left_s }
   lease_rate(s, r, n)
-  local tokens, part = lease_tokens(s, r, n)
+  local tokens, part = lease_tokens(s, r, n, is_aged)
   local deny_us = lease_deny(s, r, n, part)
   lease_save(key, s, r)
   return s.number, tokens, n.rate, s.ends_us - s.at_us, deny_us, s.level

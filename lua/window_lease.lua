@@ -41,6 +41,37 @@ local function lease_share(s, demand)
   return math.max(math.min(demand / all, 1), 0.5 / math.max(s.nodes_before, s.nodes, 1))
 end
 
+-- Units that all nodes may hold for requests to come: what refills in two epochs, or a 64th of what is left.
+local function lendable(r, left)
+  return math.max(r.refill * (r.epoch_us / 1e6) * 2, left / 64)
+end
+
+-- What those who wait are given of `whole` units: first come, each all it costs or nothing.
+local function lease_served(r, whole)
+  if r.pending <= whole then return r.pending end
+  if not r.costs then return math.max(whole, 0) end
+  local served = 0
+  for index = 1, #r.costs do
+    if served + r.costs[index] <= whole then served = served + r.costs[index] end
+  end
+  return served
+end
+
+-- Units for requests to come: none where some of those who wait are refused, nor fewer than those cost.
+local function lease_useful(r, extra, served)
+  if served < r.pending or (r.costs and extra < r.pending) then return 0 end
+  return extra
+end
+
+-- When an epoch began, of its number, to the end of that millisecond: the last that is called so. A lease without one
+-- is of now.
+local function lease_given_us(number, now_us)
+  if number == 0 then return now_us end
+  local now_ms = math.floor(now_us / 1000)
+  local ago_ms = now_ms - (number - 1)
+  return (now_ms + 1 - (ago_ms - math.floor(ago_ms / 16777215) * 16777215)) * 1000
+end
+
 -- What of the limit is spent: the last window weighs by what of it still overlaps.
 local function window_spent(s, r)
   if r.algorithm == 2 then return s.current end
@@ -51,7 +82,7 @@ end
 local function window_open(saved, now_us, r)
   local s = { at_us = now_us, current = 0, previous = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
     since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, period_us = window_floor(r.period_ns / 1000),
-    window_ends_us = 0, before_us = 0, ends_us = 0, number = 0, number_before = 0 }
+    window_ends_us = 0, ends_us = 0, number = 0 }
   if saved and #saved ~= 48 then
     -- Another kind of limit wrote it: spent, until the window ends.
     s.current = r.limit
@@ -71,23 +102,20 @@ local function window_open(saved, now_us, r)
   local starts_us = index * s.period_us
   s.window_ends_us = starts_us + s.period_us
   local begins_us = s.at_us - s.since_us
-  s.before_us = begins_us
   if ahead >= 1 or now_us >= begins_us + r.epoch_us then
     local turns = window_floor((now_us - begins_us) / r.epoch_us)
     if turns <= 1 then
-      s.wanted_before, s.nodes_before, s.out_before = s.wanted, s.nodes, s.out
+      s.wanted_before, s.nodes_before = s.wanted, s.nodes
     else
-      s.wanted_before, s.nodes_before, s.out_before = 0, 0, 0
+      s.wanted_before, s.nodes_before = 0, 0
     end
+    -- Units of an earlier window are no more.
+    if ahead >= 1 then s.out_before = 0 else s.out_before = s.out_before + s.out end
     s.wanted, s.nodes, s.out = 0, 0, 0
     begins_us = window_max(begins_us + turns * r.epoch_us, starts_us)
-  else
-    s.before_us = begins_us - r.epoch_us
   end
   s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, window_min(begins_us + r.epoch_us, s.window_ends_us)
   s.number = lease_number(begins_us)
-  -- Units of an epoch of an earlier window are no more.
-  s.number_before = s.before_us >= starts_us and lease_number(s.before_us) or -1
   return s
 end
 
@@ -98,29 +126,61 @@ local function window_save(key, s)
     since_us, s.nodes, s.nodes_before), '')
 end
 
--- How long the node denies by itself when it is out of units.
-local function window_deny(s, r, left)
-  if left >= 1 then return 0 end
-  -- What nodes still hold may come back.
-  if s.out + s.out_before > 0 then return window_floor(s.ends_us - s.at_us) end
+-- Until a unit is left if nobody spends, microseconds.
+local function window_wait(s, r)
+  local most = r.limit - 1
+  if window_spent(s, r) <= most then return 0 end
   local ends_us = s.window_ends_us - s.at_us
   if r.algorithm == 2 then return ends_us end
-  if s.current <= r.limit - 1 then
-    -- previous * x + current = limit - 1, x being what overlaps.
-    return window_max(window_floor(ends_us - s.period_us * ((r.limit - 1 - s.current) / s.previous)), 1)
+  if s.current <= most then
+    -- previous * x + current = most, x being what overlaps.
+    return window_max(window_ceil(ends_us - s.period_us * ((most - s.current) / s.previous)), 1)
   end
-  return ends_us + window_max(window_floor(s.period_us - s.period_us * ((r.limit - 1) / s.current)), 0)
+  return ends_us + window_max(window_ceil(s.period_us - s.period_us * (most / s.current)), 0)
+end
+
+-- Units for who waits and for what is to come, and how long they may be spent.
+local function window_lend(s, r, demand)
+  local left = r.limit - window_spent(s, r)
+  -- A lease ends so early that its units are spent or aged before the window ends.
+  local ends_us = window_min(s.ends_us, s.window_ends_us - window_floor(r.epoch_us / 5))
+  local share = lease_share(s, demand)
+  if share >= 0.25 then share = share / 2 end
+  local lasts_us = window_max(ends_us - s.at_us, 0)
+  local left_s = lasts_us / 1e6
+  local dither = (s.at_us - window_floor(s.at_us / 1000) * 1000) / 1000
+  local need = window_max(1.2 * demand * left_s + 2 * math.sqrt(demand * left_s) - r.keep, 0)
+  -- What a thin node is given for requests to come only goes back.
+  if lasts_us == 0 or demand * (r.epoch_us / 1e6) < 1 then need = 0 end
+  local whole = window_floor(left)
+  local most = window_min(left * share + dither - r.pending, lendable(r, left) - s.out - s.out_before,
+    whole - r.pending)
+  local served = lease_served(r, whole)
+  local extra = lease_useful(r, window_max(window_floor(window_min(need, most)), 0), served)
+  s.current = s.current + (served + extra)
+  -- What requests wait for is spent at once.
+  s.out = s.out + extra
+  return served + extra, lasts_us
 end
 
 local function window_lease_renew(key, r)
   local s = window_open(values[key] or absent(key), now_us, r)
   local is_first = r.epoch ~= s.number
+  -- What a lease gives back or owes goes where it was given.
+  local given_us, starts_us = lease_given_us(r.epoch, s.at_us), s.window_ends_us - s.period_us
+  local is_new = given_us < starts_us
   if r.delta > 0 then
     s.current = window_min(s.current + r.delta, window_max(s.current, 2 * r.limit))
-  elseif not is_first or r.epoch == s.number_before then
+  elseif not is_new then
     s.current = window_max(s.current + r.delta, 0)
+  elseif r.algorithm == 3 and given_us >= starts_us - s.period_us then
+    s.previous = window_max(s.previous + r.delta, 0)
   end
-  if not is_first then s.out = window_max(s.out - r.spent + r.delta, 0) end
+  if not is_first then
+    s.out = window_max(s.out - r.spent + r.delta, 0)
+  elseif not is_new then
+    s.out_before = window_max(s.out_before - r.spent + r.delta - r.keep, 0)
+  end
   if r.release then
     if not is_first then
       s.wanted = window_max(s.wanted - r.reported, 0)
@@ -135,26 +195,11 @@ local function window_lease_renew(key, r)
     s.nodes = window_min(s.nodes + 1, 65535)
     s.out = s.out + r.keep
     -- Given in another window, to be spent in this.
-    if r.epoch ~= s.number_before then s.current = s.current + r.keep end
+    if is_new then s.current = s.current + r.keep end
   end
   s.wanted = window_max(s.wanted + demand - reported, demand)
-  local share = lease_share(s, demand)
-  if share >= 0.25 then share = share / 2 end
-  local left = r.limit - window_spent(s, r)
-  -- A lease ends so early that its units are spent or aged before the window ends.
-  local ends_us = window_min(s.ends_us, s.window_ends_us - window_floor(r.epoch_us / 5))
-  local lasts_us = window_max(ends_us - s.at_us, 0)
-  local left_s = lasts_us / 1e6
-  local dither = (s.at_us - window_floor(s.at_us / 1000) * 1000) / 1000
-  local need = r.pending + window_max(1.2 * demand * left_s + 2 * math.sqrt(demand * left_s) - r.keep, 0)
-  if lasts_us == 0 then need = r.pending end
-  local whole = window_floor(left)
-  local tokens = window_max(window_min(window_floor(window_min(need, left * share + dither)), whole), 0)
-  if tokens < r.pending then tokens = window_max(tokens, window_min(r.pending, whole)) end
-  s.current = s.current + tokens
-  -- What requests wait for is spent at once.
-  s.out = s.out + (tokens - window_min(tokens, r.pending))
-  local deny_us = window_deny(s, r, left - tokens)
+  local tokens, lasts_us = window_lend(s, r, demand)
+  local deny_us = window_wait(s, r)
   window_save(key, s)
-  return s.number, tokens, 0, lasts_us, deny_us, left - tokens
+  return s.number, tokens, 0, lasts_us, deny_us, r.limit - window_spent(s, r)
 end

@@ -108,7 +108,7 @@ impl<'o> Call<'o> {
         match op {
             Op::Renew(renewal) => {
                 self.operations.extend([1, 1]);
-                let flags = if renewal.release { RELEASE } else { 0 };
+                let flags = RELEASE * u8::from(renewal.release) | AHEAD * u8::from(renewal.ahead);
                 self.write_part(renewal.key, &renewal.plan, 0, flags);
                 self.write_renewal(renewal);
             }
@@ -157,6 +157,9 @@ impl<'o> Call<'o> {
         for value in [demand, reported, rate, pending as f64, hint, spent, delta, keep] {
             self.number(value);
         }
+        // No more than `COSTS_MAX`.
+        self.operations.push(renewal.costs.len() as u8);
+        renewal.costs.iter().for_each(|cost| self.number(*cost as f64));
     }
 
     /// Which of the call's keys it is. 64 operations of 255 parts are far from the end of its numbers.
@@ -388,6 +391,7 @@ const PLAN_BYTES: usize = 33;
 /// Flags of a part beside shadow (1) and counted when denied (2).
 const COST_FOLLOWS: u8 = 4;
 const RELEASE: u8 = 8;
+const AHEAD: u8 = 16;
 
 #[cfg(test)]
 mod tests;

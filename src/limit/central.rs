@@ -74,8 +74,10 @@ pub struct Renewal {
     pub reported: f64,
     /// The rate it holds.
     pub rate: f64,
-    /// Units that requests wait for: granted whole or not at all.
+    /// Units that requests wait for: each is granted all it costs, or nothing.
     pub pending: u64,
+    /// What each of them costs, in the order in which they came; none: a unit each.
+    pub costs: SmallVec<[u64; 2]>,
     /// Units it could use at once beyond its demand; 0: none.
     pub hint: f64,
     /// Units it has spent since its last report, no more than it has, and without those that requests waited for.
@@ -86,6 +88,9 @@ pub struct Renewal {
     pub keep: f64,
     /// It wants no lease any more: its rate goes back too.
     pub release: bool,
+    /// It wants a lease even of a limit so small that others may miss what it holds: there are no others, or answers
+    /// take long.
+    pub ahead: bool,
 }
 
 /// What the centre gives.
@@ -162,6 +167,13 @@ pub struct Lent {
     pub nodes: u32,
     /// How long the epoch goes on, nanoseconds.
     pub lasts_ns: u64,
+}
+
+impl Unanswered {
+    /// Whether the question was certainly not acted upon.
+    pub fn is_unheard(self) -> bool {
+        matches!(self, Unanswered::Down | Unanswered::Refused)
+    }
 }
 
 /// Why there is no answer. The question may have been acted upon all the same, but never twice.

@@ -15,14 +15,26 @@ use crate::metrics::Tier;
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// It is spent; so it is given back.
-    Taken(Undo),
+    /// It is spent.
+    Taken {
+        /// So it is given back.
+        undo: Undo,
+        /// The lease it came from should be renewed, if the request passes.
+        renews: bool,
+    },
     /// It does not fit.
     Refused,
     /// Nothing was spent on it: another charge refuses the request already.
     Unspent,
     /// The centre must say.
     Asked,
+}
+
+impl Stand {
+    /// It is spent, and what it was spent of is as it should be.
+    pub(super) fn taken(undo: Undo) -> Stand {
+        Stand::Taken { undo, renews: false }
+    }
 }
 
 /// How a charge is given back.
@@ -68,9 +80,12 @@ impl Limiter {
         decision: &mut Decision,
     ) -> Option<Waiting> {
         let (stand, outcome) = self.stand(charge, caller, now_ns, decision);
+        if let Stand::Taken { renews: true, .. } = stand {
+            self.renew_ahead(charge, now_ns);
+        }
         decision.outcomes.push(outcome);
         match stand {
-            Stand::Taken(undo) => decision.note(0, undo),
+            Stand::Taken { undo, .. } => decision.note(0, undo),
             Stand::Refused => decision.is_refused = !charge.shadow,
             Stand::Asked => return Some(self.ask(slice::from_ref(charge), smallvec![stand], caller, now_ns)),
             Stand::Unspent => {}
@@ -105,6 +120,13 @@ impl Limiter {
         }
         if waits && !decision.is_refused {
             return Some(self.ask(charges, stands, caller, now_ns));
+        }
+        for (charge, stand) in charges.iter().zip(&stands) {
+            match stand {
+                Stand::Taken { renews: true, .. } if !decision.is_refused => self.renew_ahead(charge, now_ns),
+                Stand::Asked => self.forget_wanted(charge),
+                _ => {}
+            }
         }
         self.conclude(charges, &stands, now_ns, decision);
         None
@@ -152,7 +174,7 @@ impl Limiter {
             for ((charge, stand), outcome) in charges.iter().zip(stands).zip(&mut decision.outcomes) {
                 match stand {
                     // What the centre said holds without the cost that has just been given back.
-                    Stand::Taken(Undo::Centre { .. } | Undo::Permit) => {
+                    Stand::Taken { undo: Undo::Centre { .. } | Undo::Permit, .. } => {
                         let remaining = outcome.remaining.saturating_add(charge.cost);
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
@@ -165,7 +187,7 @@ impl Limiter {
             }
         } else {
             for (index, stand) in stands.iter().enumerate() {
-                if let Stand::Taken(undo) = stand {
+                if let Stand::Taken { undo, .. } = stand {
                     decision.note(index, *undo);
                 }
             }
@@ -178,11 +200,28 @@ impl Limiter {
     pub(super) fn undo(self: &Arc<Self>, charges: &[Charge], stands: &[Stand], taken_ns: u64) {
         for (charge, stand) in charges.iter().zip(stands) {
             let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
-            if let Stand::Taken(undo) = stand
+            if let Stand::Taken { undo, .. } = stand
                 && !stays
             {
                 self.give_back(charge, *undo, taken_ns);
             }
+        }
+    }
+
+    /// Renews the lease a charge was spent of, before it is over.
+    fn renew_ahead(self: &Arc<Self>, charge: &Charge, now_ns: u64) {
+        let Some(fleet) = &self.fleet else { return };
+        if let Some(plan) = fleet.plans.get(charge.plan).filter(|_| fleet.link.is_up(charge.key)) {
+            self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
+        }
+    }
+
+    /// Another window refused the request, and this one was not asked: nobody wanted anything of it.
+    fn forget_wanted(&self, charge: &Charge) {
+        let Some(fleet) = &self.fleet else { return };
+        let is_leased = fleet.plans.get(charge.plan).is_some_and(|plan| !plan.sharing.is_exact());
+        if is_leased {
+            let _ = fleet.change_known(charge.key, |_, share| share.forget_wanted(charge.cost));
         }
     }
 
@@ -232,7 +271,7 @@ impl Verdict {
     /// What becomes of its charge; `None` where there is no answer.
     fn stand(self) -> Option<(Stand, Outcome)> {
         match self {
-            Verdict::Taken(outcome, undo) => Some((Stand::Taken(undo), outcome)),
+            Verdict::Taken(outcome, undo) => Some((Stand::taken(undo), outcome)),
             Verdict::Fits(outcome) => Some((Stand::Unspent, outcome)),
             Verdict::Refused(outcome) => Some((Stand::Refused, outcome)),
             Verdict::Unanswered => None,

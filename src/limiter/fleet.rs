@@ -102,6 +102,12 @@ impl Fleet {
         Some(Share::from_words(words).view(now_ns))
     }
 
+    /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
+    /// cannot wait for answers.
+    pub(super) fn wants_ahead(&self, key: u128) -> bool {
+        self.link.nodes() <= 1 || !self.link.is_quick(key)
+    }
+
     /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
     /// units that may be owed; the centre is told at once.
     pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {
@@ -176,8 +182,17 @@ impl Limiter {
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
             return (Stand::Refused, self.foresee(charge, now_ns));
         }
+        if !plan.sharing.is_exact()
+            && let Some((told, left)) = self.spend_lease(fleet, plan, charge, now_ns)
+        {
+            let outcome = lease_outcome(plan, charge.cost, told, left);
+            return match told {
+                Told::Admitted { renew } => (Stand::Taken { undo: Undo::Share, renews: renew }, outcome),
+                Told::Denied { .. } | Told::Ask => (Stand::Refused, outcome),
+            };
+        }
         let told = if !plan.sharing.is_exact() {
-            self.spend_lease(fleet, plan, charge, now_ns)
+            None
         } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
             // Permits come back at any time, so a denial says nothing of the next moment; and what counts when it is
             // denied is the centre's to count.
@@ -194,15 +209,15 @@ impl Limiter {
         }
     }
 
-    /// Spends what this node holds; `None`: the centre must say.
+    /// Spends what this node holds, and says what is left; `None`: the centre must say.
     fn spend_lease(
-        self: &Arc<Self>,
+        &self,
         fleet: &Fleet,
-        plan: &Arc<Plan>,
+        plan: &Plan,
         charge: &Charge,
         now_ns: u64,
-    ) -> Option<Outcome> {
-        let (told, left) = fleet.change(charge, now_ns, |share| {
+    ) -> Option<(Told, (u64, u64))> {
+        let said = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns) {
                 Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(now_ns) => {
                     Told::Admitted { renew: true }
@@ -213,15 +228,8 @@ impl Limiter {
                 told => told,
             };
             (told, share.estimate(plan, now_ns))
-        })?;
-        match told {
-            Told::Ask => return None,
-            Told::Admitted { renew: true } if fleet.link.is_up(charge.key) => {
-                self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
-            }
-            Told::Admitted { .. } | Told::Denied { .. } => {}
-        }
-        Some(lease_outcome(plan, charge.cost, told, left))
+        });
+        said.filter(|(told, _)| *told != Told::Ask)
     }
 
     /// Decides a charge without the store, as its policy wants it.
@@ -342,7 +350,7 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
 }
 
 fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
-    if outcome.is_admitted() { Stand::Taken(undo) } else { Stand::Refused }
+    if outcome.is_admitted() { Stand::taken(undo) } else { Stand::Refused }
 }
 
 /// An address over all the bits of a key. A product alone leaves the low half as it was where the address has none in

@@ -17,7 +17,7 @@ use super::waiting::{Attempt, Verdict, Wait};
 use crate::limit::Plan;
 use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
-use crate::limit::{Share, Told};
+use crate::limit::{Share, Told, Wanted};
 
 /// Renewals on their way, by key.
 #[derive(Debug)]
@@ -99,20 +99,21 @@ impl Renewals {
         }
     }
 
-    /// Ends a renewal. Where requests came meanwhile and still wait, they are those the next one asks for: their units,
-    /// and the number of the plan the last of them came under. What others had wanted would be asked for in vain, and
-    /// might be more than there is.
-    fn next(&self, key: u128) -> Option<(u64, u32)> {
+    /// Ends a renewal. Where requests came meanwhile and still wait, the first of them are those the next one asks for:
+    /// what they want, and the number of the plan the last of them came under. What others had wanted would be asked for
+    /// in vain, and might be more than there is.
+    fn next(&self, key: u128) -> Option<(Wanted, u32)> {
         let mut keys = self.of(key);
         let renewing = keys.get_mut(&key)?;
-        renewing.sent = std::mem::take(&mut renewing.queued);
-        renewing.sent.retain(|waiter| !waiter.wait.is_over());
+        renewing.queued.retain(|waiter| !waiter.wait.is_over());
+        let count = renewing.queued.len().min(WANTED_MAX);
+        renewing.sent = renewing.queued.drain(..count).collect();
         let Some(last) = renewing.sent.last() else {
             keys.remove(&key);
             return None;
         };
-        let pending = renewing.sent.iter().fold(0, |sum: u64, waiter| sum.saturating_add(waiter.charge.cost));
-        Some((pending, last.charge.plan))
+        let wanted = Wanted::by(renewing.sent.iter().map(|waiter| waiter.charge.cost));
+        Some((wanted, last.charge.plan))
     }
 }
 
@@ -167,18 +168,20 @@ impl Limiter {
         waiter: Option<Waiter>,
         now_ns: u64,
     ) {
-        let pending = waiter.as_ref().map_or(0, |waiter| waiter.charge.cost);
+        let wanted = waiter.as_ref().map_or(Wanted::default(), |waiter| Wanted::by_one(waiter.charge.cost));
         if fleet.renewals.begin(key, waiter) {
             let leased = Leased { key, number, plan: Arc::clone(plan), sent_ns: now_ns };
-            self.send_renewal(fleet, leased, pending);
+            self.send_renewal(fleet, leased, wanted);
         }
     }
 
-    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, leased: Leased, pending: u64) {
+    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, leased: Leased, wanted: Wanted) {
         let Leased { key, plan, sent_ns, .. } = &leased;
-        let renewal = fleet.change_known(*key, |_, share| share.renewal(plan, *key, pending, *sent_ns));
+        let wanted = Wanted { ahead: fleet.wants_ahead(*key), ..wanted };
+        let renewal =
+            fleet.change_known(*key, |_, share| share.renewal(plan, *key, wanted.clone(), *sent_ns));
         // A key without a slot is asked for each time anew.
-        let renewal = renewal.unwrap_or_else(|| Share::default().renewal(plan, *key, pending, *sent_ns));
+        let renewal = renewal.unwrap_or_else(|| Share::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
         fleet.link.send(
             Op::Renew(renewal),
@@ -196,48 +199,57 @@ impl Limiter {
     ) {
         let Some(fleet) = &self.fleet else { return };
         let Leased { key, ref plan, sent_ns, .. } = leased;
-        let grant = match answer {
-            Ok(Reply::Grant(grant)) => Some(grant),
-            _ => None,
+        let (grant, is_unheard) = match answer {
+            Ok(Reply::Grant(grant)) => (Some(grant), false),
+            Ok(_) => (None, false),
+            Err(why) => (None, why.is_unheard()),
         };
         let known = fleet.change_known(key, |number, share| match &grant {
             Some(grant) => {
-                share.granted(plan, grant, sent_ns);
+                share.granted(renewal, grant, sent_ns);
                 // A reload came before the answer: what is denied is denied under the old limit.
                 if number != leased.number {
                     share.deny_for(0, now_ns);
                 }
             }
-            None => share.lost(renewal),
+            None => share.lost(renewal, is_unheard),
         });
         if known.is_some() && grant.is_some() {
             fleet.watched.add(key, leased.number);
         }
         // What a key without a slot was given, for those who wait now.
         let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };
+        let mut unserved = Vec::new();
         for waiter in fleet.renewals.answered(key) {
-            waiter.wait.settle(waiter.index, || match (&grant, known) {
-                (None, _) => Verdict::Unanswered,
-                (Some(_), Some(())) => spend(fleet, plan, &waiter.charge, now_ns),
+            let cost = waiter.charge.cost;
+            let said = waiter.wait.try_settle(waiter.index, || match (&grant, known) {
+                (None, _) => Some(Verdict::Unanswered),
+                // Somebody was quicker to spend what was granted for it: there is more where that came from.
+                (Some(grant), Some(())) => spend(fleet, plan, &waiter.charge, now_ns, |told| {
+                    told != Told::Ask || grant.level < cost as f64
+                }),
                 (Some(grant), None) => {
-                    let cost = waiter.charge.cost as f64;
-                    let told = if cost <= loose {
-                        loose -= cost;
+                    let told = if cost as f64 <= loose {
+                        loose -= cost as f64;
                         Told::Admitted { renew: false }
                     } else {
                         Told::Denied { retry_after_ns: grant.deny_ns.max(1) }
                     };
-                    verdict(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Undo::Nothing)
+                    Some(verdict(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Undo::Nothing))
                 }
             });
+            if said == Attempt::Open {
+                unserved.push(waiter);
+            }
         }
+        fleet.renewals.put_back(key, unserved);
         if known.is_some() && grant.is_some() {
             serve_queued(fleet, &leased, now_ns);
         }
-        if let Some((pending, number)) = fleet.renewals.next(key) {
+        if let Some((wanted, number)) = fleet.renewals.next(key) {
             // A reload may have come between the two.
             let plan = fleet.plans.get(number).map_or_else(|| Arc::clone(plan), Arc::clone);
-            self.send_renewal(fleet, Leased { key, number, plan, sent_ns: now_ns }, pending);
+            self.send_renewal(fleet, Leased { key, number, plan, sent_ns: now_ns }, wanted);
         }
     }
 
@@ -309,11 +321,19 @@ impl Limiter {
     }
 }
 
-/// Spends what was granted for one who waited.
-fn spend(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Verdict {
+/// Spends what was granted for one who waited, and tells what the share says if that `is_final`.
+fn spend(
+    fleet: &Fleet,
+    plan: &Plan,
+    charge: &Charge,
+    now_ns: u64,
+    is_final: impl Fn(Told) -> bool,
+) -> Option<Verdict> {
     match take_again(fleet, plan, charge, now_ns) {
-        Some((told, left)) => verdict(lease_outcome(plan, charge.cost, told, left), Undo::Share),
-        None => Verdict::Unanswered,
+        Some((told, left)) => {
+            is_final(told).then(|| verdict(lease_outcome(plan, charge.cost, told, left), Undo::Share))
+        }
+        None => Some(Verdict::Unanswered),
     }
 }
 
@@ -346,5 +366,7 @@ fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
     if outcome.is_admitted() { Verdict::Taken(outcome, undo) } else { Verdict::Refused(outcome) }
 }
 
+/// Requests that one renewal asks for.
+const WANTED_MAX: usize = 64;
 /// Locks over which the keys are spread.
 const STRIPES: usize = 64;

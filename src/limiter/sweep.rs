@@ -79,8 +79,14 @@ impl Limiter {
             fleet.link.send(
                 Op::Renew(renewal),
                 Box::new(move |answer, _| {
-                    if let (Err(_), Some(fleet)) = (answer, &limiter.fleet) {
-                        let _ = fleet.change_known(sent.key, |_, share| share.owe_again(&sent));
+                    let (Err(why), Some(fleet)) = (answer, &limiter.fleet) else { return };
+                    let known = fleet.change_known(sent.key, |number, share| {
+                        share.take_back(&sent, why.is_unheard());
+                        number
+                    });
+                    // It says so again.
+                    if let Some(number) = known {
+                        fleet.watched.add(sent.key, number);
                     }
                 }),
             );

@@ -140,7 +140,7 @@ impl Drop for Waiting {
         let verdicts = self.wait.close();
         for (stand, verdict) in self.stands.iter_mut().zip(verdicts) {
             if let Some(Verdict::Taken(_, undo)) = verdict {
-                *stand = Stand::Taken(undo);
+                *stand = Stand::taken(undo);
             }
         }
         self.limiter.undo(&self.charges, &self.stands, self.started_ns);

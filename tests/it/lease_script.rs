@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::Commands;
 use sluicegate::limit::central::Renewal;
-use sluicegate::limit::{Algorithm, Centre, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Centre, Plan, Quota, Sharing, Wanted, WhenDown};
 use sluicegate::random::Random;
 
 use crate::support::scripts::Store;
@@ -46,9 +46,11 @@ fn renew(store: &mut Store, key: &str, renewal: &Renewal, now_us: u64) -> ([f64;
         renewal.delta,
         renewal.keep,
         f64::from(u8::from(renewal.release)),
+        f64::from(u8::from(renewal.ahead)),
         now_us as f64,
     ];
-    let packed: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let costs = renewal.costs.iter().map(|cost| *cost as f64);
+    let packed: Vec<u8> = numbers.into_iter().chain(costs).flat_map(f64::to_le_bytes).collect();
     let reply = store.invoke(&[key], &packed).expect("the script runs");
     let mut answer = [0.0; 6];
     for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
@@ -70,8 +72,12 @@ const SINCE_FROM_END: usize = 8;
 const CALL: &str = r#"
 local plan, r = {}, {}
 plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending,
-  r.hint, r.spent, r.delta, r.keep, r.release, now_us = struct.unpack('<dddddddddddddddd', ARGV[1])
-r.release = r.release == 1
+  r.hint, r.spent, r.delta, r.keep, r.release, r.ahead, now_us = struct.unpack('<ddddddddddddddddd', ARGV[1])
+r.release, r.ahead = r.release == 1, r.ahead == 1
+for at = 137, #ARGV[1], 8 do
+  r.costs = r.costs or {}
+  r.costs[#r.costs + 1] = struct.unpack('<d', ARGV[1], at)
+end
 read_keys()
 local reply = struct.pack('<dddddd', module(7)(1, plan, r))
 write_keys()
@@ -149,6 +155,9 @@ impl History {
             1 => -fraction() * limit / 10.0,
             _ => 0.0,
         };
+        let waiting = if whole(2) == 0 { 0 } else { whole(5) };
+        let cost_max = [1, 1, 4, limit as u64][whole(4) as usize];
+        let wanted = Wanted::by((0..waiting).map(|_| 1 + whole(cost_max)).collect::<Vec<_>>().into_iter());
         Renewal {
             key: 7,
             plan: Arc::clone(&self.plan),
@@ -156,12 +165,14 @@ impl History {
             demand,
             reported,
             rate,
-            pending: if whole(2) == 0 { 0 } else { whole(5) },
+            pending: wanted.units,
+            costs: wanted.costs,
             hint: if whole(3) == 0 { (1 << whole(8)) as f64 } else { 0.0 },
-            spent: if whole(2) == 0 { 0.0 } else { fraction() * limit },
+            spent: if whole(2) == 0 { 0.0 } else { fraction() * limit - limit / 16.0 },
             delta,
             keep: if whole(2) == 0 { 0.0 } else { fraction() * 4.0 },
             release: whole(8) == 0,
+            ahead: whole(2) == 0,
         }
     }
 }

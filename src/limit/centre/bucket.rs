@@ -1,6 +1,6 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, Granted, float, ns, pack, share_of, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
 use crate::limit::central::Lent;
 
 /// What the centre keeps of one key.
@@ -54,7 +54,6 @@ struct Open {
     record: Record,
     /// The epoch's number as nodes are told it.
     number: f64,
-    number_before: f64,
     ends_us: f64,
     /// What was given before this epoch is too old to be spent.
     is_aged: bool,
@@ -89,33 +88,32 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
 
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
-    let Open { record: mut s, number, number_before, ends_us, is_aged } = open(*saved, now_us, r);
+    let Open { record: mut s, number, ends_us, is_aged } = open(*saved, now_us, r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
-    let since_s = s.since_us / 1e6;
+    if is_first {
+        s.out_before -= r.spent;
+    }
     if is_aged {
         let missing = r.burst - s.unspent(is_aged).max(0.0) - s.level;
         s.out_before = s.out_before.min(missing.max(0.0));
     }
-    let is_last = r.epoch == number_before;
-    // Who comes late may give back what nobody can spend any more.
-    let is_back = is_last || is_aged;
-    let back_max = if is_back { s.out_before } else { 0.0 };
-    let delta = if is_first { r.delta.max(-back_max) } else { r.delta };
-    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
-    if !is_first {
-        s.out = s.out - r.spent + delta;
-    } else {
-        if is_back {
-            s.out_before = (s.out_before - r.spent + delta - r.keep).max(0.0);
-        }
+    let mut delta = r.delta;
+    if is_first {
+        delta = delta.max(-s.out_before.max(0.0));
+        s.out_before = (s.out_before + delta - r.keep).max(0.0);
         s.out += r.keep;
+    } else {
+        s.out += delta - r.spent;
+        if r.release {
+            delta += r.rate * left_s;
+        }
     }
-    s.level = s.level.min(r.burst - s.unspent(is_aged).max(0.0)).max(s.level.min(0.0));
+    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
-            s.out += r.rate * since_s;
+            s.out += r.rate * (r.epoch_us / 1e6);
             s.wanted = 0f64.max(s.wanted - r.reported);
             s.nodes = 0f64.max(s.nodes - 1.0);
         }
@@ -131,7 +129,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
     let mut n = Node { demand, share, rate, is_first, left_s };
     lease_rate(&mut s, r, &mut n);
-    let (tokens, part) = lease_tokens(&mut s, r, &n);
+    let (tokens, part) = lease_tokens(&mut s, r, &n, is_aged);
     let deny_us = lease_deny(&s, r, &n, part);
     let rate = n.rate;
     *saved = Some(s.packed());
@@ -163,8 +161,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         let lent = s.out + s.promised * (r.epoch_us / 1e6);
         let missing = r.burst - lent.max(0.0) - s.level;
-        let aged = if turns > 1.0 { s.out_before.min(missing.max(0.0)) } else { 0.0 };
-        s.out_before = lent + aged;
+        s.out_before = lent + s.out_before.min(missing.max(0.0));
         (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
         advance(&mut s, r, ends_us, now_us);
@@ -178,8 +175,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     s.since_us = now_us - begins_us;
     is_aged |= !is_young(s.since_us, r);
     let number = number_of(begins_us);
-    let number_before = number_of(begins_us - r.epoch_us);
-    Open { record: s, number, number_before, ends_us: begins_us + r.epoch_us, is_aged }
+    Open { record: s, number, ends_us: begins_us + r.epoch_us, is_aged }
 }
 
 /// An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
@@ -224,7 +220,7 @@ struct Node {
 fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
     let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
     let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
-    if (target - n.rate) * n.left_s < 1.5 {
+    if (target - n.rate) * n.left_s < 1.5 || r.is_small() {
         target = n.rate;
     }
     let all = s.wanted_before.max(s.wanted);
@@ -238,7 +234,7 @@ fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
     n.rate += add;
 }
 
-fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
+fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64) {
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
     let mut expected = n.demand * ahead_s;
@@ -253,18 +249,36 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node) -> (f64, f64) {
     let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
-    let most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
-    let mut tokens = (r.pending + beyond + slack).min(most).floor();
-    tokens = tokens.min(whole).max(0.0);
-    if tokens < r.pending {
-        tokens = tokens.max(r.pending.min(whole));
+    let mut most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
+    let expected = n.demand * (r.epoch_us / 1e6);
+    let mut is_thin = expected < THIN && r.hint == 0.0;
+    if r.is_small() {
+        most = s.level * 0.5;
+        is_thin = expected < THIN_SMALL || !r.ahead && !is_greedy(s, r);
     }
-    s.level -= tokens;
-    s.out += tokens - tokens.min(r.pending);
+    let wanted = if is_thin { 0.0 } else { beyond + slack };
+    let lendable =
+        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(s.level * LENT_SHARE) - s.unspent(is_aged).max(0.0);
+    let extra = wanted.min(most - r.pending).min(lendable).min(whole - r.pending).floor().max(0.0);
+    let served = r.served(whole);
+    let extra = r.useful(extra, served);
+    s.level -= served + extra;
+    s.out += extra;
+    let tokens = served + extra;
     (tokens, part)
 }
 
+/// Whether the fleet wants so much more than refills that each node could ask for every unit.
+fn is_greedy(s: &Record, r: &Asked) -> bool {
+    r.refill * ASKED_S > 1.0 && s.wanted.max(s.wanted_before) > GREEDY * r.refill
+}
+
 fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
+    if r.is_small() {
+        let (least, wait_min_s) = if is_greedy(s, r) { (3.0, ASKED_S) } else { (1.0, 0.0) };
+        let wait_s = if s.level >= least { 0.0 } else { ((1.0 - s.level) / r.refill).max(wait_min_s) };
+        return (wait_s * 1e6).floor();
+    }
     let due = r.refill * n.share;
     let nodes = s.nodes.max(s.nodes_before);
     let is_greedy = n.demand * nodes > 3.0 * r.refill;
@@ -292,3 +306,12 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     wait_s = if level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
     (n.left_s.min(wait_s) * 1e6).floor()
 }
+
+/// Who is greedy wants so many times what refills,
+const GREEDY: f64 = 2.0;
+/// and asks no sooner again when it was denied, seconds.
+const ASKED_S: f64 = 0.33;
+/// A node that wants fewer units in an epoch gets no more than is waited for: they would only go back.
+const THIN: f64 = 0.4;
+/// The same where the limit is small.
+const THIN_SMALL: f64 = 1.0;

@@ -7,6 +7,8 @@
 mod bucket;
 mod window;
 
+use smallvec::SmallVec;
+
 use super::central::{Grant, Lent, Renewal};
 use super::{Algorithm, Plan};
 
@@ -65,7 +67,7 @@ fn ns(us: f64) -> u64 {
 }
 
 /// A renewal as a script has it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Asked {
     is_sliding: bool,
     limit: f64,
@@ -83,6 +85,9 @@ struct Asked {
     delta: f64,
     keep: f64,
     release: bool,
+    ahead: bool,
+    /// Of those who wait, in their order; none: a unit each.
+    costs: SmallVec<[f64; 4]>,
 }
 
 impl From<&Renewal> for Asked {
@@ -98,12 +103,37 @@ impl From<&Renewal> for Asked {
             delta: renewal.delta,
             keep: renewal.keep,
             release: renewal.release,
+            ahead: renewal.ahead,
+            costs: renewal.costs.iter().map(|cost| *cost as f64).collect(),
             ..Asked::of(&renewal.plan)
         }
     }
 }
 
 impl Asked {
+    /// Units for requests to come: none where some of those who wait are refused, nor fewer than those cost.
+    fn useful(&self, extra: f64, served: f64) -> f64 {
+        let is_vain = served < self.pending || !self.costs.is_empty() && extra < self.pending;
+        if is_vain { 0.0 } else { extra }
+    }
+
+    /// Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
+    fn is_small(&self) -> bool {
+        self.refill * (self.epoch_us / 1e6) < SMALL
+    }
+
+    /// What those who wait are given of `whole` units: first come, each all it costs or nothing.
+    fn served(&self, whole: f64) -> f64 {
+        if self.pending <= whole {
+            return self.pending;
+        }
+        if self.costs.is_empty() {
+            return whole.max(0.0);
+        }
+        let serve = |served: f64, cost: &f64| if served + cost <= whole { served + cost } else { served };
+        self.costs.iter().fold(0.0, serve)
+    }
+
     /// Of a plan, by nobody.
     fn of(plan: &Plan) -> Asked {
         let quota = &plan.quota;
@@ -171,6 +201,13 @@ fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
     let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent).min(alike);
     (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
 }
+
+/// Units that all nodes may hold for requests to come: what refills in so many epochs,
+const LENT_EPOCHS: f64 = 2.0;
+/// or this share of what is left, whichever is more.
+const LENT_SHARE: f64 = 1.0 / 64.0;
+/// A bucket that refills fewer units in an epoch is small.
+const SMALL: f64 = 12.0;
 
 /// A grant as a script returns it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -28,6 +28,8 @@ fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
         delta: 0.0,
         keep: 0.0,
         release: false,
+        ahead: false,
+        costs: Default::default(),
     }
 }
 

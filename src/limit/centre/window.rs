@@ -1,7 +1,7 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted, float, ns, pack, share_of, unpack};
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
 use crate::limit::central::Lent;
 
 /// What the centre keeps of one key.
@@ -48,7 +48,6 @@ impl Record {
 struct Open {
     record: Record,
     number: f64,
-    number_before: f64,
     ends_us: f64,
     window_ends_us: f64,
     period_us: f64,
@@ -63,22 +62,35 @@ impl Open {
         s.previous * ((self.window_ends_us - s.at_us) / self.period_us) + s.current
     }
 
-    fn deny_us(&self, r: &Asked, left: f64) -> f64 {
+    /// Until so many units are left, if nobody spends, microseconds.
+    fn wait_us(&self, r: &Asked, units: f64) -> f64 {
         let s = &self.record;
-        if left >= 1.0 {
+        let most = r.limit - units;
+        if self.spent(r) <= most {
             return 0.0;
         }
-        if s.out + s.out_before > 0.0 {
-            return (self.ends_us - s.at_us).floor();
-        }
         let ends_us = self.window_ends_us - s.at_us;
-        if !r.is_sliding {
+        if !r.is_sliding || most < 0.0 {
             return ends_us;
         }
-        if s.current <= r.limit - 1.0 {
-            return (ends_us - self.period_us * ((r.limit - 1.0 - s.current) / s.previous)).floor().max(1.0);
+        if s.current <= most {
+            return (ends_us - self.period_us * ((most - s.current) / s.previous)).ceil().max(1.0);
         }
-        ends_us + (self.period_us - self.period_us * ((r.limit - 1.0) / s.current)).floor().max(0.0)
+        ends_us + (self.period_us - self.period_us * (most / s.current)).ceil().max(0.0)
+    }
+
+    /// Takes up what a lease of this epoch gives back or owes: where it was given.
+    fn settle(&mut self, r: &Asked, delta: f64) {
+        let s = &mut self.record;
+        let given_us = given_us(r.epoch, s.at_us);
+        let starts_us = self.window_ends_us - self.period_us;
+        if delta > 0.0 {
+            s.current = (s.current + delta).min(s.current.max(2.0 * r.limit));
+        } else if given_us >= starts_us {
+            s.current = (s.current + delta).max(0.0);
+        } else if r.is_sliding && given_us >= starts_us - self.period_us {
+            s.previous = (s.previous + delta).max(0.0);
+        }
     }
 }
 
@@ -102,8 +114,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
     let s = &open.record;
     let lent = Lent {
         level: r.limit - open.spent(r),
-        // Units of an earlier window are no more.
-        out: s.out + if open.number_before < 0.0 { 0.0 } else { s.out_before },
+        out: s.out + s.out_before,
         promised: 0.0,
         nodes: s.nodes.max(s.nodes_before) as u32,
         lasts_ns: ns(open.ends_us - s.at_us),
@@ -114,15 +125,14 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
 /// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
     let mut open = open(*saved, now_us, r);
-    let s = &mut open.record;
     let is_first = r.epoch != open.number;
-    if r.delta > 0.0 {
-        s.current = (s.current + r.delta).min(s.current.max(2.0 * r.limit));
-    } else if !is_first || r.epoch == open.number_before {
-        s.current = (s.current + r.delta).max(0.0);
-    }
+    open.settle(r, r.delta);
+    let is_new = given_us(r.epoch, open.record.at_us) < open.window_ends_us - open.period_us;
+    let s = &mut open.record;
     if !is_first {
         s.out = (s.out - r.spent + r.delta).max(0.0);
+    } else if !is_new {
+        s.out_before = (s.out_before - r.spent + r.delta - r.keep).max(0.0);
     }
     if r.release {
         if !is_first {
@@ -138,35 +148,54 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         s.nodes = (s.nodes + 1.0).min(65535.0);
         s.out += r.keep;
         // Given in another window, to be spent in this.
-        if r.epoch != open.number_before {
+        if is_new {
             s.current += r.keep;
         }
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
+    let (tokens, lasts_us) = lend(&mut open, r, demand);
+    let deny_us = open.wait_us(r, 1.0);
+    let level = r.limit - open.spent(r);
+    *saved = Some(open.record.packed());
+    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level }
+}
+
+/// Units for who waits and for what is to come, and how long they may be spent.
+fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64) {
+    let left = r.limit - open.spent(r);
+    let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
+    let s = &mut open.record;
     let mut share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
     if share >= 0.25 {
         share /= 2.0;
     }
-    let left = r.limit - open.spent(r);
-    let s = &mut open.record;
-    let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
     let lasts_us = (ends_us - s.at_us).max(0.0);
     let left_s = lasts_us / 1e6;
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
-    let mut need = r.pending + (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
-    if lasts_us == 0.0 {
-        need = r.pending;
+    let mut need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
+    if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN {
+        need = 0.0;
     }
+    let lendable =
+        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left * LENT_SHARE) - s.out - s.out_before;
     let whole = left.floor();
-    let mut tokens = need.min(left * share + dither).floor().min(whole).max(0.0);
-    if tokens < r.pending {
-        tokens = tokens.max(r.pending.min(whole));
+    let most = (left * share + dither - r.pending).min(lendable).min(whole - r.pending);
+    let served = r.served(whole);
+    let extra = r.useful(need.min(most).floor().max(0.0), served);
+    s.current += served + extra;
+    s.out += extra;
+    (served + extra, lasts_us)
+}
+
+/// When an epoch began, of its number, to the end of that millisecond: the last that is called so. A lease without one
+/// is of now.
+fn given_us(number: f64, now_us: f64) -> f64 {
+    if number == 0.0 {
+        return now_us;
     }
-    s.current += tokens;
-    s.out += tokens - tokens.min(r.pending);
-    let deny_us = open.deny_us(r, left - tokens);
-    *saved = Some(open.record.packed());
-    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level: left - tokens }
+    let now_ms = (now_us / 1000.0).floor();
+    let ago_ms = now_ms - (number - 1.0);
+    (now_ms + 1.0 - (ago_ms - (ago_ms / 16777215.0).floor() * 16777215.0)) * 1000.0
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
@@ -189,24 +218,24 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     let starts_us = index * period_us;
     let window_ends_us = starts_us + period_us;
     let mut begins_us = s.at_us - s.since_us;
-    let mut before_us = begins_us;
     if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
-        (s.wanted_before, s.nodes_before, s.out_before) =
-            if turns <= 1.0 { (s.wanted, s.nodes, s.out) } else { (0.0, 0.0, 0.0) };
+        (s.wanted_before, s.nodes_before) = if turns <= 1.0 { (s.wanted, s.nodes) } else { (0.0, 0.0) };
+        // Units of an earlier window are no more.
+        s.out_before = if ahead >= 1.0 { 0.0 } else { s.out_before + s.out };
         (s.wanted, s.nodes, s.out) = (0.0, 0.0, 0.0);
         begins_us = (begins_us + turns * r.epoch_us).max(starts_us);
-    } else {
-        before_us = begins_us - r.epoch_us;
     }
     s.at_us = now_us;
     s.since_us = now_us - begins_us;
     Open {
         record: s,
         number: number_of(begins_us),
-        number_before: if before_us >= starts_us { number_of(before_us) } else { -1.0 },
         ends_us: (begins_us + r.epoch_us).min(window_ends_us),
         window_ends_us,
         period_us,
     }
 }
+
+/// A node that wants fewer units in an epoch gets no more than is waited for: they would only go back.
+const THIN: f64 = 1.0;

@@ -16,6 +16,8 @@ mod words;
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 
+pub use upkeep::Wanted;
+
 /// A node's share of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share(Words);
@@ -161,10 +163,15 @@ impl Share {
     #[inline]
     pub fn give_back(&mut self, cost: u64) {
         self.0.set_balance(self.0.balance().saturating_add(fixed(cost)));
-        self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));
+        self.forget_wanted(cost);
         if self.0.has(Flag::Alone) {
             self.0.set_level(self.0.level() - cost as f64);
         }
+    }
+
+    /// Forgets that so many units were wanted: another window refused the request that wanted them.
+    pub fn forget_wanted(&mut self, cost: u64) {
+        self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));
     }
 
     /// Spends units that are not held, for a cost that is known only now: the next renewal settles what is owed.
@@ -241,7 +248,7 @@ impl Share {
         if self.0.has(Flag::Alone) {
             return seconds(gone_ns) * rate_of(&plan.quota) >= plan.quota.capacity() as f64;
         }
-        gone_ns > plan.sharing.age_ns() && self.0.balance() >= 0
+        gone_ns > plan.sharing.age_ns() && (0..UNIT).contains(&self.0.balance())
     }
 
     /// What is left of the limit in the whole fleet as far as this node knows, units, and nanoseconds until it is

@@ -30,9 +30,15 @@ fn is_admitted(told: Told) -> bool {
 fn granted(plan: &Arc<Plan>, grant: Grant) -> Share {
     let mut share = Share::default();
     share.take(plan, 1, NOW);
-    share.renewal(plan, 7, 1, NOW);
-    share.granted(plan, &grant, NOW);
+    let asked = share.renewal(plan, 7, Wanted::by_one(1), NOW);
+    share.granted(&asked, &grant, NOW);
     share
+}
+
+/// Takes a grant for a renewal that kept nothing and that nobody waited for.
+fn give(share: &mut Share, plan: &Arc<Plan>, grant: &Grant, sent_ns: u64) {
+    let asked = Share::default().renewal(plan, 7, Wanted::default(), NOW);
+    share.granted(&asked, grant, sent_ns);
 }
 
 fn admitted_of(share: &mut Share, plan: &Plan, asked: u64, now_ns: u64) -> usize {
@@ -44,9 +50,10 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
     let plan = plan_of(1_000, SECOND, 1_000, 0);
     let mut share = Share::default();
     assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
-    let renewal = share.renewal(&plan, 7, 1, NOW);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW);
     assert_eq!((renewal.pending, renewal.demand, renewal.epoch), (1, 0.5, 0));
-    share.granted(
+    give(
+        &mut share,
         &plan,
         &Grant { epoch: 9, tokens: 3.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() },
         NOW,
@@ -72,8 +79,8 @@ proptest! {
         for (step_ms, cost, is_renewed) in steps {
             now_ns += step_ms * MS;
             if is_renewed {
-                share.renewal(&plan, 7, 0, now_ns);
-                share.granted(&plan, &grant, now_ns);
+                share.renewal(&plan, 7, Wanted::by_one(0), now_ns);
+                give(&mut share, &plan, &grant, now_ns);
             }
             let before = share;
             let left = share.spend(&plan, cost, now_ns);
@@ -105,11 +112,11 @@ fn a_debt_without_end_stays_a_debt() {
         share.owe(u64::MAX);
     }
     assert!(!is_admitted(share.take(&plan, 1, NOW + MS)));
-    let renewal = share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
     assert!(renewal.delta > 8e12, "{renewal:?}");
     share.owe(u64::MAX);
-    share.lost(&renewal);
-    share.lost(&renewal);
+    share.lost(&renewal, false);
+    share.lost(&renewal, false);
     assert!(!is_admitted(share.take(&plan, 1, NOW + 3 * MS)));
 }
 
@@ -119,7 +126,7 @@ fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
     let grant = Grant { epoch: 9, tokens: 0.5, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() };
     let mut share = granted(&plan, grant);
     assert_eq!(admitted_of(&mut share, &plan, 100, NOW + 101 * MS), 41);
-    let renewal = share.renewal(&plan, 7, 1, NOW + 102 * MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 102 * MS);
     assert!((renewal.delta - 0.5).abs() < 0.01, "owed: {}", renewal.delta);
 }
 
@@ -128,13 +135,13 @@ fn a_unit_is_owed_once_until_the_centre_has_some_left() {
     let plan = plan();
     let mut share = Share::default();
     assert!(share.overdraw(NOW) && !share.overdraw(NOW));
-    let told = share.renewal(&plan, 7, 0, NOW);
+    let told = share.renewal(&plan, 7, Wanted::by_one(0), NOW);
     assert_eq!(told.delta, 1.0);
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, level: 9.0, ..Grant::default() };
-    share.granted(&plan, &grant, NOW);
+    give(&mut share, &plan, &grant, NOW);
     assert!(!share.overdraw(NOW + MS), "all might owe again what all owe already");
-    share.renewal(&plan, 7, 0, NOW + MS);
-    share.granted(&plan, &Grant { level: 10.0, ..grant }, NOW + MS);
+    share.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    give(&mut share, &plan, &Grant { level: 10.0, ..grant }, NOW + MS);
     assert!(share.overdraw(NOW + 2 * MS));
 }
 
@@ -144,8 +151,9 @@ fn a_denial_is_forgotten_when_its_demand_has_gone() {
     let mut share =
         granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 400 * MS, ..Grant::default() });
     admitted_of(&mut share, &plan, 100, NOW + 50 * MS);
-    share.renewal(&plan, 7, 0, NOW + 50 * MS);
-    share.granted(
+    share.renewal(&plan, 7, Wanted::by_one(0), NOW + 50 * MS);
+    give(
+        &mut share,
         &plan,
         &Grant { epoch: 9, lasts_ns: 350 * MS, deny_ns: 350 * MS, ..Grant::default() },
         NOW + 50 * MS,
@@ -163,7 +171,7 @@ fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
     let mut share = granted(&plan, grant);
     assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
     assert_eq!(share.take(&plan, 1, NOW + 201 * MS), Told::Ask);
-    let renewal = share.renewal(&plan, 7, 1, NOW + 201 * MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 201 * MS);
     assert_eq!((renewal.delta, renewal.keep), (-8.0, 0.0));
     assert_eq!(renewal.spent, 0.0, "the one it spent was waited for");
 }
@@ -175,8 +183,8 @@ fn a_rate_accrues_from_when_it_was_asked_for() {
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, ..Grant::default() };
     let mut share = granted(&plan, grant);
     let sent_ns = NOW + 200 * MS;
-    share.renewal(&plan, 7, 0, sent_ns);
-    share.granted(&plan, &Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
+    share.renewal(&plan, 7, Wanted::by_one(0), sent_ns);
+    give(&mut share, &plan, &Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
     assert_eq!(admitted_of(&mut share, &plan, 50, sent_ns + MS), 0);
     assert_eq!(admitted_of(&mut share, &plan, 50, sent_ns + 101 * MS), 10);
 }
@@ -187,7 +195,7 @@ fn a_sample_shorter_than_20_ms_counts_as_one_of_20_ms() {
     let plan = plan();
     let mut share = granted(&plan, Grant { epoch: 9, tokens: 21.0, lasts_ns: 400 * MS, ..Grant::default() });
     admitted_of(&mut share, &plan, 21, NOW + 600_000);
-    let renewal = share.renewal(&plan, 7, 0, NOW + 600_000);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 600_000);
     assert!(renewal.demand <= 1_000.0, "{} units a second", renewal.demand);
 }
 
@@ -197,9 +205,10 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     let plan = plan();
     let mut share = Share::default();
     assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
-    let renewal = share.renewal(&plan, 7, 1, NOW);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW);
     assert_eq!(share.take(&plan, 1, NOW + MS), Told::Ask);
-    share.granted(
+    give(
+        &mut share,
         &plan,
         &Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() },
         NOW,
@@ -211,7 +220,7 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     let grant = Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, ..Grant::default() };
     let mut share = granted(&plan, grant);
     assert!(is_admitted(share.take(&plan, 1, NOW + MS)));
-    share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
     assert_eq!(share.take(&plan, 1, NOW + 3 * MS), Told::Ask);
 }
 
@@ -236,10 +245,10 @@ fn an_idle_lease_goes_back_whole() {
     let mut share = granted(&plan, grant);
     share.take(&plan, 1, NOW);
     assert!(!share.is_idle(&plan, NOW + 100 * MS), "half a request a second may come any time");
-    let quiet_ns = NOW + 13 * SECOND;
-    assert!(!share.is_idle(&plan, quiet_ns), "it has aged and is nobody's");
+    assert!(!share.is_idle(&plan, NOW + SECOND), "the next request may tell it for nothing");
+    assert!(share.is_idle(&plan, NOW + 2 * SECOND) && share.is_idle(&plan, NOW + 100 * SECOND));
     let release = share.release(&plan, 7, NOW + 100 * MS).expect("it holds a lease");
-    assert!((release.delta + 9.0).abs() < 1e-3, "eight left and one accrued: {}", release.delta);
+    assert!((release.delta + 12.0).abs() < 1e-3, "eight, and what accrues to the end: {}", release.delta);
     assert_eq!((release.rate, release.release), (10.0, true));
     assert_eq!(share.take(&plan, 1, NOW + 101 * MS), Told::Ask);
     assert!(share.release(&plan, 7, NOW + 101 * MS).is_none());
@@ -250,9 +259,9 @@ fn wanted(plan: &Arc<Plan>) -> Share {
     let grant = Grant { epoch: 9, tokens: 500.0, lasts_ns: 600 * MS, ..Grant::default() };
     let mut share = granted(plan, grant);
     (0..100).for_each(|step| assert!(is_admitted(share.take(plan, 1, NOW + step * 5 * MS))));
-    let renewal = share.renewal(plan, 7, 0, NOW + 500 * MS);
+    let renewal = share.renewal(plan, 7, Wanted::by_one(0), NOW + 500 * MS);
     assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
-    share.granted(plan, &grant, NOW + 500 * MS);
+    give(&mut share, plan, &grant, NOW + 500 * MS);
     share
 }
 
@@ -266,8 +275,9 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
     assert!(is_admitted(sparse.take(&plan, 1, NOW + 560 * MS)));
     assert!(!sparse.is_idle(&plan, NOW + 740 * MS) && sparse.is_idle(&plan, NOW + 770 * MS));
     // What is told next knows of it.
-    sparse.renewal(&plan, 7, 0, NOW + 780 * MS);
-    sparse.granted(
+    sparse.renewal(&plan, 7, Wanted::by_one(0), NOW + 780 * MS);
+    give(
+        &mut sparse,
         &plan,
         &Grant { epoch: 9, tokens: 50.0, lasts_ns: 600 * MS, ..Grant::default() },
         NOW + 780 * MS,
@@ -291,7 +301,7 @@ fn a_demand_that_has_gone_is_told_as_a_tenth_at_once() {
     let asked_after = |quiet_ns| {
         let mut share = wanted(&plan);
         share.take(&plan, 1, NOW + 500 * MS + quiet_ns);
-        share.renewal(&plan, 7, 0, NOW + 500 * MS + quiet_ns).demand
+        share.renewal(&plan, 7, Wanted::by_one(0), NOW + 500 * MS + quiet_ns).demand
     };
     assert!(asked_after(10 * MS) > 150.0, "so short a time says nothing: {}", asked_after(10 * MS));
     assert!((15.0..25.0).contains(&asked_after(200 * MS)), "{}", asked_after(200 * MS));
@@ -303,14 +313,14 @@ fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
     let plan = plan();
     let mut share = wanted(&plan);
     let grant = Grant { epoch: 9, tokens: 5.0, lasts_ns: 600 * MS, deny_ns: 600 * MS, ..Grant::default() };
-    share.renewal(&plan, 7, 0, NOW + 500 * MS);
-    share.granted(&plan, &grant, NOW + 500 * MS);
+    share.renewal(&plan, 7, Wanted::by_one(0), NOW + 500 * MS);
+    give(&mut share, &plan, &grant, NOW + 500 * MS);
     assert!(is_admitted(share.take(&plan, 1, NOW + 510 * MS)));
     assert!(!share.is_idle(&plan, NOW + 540 * MS) && share.is_idle(&plan, NOW + 570 * MS));
     share.release(&plan, 7, NOW + 570 * MS).expect("it holds a lease");
     assert_eq!(share.take(&plan, 1, NOW + 575 * MS), Told::Ask, "what others gave back is there to be had");
     // Five milliseconds after it was given back, but 65 after the last request.
-    let demand = share.renewal(&plan, 7, 1, NOW + 575 * MS).demand;
+    let demand = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 575 * MS).demand;
     assert!((15.0..60.0).contains(&demand), "{demand}");
 }
 
@@ -319,27 +329,47 @@ fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
     let plan = plan();
     let mut share = granted(&plan, Grant { epoch: 9, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut share, &plan, 100, NOW + 101 * MS);
-    let renewal = share.renewal(&plan, 7, 1, NOW + 102 * MS);
-    share.lost(&renewal);
-    let again = share.renewal(&plan, 7, 1, NOW + 105 * MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 102 * MS);
+    share.lost(&renewal, false);
+    let again = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 105 * MS);
     assert!((again.delta - renewal.delta).abs() < 1e-3, "{} and {}", renewal.delta, again.delta);
     let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
-    let renewal = share.renewal(&plan, 7, 0, NOW + MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
     assert_eq!((renewal.delta, renewal.keep), (-49.0, 1.0));
-    share.lost(&renewal);
-    assert_eq!(share.renewal(&plan, 7, 0, NOW + 2 * MS).delta, 0.0);
+    share.lost(&renewal, false);
+    assert_eq!(share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS).delta, 0.0);
     let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut share, &plan, 10, NOW + MS);
-    let renewal = share.renewal(&plan, 7, 0, NOW + MS);
-    share.lost(&renewal);
-    let again = share.renewal(&plan, 7, 0, NOW + 2 * MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    share.lost(&renewal, false);
+    let again = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
     assert!(renewal.spent > 8.0 && renewal.spent <= 10.0, "{}", renewal.spent);
-    assert_eq!(again.spent, 0.0);
+    assert!(again.spent.abs() < 0.2, "{}", again.spent);
     // Nor by reports that come after the lease is over.
-    share.lost(&again);
-    let late = share.renewal(&plan, 7, 0, NOW + 110 * MS);
-    share.lost(&late);
-    assert_eq!(share.renewal(&plan, 7, 0, NOW + 120 * MS).spent, 0.0);
+    share.lost(&again, false);
+    let late = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 110 * MS);
+    share.lost(&late, false);
+    let later = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 120 * MS);
+    assert!(later.spent.abs() < 0.2, "{}", later.spent);
+}
+
+#[test]
+fn what_nobody_heard_is_told_again() {
+    let plan = plan();
+    let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
+    admitted_of(&mut share, &plan, 10, NOW + MS);
+    let renewal = share.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    share.lost(&renewal, true);
+    let again = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
+    assert_eq!((renewal.keep - renewal.delta, again.keep - again.delta), (40.0, 40.0));
+    assert!((again.spent - renewal.spent).abs() < 0.3, "{} and {}", again.spent, renewal.spent);
+    share.lost(&again, true);
+    // A lease that was given back without anybody hearing of it is held again, and goes back once more.
+    let release = share.release(&plan, 7, NOW + 3 * MS).expect("it holds a lease");
+    assert_eq!(release.delta, -40.0);
+    share.take_back(&release, true);
+    assert!(share.is_idle(&plan, NOW + 3 * SECOND));
+    assert_eq!(share.release(&plan, 7, NOW + 3 * SECOND).map(|release| release.delta), Some(-40.0));
 }
 
 #[test]
@@ -362,9 +392,9 @@ fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
     let plan = plan();
     let mut share = Share::default();
     share.take(&plan, 1, NOW);
-    share.renewal(&plan, 7, 1, NOW);
+    share.renewal(&plan, 7, Wanted::by_one(1), NOW);
     assert_eq!(admitted_alone(&mut share, &plan, 1_000, NOW + 2 * MS), 20);
-    share.granted(&plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
+    give(&mut share, &plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
     assert_eq!(admitted_of(&mut share, &plan, 1_000, NOW + 3 * MS), 10);
 }
 
@@ -374,8 +404,8 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
     let plan = plan();
     let mut share = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     for sent_ns in [NOW + 150 * MS, NOW + 190 * MS] {
-        share.renewal(&plan, 7, 5, sent_ns);
-        share.granted(&plan, &Grant { epoch: 9, tokens: 5.0, ..Grant::default() }, sent_ns);
+        share.renewal(&plan, 7, Wanted::by_one(5), sent_ns);
+        give(&mut share, &plan, &Grant { epoch: 9, tokens: 5.0, ..Grant::default() }, sent_ns);
         assert_eq!(admitted_of(&mut share, &plan, 5, sent_ns + MS), 5);
     }
     assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
@@ -391,8 +421,8 @@ fn what_is_owed_after_a_lease_is_told_though_nobody_comes() {
     let release = share.release(&plan, 7, NOW + 202 * MS).expect("it owes");
     assert_eq!((release.delta, release.release), (3.0, true));
     assert!(share.says_nothing(&plan, NOW + SECOND), "it is told");
-    share.owe_again(&release);
-    assert_eq!(share.renewal(&plan, 7, 0, NOW + SECOND).delta, 3.0);
+    share.take_back(&release, false);
+    assert_eq!(share.renewal(&plan, 7, Wanted::by_one(0), NOW + SECOND).delta, 3.0);
 }
 
 /// It answers, but not to this key.
@@ -404,9 +434,9 @@ fn a_store_that_refuses_is_as_good_as_away() {
     for turn in 0..1_000 {
         let now_ns = NOW + turn * 10 * MS;
         assert_eq!(share.take(&plan, 1, now_ns), Told::Ask);
-        let renewal = share.renewal(&plan, 7, 1, now_ns);
+        let renewal = share.renewal(&plan, 7, Wanted::by_one(1), now_ns);
         told = renewal.delta;
-        share.lost(&renewal);
+        share.lost(&renewal, false);
         admitted += usize::from(is_admitted(share.take_alone(&plan, 1, now_ns, 100)));
     }
     // A burst and ten seconds of twice the share of a hundred nodes.
@@ -422,8 +452,8 @@ fn a_flapping_store_hands_out_one_burst() {
     assert_eq!(admitted, 20, "twice the share of a hundred nodes");
     for round in 1..10 {
         let now_ns = NOW + round * MS;
-        let renewal = share.renewal(&plan, 7, 1, now_ns);
-        share.lost(&renewal);
+        let renewal = share.renewal(&plan, 7, Wanted::by_one(1), now_ns);
+        share.lost(&renewal, false);
         admitted += admitted_alone(&mut share, &plan, 1_000, now_ns);
     }
     // 9 ms of 20 units a second are nothing.
@@ -437,7 +467,7 @@ fn what_was_spent_alone_is_owed_where_it_does_not_refill_in_between() {
         let mut share = Share::default();
         let spent =
             admitted_alone(&mut share, plan, 1_000, NOW) + admitted_alone(&mut share, plan, 3, now_ns);
-        (spent as f64, share.renewal(plan, 7, 0, now_ns).delta)
+        (spent as f64, share.renewal(plan, 7, Wanted::by_one(0), now_ns).delta)
     };
     let (spent, owed) = spent_of(&plan_of(60_000, 60 * SECOND, 1_000, 0));
     assert_eq!(owed, spent);
@@ -502,7 +532,7 @@ proptest! {
             for _ in 0..times {
                 let mut told = share.take(&plan, 1, now_ns);
                 if matches!(told, Told::Ask | Told::Admitted { renew: true }) {
-                    let renewal = share.renewal(&plan, 7, u64::from(told == Told::Ask), now_ns);
+                    let renewal = share.renewal(&plan, 7, Wanted::by_one(u64::from(told == Told::Ask)), now_ns);
                     answer(&mut centre, share, &renewal, now_ns, fate);
                     told = if told == Told::Ask { share.take_again(&plan, 1, now_ns) } else { told };
                 }
@@ -522,12 +552,12 @@ proptest! {
 /// Most renewals are answered; some are lost on the way there, some on the way back.
 fn answer(centre: &mut Centre, share: &mut Share, renewal: &Renewal, now_ns: u64, fate: u8) {
     match fate {
-        0 => share.lost(renewal),
+        0 => share.lost(renewal, false),
         1 => {
             centre.renew(renewal, now_ns / 1_000);
-            share.lost(renewal);
+            share.lost(renewal, false);
         }
-        _ => share.granted(&renewal.plan, &centre.renew(renewal, now_ns / 1_000), now_ns),
+        _ => share.granted(renewal, &centre.renew(renewal, now_ns / 1_000), now_ns),
     }
 }
 
@@ -537,6 +567,6 @@ fn a_share_that_admits_says_whether_to_renew() {
     let mut share = granted(&plan, Grant { epoch: 9, tokens: 500.0, lasts_ns: 400 * MS, ..Grant::default() });
     assert_eq!(share.take(&plan, 1, NOW + MS), ADMITTED);
     admitted_of(&mut share, &plan, 400, NOW + 100 * MS);
-    share.renewal(&plan, 7, 0, NOW + 100 * MS);
+    share.renewal(&plan, 7, Wanted::by_one(0), NOW + 100 * MS);
     assert_eq!(share.take(&plan, 1, NOW + 100 * MS), ADMITTED, "one is on its way");
 }

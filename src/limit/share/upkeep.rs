@@ -3,10 +3,37 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::words::{self, Flag};
 use super::{PAUSE_NS, Share, UNIT, seconds};
 use crate::limit::Plan;
 use crate::limit::central::{Grant, Renewal};
+
+/// What requests wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// In all.
+    pub units: u64,
+    /// What each costs, in the order in which they came; none: a unit each.
+    pub costs: SmallVec<[u64; 2]>,
+    /// Beyond that, a lease even where the limit is small.
+    pub ahead: bool,
+}
+
+impl Wanted {
+    /// By one request, or by none.
+    pub fn by_one(cost: u64) -> Wanted {
+        Wanted::by([cost].into_iter().filter(|cost| *cost > 0))
+    }
+
+    /// By requests of these costs.
+    pub fn by(costs: impl Iterator<Item = u64> + Clone) -> Wanted {
+        let units = costs.clone().fold(0, u64::saturating_add);
+        let is_a_unit_each = costs.clone().all(|cost| cost == 1);
+        Wanted { units, costs: if is_a_unit_each { SmallVec::new() } else { costs.collect() }, ahead: false }
+    }
+}
 
 impl Share {
     /// Whether a renewal is on its way.
@@ -15,11 +42,11 @@ impl Share {
         self.0.has(Flag::InFlight)
     }
 
-    /// What to send: the demand since the last report, debts, and what it holds beyond its need. `pending` units are
-    /// waited for.
-    pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, pending: u64, now_ns: u64) -> Renewal {
+    /// What to send: the demand since the last report, debts, and what it holds beyond its need. Requests wait for
+    /// `wanted`.
+    pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, wanted: Wanted, now_ns: u64) -> Renewal {
         let spent = self.spent();
-        if now_ns > self.0.end_ns() + plan.sharing.epoch_ns {
+        if now_ns > self.0.end_ns() + NUMBERED_NS {
             // Long over: the centre may number another epoch so by now.
             self.0.set_lease(self.0.rate(), 0);
         }
@@ -31,8 +58,6 @@ impl Share {
             false => self.settle(plan, demand, now_ns),
         };
         self.0.raise(Flag::InFlight);
-        // Until the answer, in place of the last grant: what of it is spent as soon as it comes, rounded up.
-        self.0.set_last_grant(pending as f64 * (1.0 + 1.0 / 128.0));
         Renewal {
             key,
             plan: Arc::clone(plan),
@@ -40,17 +65,19 @@ impl Share {
             demand,
             reported,
             rate: self.0.rate(),
-            pending,
+            pending: wanted.units,
+            costs: wanted.costs,
             hint,
             spent,
             delta,
             keep,
             release: false,
+            ahead: wanted.ahead,
         }
     }
 
-    /// Takes what the centre gave. The lease counts from when it was asked for, so it ends here before it ends there.
-    pub fn granted(&mut self, plan: &Plan, grant: &Grant, sent_ns: u64) {
+    /// Takes what the centre gave for a renewal. The lease counts from when it was asked for, so it ends here before it ends there.
+    pub fn granted(&mut self, renewal: &Renewal, grant: &Grant, sent_ns: u64) {
         if self.0.has(Flag::Alone) {
             // The store is back. What was spent since it was asked is a debt.
             let owed = self.0.level();
@@ -58,20 +85,21 @@ impl Share {
             self.0.set_lease(0.0, 0);
             self.0.set_balance((-owed * UNIT as f64) as i64);
         }
-        // What the old lease had accrued when it was asked; what was spent since is in the balance.
-        let held = self.held(sent_ns);
+        // What the old lease still accrues when the centre numbers its renewal in the same epoch, it accrues within the
+        // new one. What the two clocks differ by is in neither, so nothing comes twice and nothing is lost.
+        let rate_before = if grant.epoch == self.0.epoch() { self.0.rate() } else { 0.0 };
         self.0.set_end_ns(match grant.lasts_ns {
-            0 => self.ended_ns(plan, sent_ns),
+            0 => self.ended_ns(&renewal.plan, sent_ns),
             lasts_ns => sent_ns.saturating_add(lasts_ns),
         });
         self.0.set_lease(grant.rate, grant.epoch);
-        let life_s = seconds(self.0.end_ns().saturating_sub(sent_ns));
-        let given = ((grant.tokens + self.0.rate() * life_s) * UNIT as f64) as i64;
-        self.0.set_balance(held.saturating_add(given));
+        let life_s = seconds(grant.lasts_ns);
+        let given = ((grant.tokens + (self.0.rate() - rate_before) * life_s) * UNIT as f64) as i64;
+        self.0.set_balance(self.0.balance().saturating_add(given));
         self.0.set_deny_until_ns(if grant.deny_ns == 0 { 0 } else { sent_ns.saturating_add(grant.deny_ns) });
         self.0.set_level(grant.level);
-        // What requests wait for is spent at once, and neither side counts it among what is held.
-        self.0.set_last_grant((grant.tokens - self.0.last_grant()).max(0.0));
+        // What the centre takes for held: what requests wait for is spent at once.
+        self.0.set_last_grant(renewal.keep + (grant.tokens - renewal.pending as f64).max(0.0));
         self.0.lower(Flag::InFlight);
         if grant.level >= OVERDRAW_MIN {
             self.0.lower(Flag::Overdrawn);
@@ -86,32 +114,41 @@ impl Share {
         latest_ns.max(sent_ns.saturating_add(ANSWER_NS).saturating_sub(plan.sharing.age_ns()))
     }
 
-    /// No answer came. The centre may have heard all the same: a debt is told again, a credit is not.
-    pub fn lost(&mut self, renewal: &Renewal) {
-        self.owe_again(renewal);
-        // What was spent may have been heard, and is not told twice.
-        self.0.set_last_grant(0.0);
+    /// No answer came. Where the centre has heard nothing (`is_unheard`), what was told is to be told again. Else it may
+    /// have heard all the same: a debt is told again, a credit is not.
+    pub fn lost(&mut self, renewal: &Renewal, is_unheard: bool) {
+        self.take_back(renewal, is_unheard);
+        // What was spent may have been heard, and then it is not told twice.
+        let untold = if is_unheard { renewal.spent } else { 0.0 };
+        self.0.set_last_grant((untold - self.spent_of(0.0)).max(0.0));
         self.0.lower(Flag::InFlight);
     }
 
-    /// A debt that was told without an answer stays owed.
-    pub fn owe_again(&mut self, renewal: &Renewal) {
-        if renewal.delta > 0.0 && self.0.has(Flag::Alone) {
+    /// Takes back what was told without an answer: a debt that may not have been heard stays owed, and what was given
+    /// back is held again if nobody has heard of it.
+    pub fn take_back(&mut self, renewal: &Renewal, is_unheard: bool) {
+        if renewal.delta <= 0.0 && !is_unheard {
+            return;
+        }
+        if self.0.has(Flag::Alone) {
             self.0.set_level(self.0.level() + renewal.delta);
-        } else if renewal.delta > 0.0 {
+            let held = (-renewal.delta.min(0.0) * UNIT as f64) as i64;
+            self.0.set_balance(self.0.balance().saturating_add(held));
+        } else {
             let owed = (renewal.delta * UNIT as f64) as i64;
             self.0.set_balance(self.0.balance().saturating_sub(owed));
         }
     }
 
-    /// Whether it holds something worth giving back and nobody has come for it for a while, or owes something and its
-    /// lease is over.
+    /// Whether it holds something worth giving back and nobody has come for it for a while, or owes or holds something
+    /// and its lease is over.
     pub fn is_idle(&self, plan: &Plan, now_ns: u64) -> bool {
-        if self.0.epoch() == 0 || self.0.has(Flag::InFlight) || self.0.has(Flag::Alone) {
+        if self.0.has(Flag::InFlight) || self.0.has(Flag::Alone) {
             return false;
         }
-        if now_ns > self.0.end_ns() + plan.sharing.age_ns() {
-            return self.0.balance() < 0;
+        if self.0.epoch() == 0 || now_ns > self.0.end_ns() + plan.sharing.age_ns() {
+            // The next request's renewal would tell the same for nothing.
+            return self.0.balance() < 0 || self.0.balance() >= UNIT && self.0.unseen_ns(now_ns) >= RETURN_NS;
         }
         let least_ns = if self.0.has(Flag::Sparse) { SPARSE_NS } else { IDLE_NS };
         let quiet_ns = ((IDLE_ARRIVALS / self.0.demand()) * 1e9).max(least_ns as f64);
@@ -141,13 +178,13 @@ impl Share {
         }
     }
 
-    /// Gives everything back, where there is a lease: what it holds, and the rate. The demand stays known.
+    /// Gives everything back: what it holds, and the rate. The demand stays known. `None`: there is nothing, or an
+    /// answer is awaited.
     pub fn release(&mut self, plan: &Arc<Plan>, key: u128, now_ns: u64) -> Option<Renewal> {
-        if self.0.epoch() == 0 || self.0.has(Flag::Alone) || self.0.has(Flag::InFlight) {
+        let has_nothing = self.0.epoch() == 0 && self.0.balance() == 0;
+        if has_nothing || self.0.has(Flag::Alone) || self.0.has(Flag::InFlight) {
             return None;
         }
-        let held = self.held(now_ns);
-        let spent = self.spent();
         let renewal = Renewal {
             key,
             plan: Arc::clone(plan),
@@ -156,15 +193,19 @@ impl Share {
             reported: self.0.reported(),
             rate: self.0.rate(),
             pending: 0,
+            costs: SmallVec::new(),
             hint: 0.0,
-            spent,
-            delta: -(held as f64 / UNIT as f64),
+            spent: self.spent(),
+            // What is to accrue until the lease's end is in it: the centre knows how much of its epoch is left.
+            delta: -(self.0.balance() as f64 / UNIT as f64),
             keep: 0.0,
             release: true,
+            ahead: false,
         };
         self.0.set_balance(0);
         self.0.set_end_ns(now_ns);
         self.0.set_lease(0.0, 0);
+        self.0.set_last_grant(0.0);
         self.0.set_reported(0.0);
         // Denials were measured by a demand that is gone; what is measured next begins with its silence.
         self.0.set_deny_until_ns(0);
@@ -183,14 +224,17 @@ impl Share {
         }
     }
 
-    /// Spent of the last grant and of what accrues, units: never more than it was, and without what was waited for.
+    /// Spent of what it held after the last grant and of what accrues, units, without what was waited for. Negative
+    /// where a request did not take what it had waited for, or gave back what it had.
     fn spent(&self) -> f64 {
-        if self.0.epoch() == 0 {
-            return 0.0;
-        }
-        let life_s = seconds(self.0.reported_before_ns(self.0.end_ns()));
-        let given = self.0.last_grant() + self.0.rate() * life_s;
-        (given - self.0.balance() as f64 / UNIT as f64).max(0.0)
+        if self.0.has(Flag::Alone) { 0.0 } else { self.spent_of(self.0.last_grant()) }
+    }
+
+    /// The same of so many units that it held when it reported last.
+    fn spent_of(&self, held: f64) -> f64 {
+        let life_s =
+            if self.0.epoch() == 0 { 0.0 } else { seconds(self.0.reported_before_ns(self.0.end_ns())) };
+        held + self.0.rate() * life_s - self.0.balance() as f64 / UNIT as f64
     }
 
     /// The demand, units a second: rises at once where the arrivals leave no doubt, falls at once to a tenth where
@@ -206,7 +250,8 @@ impl Share {
             UNKNOWN
         } else {
             let weight = 1.0 - (-sample_s / DECAY_S).exp();
-            let slow = before + (arrived / sample_s - before) * weight;
+            // On the whole it counts: the one before it began what is measured here.
+            let slow = before + (f64::from(self.0.offered()) / sample_s - before) * weight;
             let doubt = 1.5 * arrived.sqrt();
             let least = (arrived - doubt) / sample_s;
             // No less, for what comes in bursts comes again. A sample made longer than it was says nothing of absence.
@@ -235,6 +280,8 @@ impl Share {
     }
 }
 
+/// For so long the number of an epoch means no other.
+const NUMBERED_NS: u64 = 3_600_000_000_000;
 /// A demand nobody has measured, units a second.
 const UNKNOWN: f64 = 0.5;
 /// The least that is told.
@@ -251,6 +298,8 @@ const HINT_NS: u64 = 50_000_000;
 /// A share is idle when so many arrivals are missing, and at least for `IDLE_NS`: the time between two sweeps.
 const IDLE_ARRIVALS: f64 = 6.0;
 const IDLE_NS: u64 = 50_000_000;
+/// What is held of a lease that is over goes back when nobody has come for so long.
+const RETURN_NS: u64 = 1_500_000_000;
 /// The same where requests have come far apart since the last report.
 const SPARSE_NS: u64 = 200_000_000;
 /// With so much left at the centre, units, a node may again owe one.

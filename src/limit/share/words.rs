@@ -6,7 +6,7 @@
 //! | 1 | lease's end, 48 bits of `2^10` ns; last arrival, 16 bits of `2^22` ns, wrapping |
 //! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 24 bits, 0: none; flags, 8 |
 //! | 3 | denied until, 48 bits of `2^10` ns (alone with a rate: since when); demand, 16 bits |
-//! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; last grant (in flight: what is waited for), 16 |
+//! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; held after the last grant, 16 |
 //! | 5 | units offered since the last report, 32 bits; level at the centre (alone: units owed), f32 |
 
 /// Six words; all zero is a key never seen.
@@ -110,7 +110,7 @@ impl Words {
         self.0[4] = (self.0[4] & !0xffff_0000) | (u64::from(encode(demand)) << 16);
     }
 
-    /// The last grant, units, less up to 1/256 of it.
+    /// What the centre takes for held since the last grant, units, less up to 1/256 of it.
     pub(super) fn last_grant(&self) -> f64 {
         decode(self.0[4] as u16)
     }

@@ -84,6 +84,8 @@ fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
     let charge = leased(&node, 1, 1_000);
     let decide = |decision: &mut Decision| node.decide(&[charge], Caller::default(), NOW, decision);
     assert!(decide(&mut Decision::default()).is_none(), "a unit may be owed");
+    desk.answer(NOW);
+    assert!(decide(&mut Decision::default()).is_none(), "it is asked for so often that it asks for more");
     let (mut early, mut late) = (Decision::default(), Decision::default());
     let waiting = [decide(&mut early).expect("no more may"), decide(&mut late).expect("nor here")];
     assert_eq!(desk.answer(NOW + MS), 1, "it brings units for those to come");

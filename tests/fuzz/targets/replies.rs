@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::global::wire::{self, Answered};
 use sluicegate::limit::central::{Hold, Op, Part, Reply};
-use sluicegate::limit::{Algorithm, Answer, Outcome, Plan, Quota, Share, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Answer, Outcome, Plan, Quota, Share, Sharing, Wanted, WhenDown};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
     let (kinds, bytes) = input;
@@ -26,7 +26,8 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
         write(answer, op, &mut again);
         if let Answered::Reply(Reply::Grant(grant)) = answer {
             let mut share = Share::default();
-            share.granted(&PLAN, grant, 1 << 50);
+            let asked = share.renewal(&PLAN, 7, Wanted::default(), 1 << 50);
+            share.granted(&asked, grant, 1 << 50);
             share.take(&PLAN, 1, (1 << 50) + 1);
         }
     }
@@ -47,7 +48,7 @@ fn operation(kind: u8) -> Option<Op> {
     let part = Part { key: 7, plan: Arc::clone(&PLAN), cost: 3, shadow: false, count_denied: false };
     let parts = (0..kind >> 4).map(|_| part.clone()).collect();
     match kind & 0xf {
-        1 => Some(Op::Renew(Share::default().renewal(&PLAN, 7, 1, 0))),
+        1 => Some(Op::Renew(Share::default().renewal(&PLAN, 7, Wanted::by([1, 3].into_iter()), 0))),
         2 => Some(Op::Take(parts)),
         3 => Some(Op::Return { parts, taken_us: 1 }),
         4 => Some(Op::Peek(part)),

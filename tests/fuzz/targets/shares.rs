@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::limit::central::{Grant, Renewal};
-use sluicegate::limit::{Algorithm, Plan, Quota, Share, Sharing, Told, WhenDown};
+use sluicegate::limit::{Algorithm, Plan, Quota, Share, Sharing, Told, Wanted, WhenDown};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -72,7 +72,7 @@ fuzz_target!(|input: Input| {
                 continue;
             }
             Step::Renew { pending } => {
-                let sent = share.renewal(&plan, 7, pending, now_ns);
+                let sent = share.renewal(&plan, 7, Wanted::by_one(pending), now_ns);
                 // What is owed is told, and is so much less owed here; a bucket of its own ends.
                 let owed = sent.delta.max(0.0) * UNIT as f64;
                 let most = held(before) as f64 + owed;
@@ -87,7 +87,8 @@ fuzz_target!(|input: Input| {
             }
             Step::Granted { epoch, tokens, rate, lasts_ns, deny_ns, level } => {
                 is_given = true;
-                share.granted(&plan, &Grant { epoch, tokens, rate, lasts_ns, deny_ns, level }, now_ns);
+                let sent = renewal.clone().unwrap_or_else(|| nothing(&plan));
+                share.granted(&sent, &Grant { epoch, tokens, rate, lasts_ns, deny_ns, level }, now_ns);
                 continue;
             }
             _ => {
@@ -110,6 +111,11 @@ fuzz_target!(|input: Input| {
         let _ = (share.is_idle(&plan, now_ns), share.says_nothing(&plan, now_ns));
     }
 });
+
+/// A renewal that says nothing.
+fn nothing(plan: &Arc<Plan>) -> Renewal {
+    Share::default().renewal(plan, 7, Wanted::default(), 0)
+}
 
 /// The steps that tell nothing.
 fn others(step: &Step, share: &mut Share, plan: &Arc<Plan>, renewal: Option<&Renewal>, now_ns: u64) {
@@ -134,8 +140,9 @@ fn others(step: &Step, share: &mut Share, plan: &Arc<Plan>, renewal: Option<&Ren
         }
         Step::Lost => {
             if let Some(renewal) = renewal {
-                share.lost(renewal);
-                assert!(held(*share) <= before);
+                let is_unheard = held(*share) % 2 == 0;
+                share.lost(renewal, is_unheard);
+                assert!(is_unheard || held(*share) <= before);
             }
         }
         _ => {

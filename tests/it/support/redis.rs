@@ -288,6 +288,8 @@ pub fn add(key: u128, units: u64) -> Op {
         delta: 0.0,
         keep: 0.0,
         release: false,
+        ahead: false,
+        costs: Default::default(),
     })
 }
 
