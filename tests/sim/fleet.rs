@@ -9,21 +9,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sluicegate::limit::central::{Grant, Op, Renewal, Reply, Unanswered};
-use sluicegate::limit::{Centre, Charge, Plan};
+use sluicegate::limit::{Centre, Charge, Plan, centre};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
 use sluicegate::random::Random;
 
 use crate::chance;
 use crate::judge::Judge;
+use crate::ledger::Ledger;
 use crate::traffic::Traffic;
 
 /// What is simulated.
 pub struct Scene {
     pub nodes: usize,
     pub seconds: u64,
-    /// The limit of every key.
-    pub plan: Arc<Plan>,
+    /// The windows of every key, in the order in which a request is charged for them.
+    pub plans: Vec<Arc<Plan>>,
     pub traffic: Traffic,
     /// Share of messages that do not arrive.
     pub loss: f64,
@@ -48,17 +49,24 @@ pub enum Fault {
     Back,
 }
 
-/// Runs a scene to its end.
-pub fn run(scene: &Scene) -> Judge {
+/// What came of a scene.
+pub struct Played {
+    pub judge: Judge,
+    pub ledger: Ledger,
+}
+
+/// Runs a scene to its end, and as much longer as nodes may take to give everything back.
+pub fn run(scene: &Scene) -> Played {
     let mut fleet = Fleet::new(scene);
     while let Some(event) = fleet.queue.pop() {
-        if event.at_ns >= fleet.end_ns {
+        if event.at_ns >= fleet.end_ns + REST_NS {
             break;
         }
         fleet.now_ns = event.at_ns;
         fleet.happen(event.what);
     }
-    fleet.judge
+    fleet.close();
+    Played { judge: fleet.judge, ledger: fleet.ledger }
 }
 
 struct Fleet<'a> {
@@ -73,6 +81,7 @@ struct Fleet<'a> {
     copy: Vec<Centre>,
     is_away: bool,
     judge: Judge,
+    ledger: Ledger,
 }
 
 struct Node {
@@ -82,10 +91,18 @@ struct Node {
     offset_ns: u64,
     limiter: Arc<Limiter>,
     wire: Arc<Wire>,
-    /// The number it gave the plan.
-    plan: u32,
-    /// Requests that wait: whose key, since when.
-    waiting: Vec<(usize, u64, Decision, Waiting)>,
+    /// The numbers it gave the plans.
+    plans: Vec<u32>,
+    waiting: Vec<Request>,
+}
+
+/// A request that waits.
+struct Request {
+    key: usize,
+    cost: u64,
+    since_ns: u64,
+    decision: Decision,
+    waiting: Waiting,
 }
 
 /// One node's way to the centre: what it sends is taken up by the simulation.
@@ -162,10 +179,11 @@ impl<'a> Fleet<'a> {
             queue: BinaryHeap::new(),
             events: 0,
             nodes,
-            centres: vec![Centre::default(); keys],
+            centres: vec![Centre::default(); keys * scene.plans.len()],
             copy: Vec::new(),
             is_away: false,
-            judge: Judge::new(&scene.plan, keys, scene.seconds),
+            judge: Judge::new(&scene.plans[0], keys, scene.seconds),
+            ledger: Ledger::new(&scene.plans, keys),
         };
         for key in 0..keys {
             fleet.expect_arrival(key);
@@ -189,7 +207,9 @@ impl<'a> Fleet<'a> {
             What::Arrival { key } => self.arrive(key),
             What::Asked { node, renewal, answer } => self.ask_centre(node, &renewal, answer),
             What::Answered { node, key, grant, done } => {
-                self.judge.granted(index(key), node, self.now_ns + grant.lasts_ns);
+                if let Some(key) = self.judged(key) {
+                    self.judge.granted(key, node, self.now_ns + grant.lasts_ns);
+                }
                 self.answer(node, Ok(Reply::Grant(grant)), done);
             }
             What::Unanswered { node, done } => self.answer(node, Err(Unanswered::Lost), done),
@@ -204,9 +224,17 @@ impl<'a> Fleet<'a> {
     }
 
     fn expect_arrival(&mut self, key: usize) {
-        if let Some(at_ns) = self.scene.traffic.next(key, self.now_ns, &self.random) {
+        if let Some(at_ns) = self.scene.traffic.next(key, self.now_ns, &self.random)
+            && at_ns < self.end_ns
+        {
             self.push(at_ns, What::Arrival { key });
         }
+    }
+
+    /// The key whose first window this is: what the judge looks at.
+    fn judged(&self, name: u128) -> Option<usize> {
+        let index = index(name);
+        index.is_multiple_of(self.scene.plans.len()).then_some(index / self.scene.plans.len())
     }
 
     fn arrive(&mut self, key: usize) {
@@ -214,31 +242,47 @@ impl<'a> Fleet<'a> {
         while !self.nodes[node].is_up {
             node = (node + 1) % self.scene.nodes;
         }
-        self.judge.offered(key, node, self.now_ns);
+        let cost = self.scene.traffic.cost(&self.random);
+        self.judge.offered(key, node, cost, self.now_ns);
+        self.ledger.offered(key, cost, self.now_ns);
         let here = &mut self.nodes[node];
-        let charges = [Charge {
-            key: name(key),
-            quota: self.scene.plan.quota,
-            cost: 1,
-            policy: 0,
-            window: 0,
-            shadow: false,
-            count_denied: false,
-            plan: here.plan,
-        }];
+        let charges = here.charges(self.scene, key, cost);
         let mut decision = Decision::default();
         let now_ns = here.local_ns(self.now_ns);
         match here.limiter.decide(&charges, Caller::default(), now_ns, &mut decision) {
             Some(waiting) => {
-                here.waiting.push((key, self.now_ns, decision, waiting));
+                here.waiting.push(Request { key, cost, since_ns: self.now_ns, decision, waiting });
                 self.judge.waited(key);
                 self.push(self.now_ns + DEADLINE_NS, What::Deadline { node });
             }
-            None if decision.is_admitted() => self.judge.admitted(key, self.now_ns),
-            None => {}
+            None => self.decided(key, cost, &decision),
         }
         self.carry(node);
         self.expect_arrival(key);
+    }
+
+    fn decided(&mut self, key: usize, cost: u64, decision: &Decision) {
+        if decision.is_admitted() {
+            self.judge.admitted(key, cost, self.now_ns);
+        }
+        self.ledger.decided(key, cost, decision, self.now_ns);
+    }
+
+    /// Compares what is left everywhere with what one exact limit would have left.
+    fn close(&mut self) {
+        let at_us = EPOCH_US + self.now_ns / 1_000;
+        for (index, centre) in self.centres.iter().enumerate() {
+            let (key, window) = (index / self.scene.plans.len(), index % self.scene.plans.len());
+            let plan = &self.scene.plans[window];
+            let record = centre.to_bytes();
+            let level =
+                record.and_then(|bytes| centre::look(&bytes, plan, at_us)).map(|(lent, _)| lent.level);
+            let held = self.nodes.iter().filter_map(|node| {
+                let fleet = node.limiter.fleet()?;
+                fleet.view(name(index), node.local_ns(self.now_ns)).map(|view| view.held)
+            });
+            self.ledger.close(key, window, level, held.map(|held| held.max(0.0)).sum(), self.now_ns);
+        }
     }
 
     /// Takes up what a node has sent, and decides what becomes of it on the way.
@@ -249,7 +293,10 @@ impl<'a> Fleet<'a> {
         sent.sort_by_key(|(op, _)| if let Op::Renew(renewal) = op { renewal.key } else { 0 });
         for (op, done) in sent {
             let Op::Renew(renewal) = op else { continue };
-            self.judge.operation(index(renewal.key), node, &renewal, self.now_ns);
+            self.ledger.operation();
+            if let Some(key) = self.judged(renewal.key) {
+                self.judge.operation(key, node, &renewal, self.now_ns);
+            }
             let (there, back) = (self.way_ns(), self.way_ns());
             let answer = match (there, back) {
                 (Some(there_ns), Some(back_ns)) if !self.is_away && there_ns + back_ns < DEADLINE_NS => {
@@ -290,16 +337,16 @@ impl<'a> Fleet<'a> {
         let now_ns = self.now_ns;
         let here = &mut self.nodes[node];
         let local_ns = here.local_ns(now_ns);
+        let mut done = Vec::new();
         for index in (0..here.waiting.len()).rev() {
-            let (_, since_ns, _, waiting) = &here.waiting[index];
-            if !waiting.is_settled() && now_ns - since_ns < DEADLINE_NS {
-                continue;
+            let request = &here.waiting[index];
+            if request.waiting.is_settled() || now_ns - request.since_ns >= DEADLINE_NS {
+                done.push(here.waiting.swap_remove(index));
             }
-            let (key, _, mut decision, waiting) = here.waiting.swap_remove(index);
-            here.limiter.resume(waiting, local_ns, &mut decision);
-            if decision.is_admitted() {
-                self.judge.admitted(key, now_ns);
-            }
+        }
+        for Request { key, cost, mut decision, waiting, .. } in done {
+            self.nodes[node].limiter.resume(waiting, local_ns, &mut decision);
+            self.decided(key, cost, &decision);
         }
     }
 
@@ -333,21 +380,33 @@ impl Node {
     fn new(scene: &Scene, random: &Random) -> Node {
         let nodes = scene.nodes as u32;
         let wire = Arc::new(Wire { nodes, is_up: AtomicBool::new(true), sent: Mutex::default() });
-        let bytes = (scene.traffic.keys() * 96).max(1 << 14);
+        let bytes = (scene.traffic.keys() * scene.plans.len() * 96).max(1 << 14);
         let link = Arc::clone(&wire) as Arc<dyn Link>;
         let shared = Shared::new(link, bytes, Duration::from_nanos(DEADLINE_NS));
         let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 12), shared));
         let fleet = limiter.fleet().expect("it is one of a fleet");
-        let plan = fleet.plans().number(Plan::clone(&scene.plan));
+        let plans = scene.plans.iter().map(|plan| fleet.plans().number(Plan::clone(plan))).collect();
         Node {
             is_up: true,
             drift: (chance(random) - 0.5) * 2.0 * DRIFT,
             offset_ns: HOUR_NS + (chance(random) * 1e12) as u64,
             limiter,
             wire,
-            plan,
+            plans,
             waiting: Vec::new(),
         }
+    }
+
+    /// What a request is charged for.
+    fn charges(&self, scene: &Scene, key: usize, cost: u64) -> Vec<Charge> {
+        let windows = scene.plans.iter().zip(&self.plans).enumerate();
+        windows
+            .map(|(window, (plan, number))| Charge {
+                cost,
+                plan: *number,
+                ..Charge::one(name(key * scene.plans.len() + window), plan.quota)
+            })
+            .collect()
     }
 
     fn local_ns(&self, now_ns: u64) -> u64 {
@@ -395,5 +454,7 @@ const EPOCH_US: u64 = 1_790_035_200_000_000;
 /// How far apart clocks run.
 const DRIFT: f64 = 2e-4;
 const SWEEP_NS: u64 = 50_000_000;
+/// After the last request nothing is held any more when so long has passed.
+const REST_NS: u64 = 2_000_000_000;
 /// A question is answered in this time or never, and a request waits no longer.
 const DEADLINE_NS: u64 = 2_000_000;

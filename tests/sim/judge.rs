@@ -75,7 +75,7 @@ impl Judge {
         let key = Key {
             instead: State::default(),
             behind: State::default(),
-            seconds: vec![(0, 0, 0); seconds as usize + 1],
+            seconds: vec![(0, 0, 0); seconds as usize + 4],
             offered: 0,
             waited: 0,
             causes: [0; 6],
@@ -92,23 +92,23 @@ impl Judge {
         }
     }
 
-    pub fn offered(&mut self, key: usize, node: usize, now_ns: u64) {
+    pub fn offered(&mut self, key: usize, node: usize, cost: u64, now_ns: u64) {
         self.requests += 1;
         self.pairs.entry((key as u32, node as u32)).or_default().0 += 1;
         let key = &mut self.keys[key];
         key.offered += 1;
-        let (state, outcome) = key.instead.take(&self.quota, 1, BEGIN_NS + now_ns);
+        let (state, outcome) = key.instead.take(&self.quota, cost, BEGIN_NS + now_ns);
         key.instead = state;
-        key.seconds[second(now_ns)].0 += u32::from(outcome.is_admitted());
+        key.seconds[second(now_ns)].0 += if outcome.is_admitted() { cost as u32 } else { 0 };
     }
 
-    pub fn admitted(&mut self, key: usize, now_ns: u64) {
+    pub fn admitted(&mut self, key: usize, cost: u64, now_ns: u64) {
         let key = &mut self.keys[key];
-        let (state, outcome) = key.behind.take(&self.quota, 1, BEGIN_NS + now_ns);
+        let (state, outcome) = key.behind.take(&self.quota, cost, BEGIN_NS + now_ns);
         key.behind = state;
         let second = &mut key.seconds[second(now_ns)];
-        second.1 += 1;
-        second.2 += u32::from(!outcome.is_admitted());
+        second.1 += cost as u32;
+        second.2 += if outcome.is_admitted() { 0 } else { cost as u32 };
     }
 
     /// An operation, and why it was sent.

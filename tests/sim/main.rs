@@ -4,12 +4,15 @@
 //! them, and the goals on the average. `--seeds N` chooses how many, `--seed S` the first; a failure names its seed.
 //!
 //! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
-//! missed by more than is known. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
+//! missed by more than is known. `--long` does the same for what people configure most: windows of a minute to a day,
+//! several of them, costs, thin traffic; units that get lost count most there. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
 //! `--burst N` another fleet or limit; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
 //! what operations were sent for.
 
 mod fleet;
 mod judge;
+mod ledger;
+mod long;
 mod scenes;
 mod traffic;
 
@@ -18,8 +21,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
-use fleet::Scene;
-use judge::{Figures, Judge};
+use fleet::{Played, Scene};
+use judge::Figures;
 use scenes::{GOALS, Goal, Other};
 use sluicegate::random::Random;
 
@@ -32,7 +35,9 @@ fn main() -> ExitCode {
     };
     let given = |name: &str| word(name).and_then(|word| word.parse::<u64>().ok());
     let number = |name: &str, default: u64| given(name).unwrap_or(default);
-    let misses = if is_asked("--table") {
+    let misses = if is_asked("--long") {
+        long::table(number("--seed", 1), word("--only").map(String::as_str))
+    } else if is_asked("--table") {
         let other = Other {
             nodes: given("--nodes").map(|nodes| nodes as usize),
             rate: given("--limit"),
@@ -54,7 +59,7 @@ fn main() -> ExitCode {
 fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
     let scenes = (first..first + seeds).map(scenes::small).collect();
     let done: Vec<(Figures, Scene)> =
-        on_two_threads(scenes).into_iter().map(|(scene, judge)| (judge.figures(), scene)).collect();
+        on_two_threads(scenes).into_iter().map(|(scene, played)| (played.judge.figures(), scene)).collect();
     let mut misses: Vec<String> = done.iter().filter_map(|(figures, scene)| scene.promise(figures)).collect();
     if is_detailed {
         done.iter().for_each(|(figures, scene)| println!("{}", scene.line(figures)));
@@ -79,7 +84,7 @@ fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
     print!("{:8} {:>4}", "traffic", "N");
     GOALS.iter().for_each(|goal| print!(" {goal:>18}"));
     println!();
-    for (scene, judge) in &played {
+    for (scene, Played { judge, .. }) in &played {
         print!("{:8} {:>4}", scene.name(), scene.nodes);
         scene.goals(&judge.figures()).iter().for_each(|goal| print!(" {:>18}", goal.to_string()));
         println!();
@@ -89,7 +94,7 @@ fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
     }
     let goals: Vec<(&Scene, Goal)> = played
         .iter()
-        .flat_map(|(scene, judge)| scene.goals(&judge.figures()).map(|goal| (scene, goal)))
+        .flat_map(|(scene, played)| scene.goals(&played.judge.figures()).map(|goal| (scene, goal)))
         .collect();
     let missed = goals.iter().filter(|(_, goal)| !goal.is_met());
     println!("of {} goals {} are missed (!)", goals.len(), missed.count());
@@ -104,7 +109,7 @@ fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
 }
 
 /// Plays scenes; the judges in their order.
-fn on_two_threads(scenes: Vec<Scene>) -> Vec<(Scene, Judge)> {
+pub fn on_two_threads(scenes: Vec<Scene>) -> Vec<(Scene, Played)> {
     let next = AtomicUsize::new(0);
     let run = || {
         let mut done = Vec::new();
@@ -123,7 +128,7 @@ fn on_two_threads(scenes: Vec<Scene>) -> Vec<(Scene, Judge)> {
             .collect()
     });
     done.sort_by_key(|(index, _)| *index);
-    scenes.into_iter().zip(done).map(|(scene, (_, judge))| (scene, judge)).collect()
+    scenes.into_iter().zip(done).map(|(scene, (_, played))| (scene, played)).collect()
 }
 
 /// A number from 0 to 1, without 1.

@@ -23,7 +23,7 @@ pub fn table(seed: u64, seconds: u64, other: Other) -> Vec<Scene> {
             let rate = other.rate.unwrap_or(if kind == Kind::Zipf { 100 } else { 1_000 });
             let burst = other.burst.unwrap_or(rate);
             let plan = plan(Algorithm::TokenBucket, rate, SECOND_NS, burst, 0.05);
-            Scene { seconds, ..Scene::calm(nodes, plan, Traffic { kind, rate: rate as f64 }, seed) }
+            Scene { seconds, ..Scene::calm(nodes, plan, Traffic::at(kind, rate as f64), seed) }
         })
         .collect()
 }
@@ -61,7 +61,7 @@ pub fn small(seed: u64) -> Scene {
     let overshoot =
         if algorithm == Algorithm::SlidingWindow { 0.2 } else { [0.001, 0.01, 0.05, 0.2][pick(4) as usize] };
     let plan = plan(algorithm, limit, period_ns, burst, overshoot);
-    let mut scene = Scene::calm(nodes, plan, Traffic { kind, rate: rate as f64 }, seed);
+    let mut scene = Scene::calm(nodes, plan, Traffic::at(kind, rate as f64), seed);
     scene.seconds = 2 + 600 / (rate * if kind == Kind::Hoard { 4 } else { 1 });
     match pick(4) {
         0 => scene.loss = 0.001 + 0.02 * chance(&random),
@@ -91,8 +91,17 @@ fn faults(nodes: usize, end_ns: u64, random: &Random) -> Vec<(u64, Fault)> {
 
 impl Scene {
     /// A scene without trouble.
-    fn calm(nodes: usize, plan: Arc<Plan>, traffic: Traffic, seed: u64) -> Scene {
-        Scene { nodes, seconds: 2, plan, traffic, loss: 0.0, delay_ns: 250_000.0, faults: Vec::new(), seed }
+    pub fn calm(nodes: usize, plan: Arc<Plan>, traffic: Traffic, seed: u64) -> Scene {
+        Scene {
+            nodes,
+            seconds: 2,
+            plans: vec![plan],
+            traffic,
+            loss: 0.0,
+            delay_ns: 250_000.0,
+            faults: Vec::new(),
+            seed,
+        }
     }
 
     /// Whether nothing goes wrong in it.
@@ -106,7 +115,7 @@ impl Scene {
 
     /// All of it on a line, for who looks for the reason of a figure.
     pub fn line(&self, f: &Figures) -> String {
-        let (quota, sharing) = (&self.plan.quota, &self.plan.sharing);
+        let (quota, sharing) = (&self.plans[0].quota, &self.plans[0].sharing);
         format!(
             "seed {:4} {:8} {:?} {} nodes, {}/{}s burst {} epoch {} ms, calm {}: over {:.3} %, worst {}, deny {:.2} %, \
              ops {:.3}, waited {:.1} %",
@@ -129,13 +138,13 @@ impl Scene {
 
     /// What the plan promises of every second of every key, where it was broken.
     pub fn promise(&self, figures: &Figures) -> Option<String> {
-        let (with, without) = self.plan.sharing.worst_overshoot(&self.plan.quota, self.nodes as u32);
+        let (with, without) = self.plans[0].sharing.worst_overshoot(&self.plans[0].quota, self.nodes as u32);
         let allowed = if self.is_calm() { with } else { with + without };
         let is_kept = figures.worst_units <= allowed + ROUNDING;
         (!is_kept).then(|| {
             format!(
                 "seed {}: {} units too many in one second, {allowed:.1} are allowed: {:?} over {} nodes, {:?}, {:?}",
-                self.seed, figures.worst_units, self.traffic.kind, self.nodes, self.plan, self.faults
+                self.seed, figures.worst_units, self.traffic.kind, self.nodes, self.plans[0], self.faults
             )
         })
     }
@@ -203,14 +212,14 @@ const fn miss(kind: Kind, nodes: usize, goal: usize, allowed: f64) -> Miss {
     Miss { kind, nodes, goal, allowed }
 }
 
-fn plan(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64, overshoot: f64) -> Arc<Plan> {
+pub fn plan(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64, overshoot: f64) -> Arc<Plan> {
     let positive = |number| NonZeroU64::new(number).expect("none of them is zero");
     let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
     let sharing = Sharing::new(&quota, overshoot, WhenDown::Local);
     Arc::new(Plan { policy: "sim".into(), quota, sharing })
 }
 
-const SECOND_NS: u64 = 1_000_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
 /// A unit of rounding on each side.
 const ROUNDING: f64 = 2.0;
 

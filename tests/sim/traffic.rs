@@ -9,6 +9,8 @@ use crate::chance;
 pub struct Traffic {
     pub kind: Kind,
     pub rate: f64,
+    /// A request costs from one unit to so many.
+    pub cost_max: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +27,42 @@ pub enum Kind {
     Shifting,
     /// Leases are built up, the bucket is let fill, then all is spent at once.
     Hoard,
+    /// One key, to any node.
+    Plain,
+    /// One key, to one node after the other.
+    Alternating,
+    /// One key: twelve at once to one node, every 2.5 s, then to the next node.
+    Rounds,
 }
 
 impl Traffic {
+    /// So many units a second, a unit each.
+    pub fn at(kind: Kind, rate: f64) -> Traffic {
+        Traffic { kind, rate, cost_max: 1 }
+    }
+
+    /// What a request costs.
+    pub fn cost(&self, random: &Random) -> u64 {
+        if self.cost_max == 1 { 1 } else { 1 + random.next() % self.cost_max }
+    }
+
     pub fn keys(&self) -> usize {
         match self.kind {
             Kind::Zipf => 20_000,
             Kind::Hoard => 4,
+            Kind::Plain | Kind::Alternating | Kind::Rounds => 1,
             _ => LOADS.len(),
         }
     }
 
     /// The next arrival of a key.
     pub fn next(&self, key: usize, now_ns: u64, random: &Random) -> Option<u64> {
+        if self.kind == Kind::Rounds {
+            let at_ns = now_ns + ROUND_GAP_NS;
+            let begins_ns = at_ns / ROUND_NS * ROUND_NS;
+            let is_over = at_ns - begins_ns >= ROUND * ROUND_GAP_NS;
+            return Some(if is_over { begins_ns + ROUND_NS } else { at_ns });
+        }
         let highest = self.highest(key);
         let mut at_ns = now_ns;
         // Thinning: arrivals at the highest rate, of which the rate at that time decides.
@@ -55,7 +80,9 @@ impl Traffic {
         let any = |of: usize| random.next() as usize % of;
         let pick = |seed: usize, index: usize| mix(seed as u64 * 64 + index as u64) as usize % nodes;
         match self.kind {
-            Kind::Uniform | Kind::Zipf | Kind::Hoard => any(nodes),
+            Kind::Uniform | Kind::Zipf | Kind::Hoard | Kind::Plain => any(nodes),
+            Kind::Alternating => (now_ns / 100_000_000) as usize % nodes,
+            Kind::Rounds => (now_ns / ROUND_NS) as usize % nodes,
             Kind::Sticky => pick(key, any(3)),
             Kind::Shifting => pick(key + 1_000 * (now_ns / 700_000_000) as usize, any(3)),
             Kind::Bursty => pick(key + 1_000 * (now_ns / BURST_PERIOD_NS) as usize, any(nodes.div_ceil(4))),
@@ -75,6 +102,7 @@ impl Traffic {
         match self.kind {
             // The sum of 1/n to 20,000 is 10.5.
             Kind::Zipf => ZIPF_TOTAL / 10.48 / (key + 1) as f64,
+            Kind::Plain | Kind::Alternating | Kind::Rounds => self.rate,
             _ => self.rate * LOADS[key],
         }
     }
@@ -107,3 +135,7 @@ const LOADS: [f64; 6] = [0.3, 0.8, 1.1, 1.5, 3.0, 8.0];
 const ZIPF_TOTAL: f64 = 30_000.0;
 const BURST_PERIOD_NS: u64 = 800_000_000;
 const HOARD_PERIOD_NS: u64 = 2_300_000_000;
+/// Requests of a round, how far apart they are, and how far apart the rounds.
+const ROUND: u64 = 12;
+const ROUND_GAP_NS: u64 = 5_000_000;
+const ROUND_NS: u64 = 2_500_000_000;

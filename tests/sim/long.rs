@@ -1,0 +1,122 @@
+//! What people configure most: windows of a minute to a day, two of which the short one refuses, costs, traffic so thin
+//! that leases are worth nothing. What counts is that no unit gets lost on the way.
+
+use sluicegate::limit::Algorithm::{self, FixedWindow, SlidingWindow, TokenBucket};
+
+use crate::fleet::Scene;
+use crate::ledger::Books;
+use crate::scenes::{SECOND_NS, plan};
+use crate::traffic::{Kind, Traffic};
+
+/// A row of the table.
+struct Row {
+    /// As a configuration has it, with the traffic.
+    name: String,
+    window: u64,
+    scene: Scene,
+}
+
+/// Plays all rows; the goals that are missed.
+pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
+    let mut rows = rows(seed);
+    rows.retain(|row| only.is_none_or(|only| row.name.contains(only)));
+    let (labels, scenes): (Vec<_>, Vec<_>) =
+        rows.into_iter().map(|row| ((row.name, row.window), row.scene)).unzip();
+    println!(
+        "{:58} {:>4} {:>7} {:>6} {:>7} {:>7} {:>6} {:>6}",
+        "limit, traffic", "N", "lost", "held", "first %", "short %", "over %", "ops"
+    );
+    let played = crate::on_two_threads(scenes);
+    let mut misses = Vec::new();
+    for ((name, window), (scene, played)) in labels.iter().zip(&played) {
+        let books = played.ledger.books();
+        let missed = missed(&books, *window, scene);
+        println!(
+            "{name:58} {:>4} {:>7.2} {:>6.2} {:>7.2} {:>7.2} {:>6.2} {:>6.3} {}",
+            scene.nodes,
+            books.lost,
+            books.held,
+            books.first_refusal,
+            books.short,
+            books.over,
+            books.operations,
+            missed.join(" ")
+        );
+        misses.extend(
+            missed.iter().map(|goal| format!("{name} over {} nodes: {goal}: {books:?}", scene.nodes)),
+        );
+    }
+    println!("of {} rows {} miss a goal", played.len(), misses.len());
+    misses
+}
+
+/// The goals that are missed, by name.
+fn missed(books: &Books, window: u64, scene: &Scene) -> Vec<&'static str> {
+    let nodes = scene.nodes as f64;
+    let dear = (scene.traffic.cost_max - 1) as f64;
+    let goals = [
+        ("lost", books.lost <= nodes.min((window as f64 / 100.0).max(1.0))),
+        ("held", books.held <= nodes),
+        ("first", window < 100 || books.first_refusal >= 98.0),
+        // What dear requests leave depends on who comes when.
+        ("short", books.short <= 3.0 + 100.0 * dear / window as f64),
+        ("ops", books.operations <= scene.plans.len() as f64 * 1.05),
+    ];
+    goals.into_iter().filter(|(_, is_met)| !is_met).map(|(name, _)| name).collect()
+}
+
+fn rows(seed: u64) -> Vec<Row> {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 3_600;
+    const DAY: u64 = 86_400;
+    let mut rows = Vec::new();
+    for nodes in [1, 3, 8, 20] {
+        let mut row = |windows: &[(Algorithm, u64, u64)], traffic: Traffic, seconds: u64| {
+            let plans: Vec<_> = windows
+                .iter()
+                .map(|(algorithm, limit, period)| plan(*algorithm, *limit, period * SECOND_NS, *limit, 0.05))
+                .collect();
+            let limits: Vec<String> =
+                windows.iter().map(|(_, limit, period)| format!("{limit}/{period}s")).collect();
+            let name = format!(
+                "{:?} {}, {:?} {}/s, costs to {}",
+                windows[0].0,
+                limits.join(" "),
+                traffic.kind,
+                traffic.rate,
+                traffic.cost_max
+            );
+            let window = windows.last().map_or(0, |(_, limit, _)| *limit);
+            let mut scene = Scene::calm(nodes, plans[0].clone(), traffic, seed);
+            (scene.plans, scene.seconds) = (plans, seconds);
+            rows.push(Row { name, window, scene });
+        };
+        let plain = |rate| Traffic::at(Kind::Plain, rate);
+        for algorithm in [TokenBucket, FixedWindow, SlidingWindow] {
+            for (rate, seconds) in [(0.1, 900), (0.5, 200), (2.0, 60), (5.0, 60), (40.0, 60)] {
+                row(&[(algorithm, 1_000, HOUR)], plain(rate * nodes as f64), seconds);
+            }
+            row(&[(algorithm, 1_000, HOUR)], Traffic::at(Kind::Rounds, 0.0), 90);
+            row(&[(algorithm, 200, HOUR)], Traffic::at(Kind::Alternating, 10.0), 60);
+            row(&[(algorithm, 10_000, DAY)], plain(300.0), 60);
+            row(&[(algorithm, 10_000, DAY)], plain(5.0 * nodes as f64), 60);
+            row(&[(algorithm, 1_000_000, DAY)], plain(1_000.0), 20);
+            row(&[(algorithm, 100, HOUR)], Traffic { cost_max: 50, ..plain(3.0) }, 60);
+            row(&[(algorithm, 1_000, HOUR)], Traffic { cost_max: 50, ..plain(3.0) }, 60);
+            row(&[(algorithm, 10, 10), (algorithm, 300, HOUR)], plain(40.0), 90);
+            row(&[(algorithm, 300, HOUR), (algorithm, 10, 10)], plain(40.0), 90);
+            row(&[(algorithm, 20, 1), (algorithm, 1_000, HOUR), (algorithm, 10_000, DAY)], plain(60.0), 60);
+        }
+        for (limit, period) in [(60, MINUTE), (100, MINUTE), (20, 1)] {
+            let rate = limit as f64 / period as f64;
+            for load in [0.9, 1.1, 3.0] {
+                row(&[(TokenBucket, limit, period)], plain(rate * load), 120);
+                row(&[(TokenBucket, limit, period)], Traffic::at(Kind::Alternating, rate * load), 120);
+            }
+            for kind in [Kind::Uniform, Kind::Shifting, Kind::Bursty, Kind::Sticky] {
+                row(&[(TokenBucket, limit, period)], Traffic::at(kind, rate), 60);
+            }
+        }
+    }
+    rows
+}
