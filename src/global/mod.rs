@@ -178,8 +178,9 @@ impl Global {
     }
 
     /// Asks. `done` is called exactly once, on the control runtime or, where there is no room or no connection, on
-    /// this thread: with the answer whenever it comes, be it after the deadline, or with what became of it, within a
-    /// second and a little. Neither waits nor takes a lock.
+    /// this thread: with the answer whenever it comes, be it after the deadline, or with what became of it. Of what is
+    /// sent once that is within a second and a little; `Renew`, `Return` and `Debit` are told until they are answered,
+    /// over an outage, too (see [`Unanswered`]). Neither waits nor takes a lock.
     pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>) {
         let now_ns = clock::now_ns();
         let asker = Asker::new(done);
@@ -192,7 +193,7 @@ impl Global {
         if !is_one_call {
             return asker.tell(Err(Unanswered::Refused), now_ns);
         }
-        let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false };
+        let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
         self.shared.post(entry, key, now_ns);
     }
 

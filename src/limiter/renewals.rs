@@ -72,7 +72,12 @@ impl Renewals {
     fn begin(&self, key: u128, waiter: Option<Waiter>) -> bool {
         match self.of(key).entry(key) {
             Entry::Occupied(mut renewing) => {
-                renewing.get_mut().queued.extend(waiter);
+                let queued = &mut renewing.get_mut().queued;
+                // An answer may take as long as an outage, and nobody waits so long.
+                if queued.len() == queued.capacity() {
+                    queued.retain(|waiter| !waiter.wait.is_over());
+                }
+                queued.extend(waiter);
                 false
             }
             Entry::Vacant(vacant) => {

@@ -45,6 +45,7 @@ mod routes;
 mod slow_h2;
 mod smuggling;
 mod tls;
+mod told_until_answered;
 mod trailers;
 mod trouble;
 mod upgrade;
