@@ -1,13 +1,15 @@
 //! `sluicegate check`: says whether a configuration is valid, or everything that is wrong with it.
 //!
-//! It reads certificates, authorities, keys and users as a start would, but opens no port, writes no file and asks no issuer.
+//! It reads certificates, authorities, keys and users as a start would, but opens no port, writes no file and asks no
+//! issuer. Redis, where it can be reached, is asked how far away it is.
 
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::app;
 use crate::auth::{Kind, Method, jwt};
 use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
-use crate::global::Global;
+use crate::global::{self, Global};
 use crate::limit::WhenDown;
 use crate::tls::{self, Certificate, ClientAuth};
 
@@ -39,11 +41,36 @@ pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn
             counted(config.policies.len(), "policy", "policies"),
             counted(config.routes.len(), "route", "routes"),
         )?;
-        if config.redis.is_some() {
+        if let Some(redis) = &config.redis {
             share(&config, out)?;
+            measure(redis, out, errors)?;
         }
     }
     Ok(0)
+}
+
+/// Says how far away Redis is, as far as it can be reached from here, and warns where answers could not come in time.
+fn measure(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
+    // What would keep it from starting has been found before; who is not reached is not measured.
+    let measured = app::measure_from_outside(redis).unwrap_or_default();
+    if measured.is_empty() {
+        writeln!(out, "  redis: not reached from here, so its round trip is not known")?;
+    }
+    for (server, round_trip) in measured {
+        writeln!(out, "  redis {server}: a round trip takes {:.1} ms", round_trip.as_secs_f64() * 1e3)?;
+        if round_trip > redis.deadline {
+            // Half as much again for what is slower now and then.
+            let enough_ms = (round_trip.as_secs_f64() * 1.5e3).ceil();
+            writeln!(
+                errors,
+                "warning: a round trip to redis {server} takes {:.1} ms, longer than `deadline` of [redis] ({} ms), so \
+                 requests are decided without it; write deadline = \"{enough_ms:.0}ms\"\n",
+                round_trip.as_secs_f64() * 1e3,
+                redis.deadline.as_millis()
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// Says of every window how a fleet shares it, and by how much it may be overshot at worst.

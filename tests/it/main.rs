@@ -39,6 +39,7 @@ mod lua_exact;
 mod overload;
 mod penalty;
 mod proxy_protocol;
+mod redis_slow;
 mod reload;
 mod resting;
 mod routes;

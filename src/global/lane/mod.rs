@@ -250,6 +250,7 @@ impl Lane {
         match landed.result {
             Ok(value) => {
                 let took_ns = now_ns.saturating_sub(batch.sent_ns);
+                shard.took(took_ns, now_ns);
                 if took_ns <= shared.deadline_ns {
                     (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
                 } else if !batch.is_late {
