@@ -10,7 +10,7 @@ use crate::app;
 use crate::auth::{Kind, Method, jwt};
 use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
 use crate::global::{self, Global};
-use crate::limit::WhenDown;
+use crate::limit::{Sharing, WhenDown};
 use crate::tls::{self, Certificate, ClientAuth};
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
@@ -84,7 +84,8 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             let (with, without) = sharing.worst_overshoot(window, FLEET);
             let limit = limit_text::show_window(window);
-            let share = |units: f64| format!("{:.2}%", units / window.capacity() as f64 * 100.0);
+            let whole = Sharing::whole(window);
+            let share = |units: f64| format!("{:.2}%", units / whole * 100.0);
             let down = match sharing.when_down {
                 WhenDown::Local => format!("{} without", share(without)),
                 WhenDown::Allow => "as much as there are addresses without".to_owned(),
@@ -92,7 +93,8 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}; {FLEET} gateways overshoot it by {} at most with the store, {down}",
+                "  {} {limit}: {how}; of the {whole} it admits in one period {FLEET} gateways overshoot {} at most \
+                 with the store, {down}",
                 policy.name,
                 share(with)
             )?;
