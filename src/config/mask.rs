@@ -74,8 +74,8 @@ fn password(text: &str) -> Option<Range<usize>> {
     let end = text.rfind('@')?;
     let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
     let first = starts.next()?;
-    let is_scheme = |name: &&str| text[..first].ends_with(*name) && text[first..end].starts_with("://");
-    let ends_scheme = SCHEMES.iter().any(|name| is_scheme(&name));
+    let is_scheme = |name: &str| text[..first].ends_with(name) && text[first..end].starts_with("://");
+    let ends_scheme = SCHEMES.iter().any(|name| is_scheme(name));
     let start = if ends_scheme { starts.next()? } else { first };
     Some(start + 1..end)
 }

@@ -277,6 +277,11 @@ fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_nee
     let ask = || node.ask(Op::Take([part(1, 1)].into_iter().collect())).answer().0;
     let taken = eventually("the server answers", || ask().ok());
     assert!(matches!(taken, Reply::Taken(taken) if taken.admitted));
+    assert!(node.status().version.is_some_and(|version| version.contains('.')), "its version is known");
+    // It is connected to again, and asked what it is, and asked again after a while.
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    eventually("the server answers", || ask().ok());
+    assert_eq!(redis.cli(&["ACL", "LOG"]).trim(), "", "nothing is tried that is not allowed");
     let stranger = trusting("stranger.pem");
     eventually("who is not trusted is told so", || {
         let condition = stranger.status().condition;

@@ -169,9 +169,10 @@ impl Lane {
         };
         self.link.about_ns = now_ns + ABOUT_NS;
         if self.index == 0 && self.link.abouts.is_empty() {
-            let patience = self.shared.connector.patience();
+            let connector = Arc::clone(&self.shared.connector);
             self.link.abouts.spawn(async move {
-                let about = tokio::time::timeout(patience, connection.look()).await.ok().flatten();
+                let look = connector.look(&connection);
+                let about = tokio::time::timeout(connector.patience(), look).await.ok().flatten();
                 (connection.server, about)
             });
         }
