@@ -40,6 +40,8 @@ pub(super) struct Shared {
     /// Where calls were sent and no node is known: one that has no slot yet is on no map.
     pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
+    /// When the log was told of keys that were replaced, and how many were since.
+    repairs: Mutex<(u64, u64)>,
 }
 
 /// From a key to its shard.
@@ -73,6 +75,7 @@ impl Shared {
             look: Notify::new(),
             wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),
+            repairs: Mutex::default(),
         }
     }
 
@@ -221,6 +224,20 @@ impl Shared {
         if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
             wanted.push((host.to_owned(), port));
         }
+    }
+
+    /// Keys of ours that were of a type they never have: one line for all of ten seconds.
+    pub(super) fn repaired(&self, shard: &str, count: u64, now_ns: u64) {
+        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told_ns, since) = *repairs;
+        if told_ns > 0 && now_ns.saturating_sub(told_ns) < COMPLAINT_NS {
+            repairs.1 += count;
+            return;
+        }
+        *repairs = (now_ns, 0);
+        drop(repairs);
+        let advice = "something else writes to keys under our prefix; give it another, or us";
+        tracing::warn!(shard, keys = count + since, advice, "redis keys of a wrong type were replaced");
     }
 
     /// An error of one operation: one line in ten seconds, for there may be one a request.

@@ -289,10 +289,14 @@ impl Lane {
             };
         }
         let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
-        let answers = match value {
-            Value::BulkString(reply) => wire::read(reply, &ops),
-            _ => None,
+        let (repaired, reply) = match value {
+            Value::BulkString(reply) => wire::repaired(reply),
+            _ => (0, &[][..]),
         };
+        let answers = wire::read(reply, &ops);
+        if repaired > 0 {
+            shared.repaired(&shard.name, repaired, now_ns);
+        }
         let Some(answers) = answers else {
             shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
             return batch.fail(Unanswered::Lost, now_ns);
