@@ -250,6 +250,10 @@ fn in_fleet(bytes: usize) -> Arc<Limiter> {
             true
         }
 
+        fn round_trip_ns(&self, _key: u128) -> u64 {
+            1_000_000
+        }
+
         fn nodes(&self) -> u32 {
             200
         }

@@ -27,6 +27,7 @@
 --       'P' what is left or held, as one part of 'T'
 --       'L' looked at: as one part of 'T', of permits and exact windows alone; the key's string: length 'B', bytes
 --       'E' an error of this operation alone: length 'I2', text
+-- before all that, where keys of a wrong type were replaced: -2 'd', how many 'd'
 -- or, where nothing could be written: -1 'd', length 'I2', text
 -- errors with STALE where its sender has numbered a later batch on this record: this one came too late
 --
@@ -224,7 +225,8 @@ local function perform_all()
   is_done, why = pcall(write_keys)
   -- The store takes nothing now: nobody is told that something was spent.
   if not is_done then return refusal('<dI2', -1, why) end
-  return pack('<d', now_us) .. table.concat(replies)
+  local said = pack('<d', now_us) .. table.concat(replies)
+  return repaired > 0 and pack('<dd', -2, repaired) .. said or said
 end
 
 local number, stays_ms, plans_at = unpack_from('<dd', head)

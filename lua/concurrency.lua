@@ -20,7 +20,12 @@ end
 local function hold(key, plan, cost, node, held, lasts_us)
   local name = KEYS[key]
   local others, lapsed = 0, {}
-  local entries = redis.call('HGETALL', name)
+  local entries = redis.pcall('HGETALL', name)
+  -- Of another type: nodes say again soon what they hold.
+  if entries.err then
+    redis.call('DEL', name)
+    entries, repaired = {}, repaired + 1
+  end
   for index = 1, #entries, 2 do
     local count, until_us = held_by(entries[index + 1])
     if until_us <= now_us then
@@ -55,7 +60,8 @@ end
 
 local function free(key, plan, cost)
   local used = 0
-  local entries = redis.call('HGETALL', KEYS[key])
+  local entries = redis.pcall('HGETALL', KEYS[key])
+  if entries.err then entries = {} end
   for index = 2, #entries, 2 do
     local count, until_us = held_by(entries[index])
     if until_us > now_us then used = used + count end

@@ -3,8 +3,8 @@
 -- KEYS  the keys of the operations, each once; operations know a key by its index
 -- ARGV  none
 -- read_keys()                                  reads them
--- string_of(key)                               its string, as it is by now; false: there is none; errors where the key
---                                              is something else
+-- string_of(key)                               its string, as it is by now; false: there is none. Of a key that is
+--                                              something else it is empty: no record, which writes over what was there
 -- kept_until(key, until_s, need_us, spare_us)  until when a key is kept, seconds, whose string is needed for so long
 -- keep(key, head, tail)                        a key's string from here on; false: none
 -- write_keys()                                 writes what has changed
@@ -25,6 +25,8 @@ local values
 local heads, kept_ms = {}, {}
 -- Whether keys without a string are nothing else, once that was asked.
 local is_nothing
+-- Which keys are something else, and how many of a wrong type were replaced.
+local wrong, repaired = {}, 0
 
 -- Lua's stack has room for some thousand arguments.
 local together = 1000
@@ -39,7 +41,7 @@ local function read_keys()
   end
 end
 
--- MGET takes a key of another type for none; GET does not.
+-- What a key of a type that it never has is taken for: an empty record. Its type is asked for once.
 local function absent(key)
   if is_nothing == nil then
     local without = {}
@@ -48,7 +50,9 @@ local function absent(key)
     end
     is_nothing = #without < together and call('EXISTS', unpack(without)) == 0
   end
-  return not is_nothing and call('GET', KEYS[key])
+  if is_nothing or call('TYPE', KEYS[key]).ok == 'none' then return false end
+  wrong[key], values[key] = true, ''
+  return ''
 end
 
 local function string_of(key)
@@ -79,6 +83,7 @@ local function write_keys()
   local KEYS, heads, kept_ms, values, call = KEYS, heads, kept_ms, values, call
   for key = 1, #KEYS do
     local head = heads[key]
+    if head ~= nil and wrong[key] then repaired = repaired + 1 end
     if head then
       local ms = kept_ms[key]
       if ms then

@@ -17,9 +17,15 @@ end
 function sliding_log.open(state)
   local name, period_us = KEYS[state.key], state.plan.period_us
   state.name, state.limit, state.period_us, state.over, state.pushed = name, state.plan.limit, period_us, 0, 0
-  state.is_scaled = false
-  state.size = redis.call('LLEN', name)
+  state.is_scaled, state.is_wrong = false, false
+  state.size = redis.pcall('LLEN', name)
   state.newest_us = 1e16
+  -- Of another type: what cannot be read is a log that is full.
+  if type(state.size) == 'table' then
+    state.size, state.used, state.pushed_us, state.newest_us = 0, state.limit, now_us, now_us
+    state.is_scaled, state.is_wrong = true, true
+    return
+  end
   while state.over < state.size do
     local times = redis.call('LRANGE', name, state.over, state.over + 63)
     local over = 0
@@ -39,6 +45,7 @@ end
 
 -- The time of an element; none is later than the newest may be.
 local function time_of(state, index)
+  if state.is_wrong then return now_us end
   return min(tonumber(redis.call('LINDEX', state.name, index)) or 0, state.newest_us)
 end
 
@@ -78,11 +85,13 @@ function sliding_log.debit(state, cost)
 end
 
 function sliding_log.back(state, cost, taken_us)
+  if state.is_wrong then return end
   local gone = redis.call('LREM', state.name, string.format('%.0f', -cost), string.format('%.0f', taken_us))
   state.used = max(0, state.used - gone)
 end
 
 function sliding_log.save(state)
+  if state.is_wrong then repaired = repaired + 1 end
   if state.is_scaled then
     redis.call('DEL', state.name)
     state.pushed, state.pushed_us = state.used, now_us

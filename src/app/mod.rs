@@ -35,7 +35,7 @@ use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
 use crate::{clock, record};
 use explain::Known;
-pub use store::explain_from_outside;
+pub use store::{explain_from_outside, measure_from_outside};
 
 /// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
 ///

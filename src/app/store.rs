@@ -71,6 +71,21 @@ pub fn explain_from_outside(
     })
 }
 
+/// How long a round trip takes to each server of the store that can be reached from here.
+///
+/// # Errors
+/// As `limiter`, or where there is no runtime to be had.
+pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(String, Duration)>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let global = Global::visit(redis).context("[redis]")?;
+        global.ready(FIRST_ANSWER).await;
+        let measured = global.measure().await;
+        global.shutdown().await;
+        Ok(measured)
+    })
+}
+
 /// What limiter keys are hashed with: one secret for a fleet; for a node alone a new one at every start, so that no
 /// client can prepare keys that collide.
 pub(super) fn salt(config: &Config) -> [u8; 16] {
@@ -124,6 +139,8 @@ fn usage(status: global::Status) -> StoreUsage {
     StoreUsage {
         shard: status.shard,
         is_up: status.is_up,
+        is_quick: status.is_quick,
+        round_trip_ns: status.round_trip_ns,
         condition: status.condition.name(),
         evicts: status.evicts,
         calls: status.calls,

@@ -1,14 +1,16 @@
 //! `sluicegate check`: says whether a configuration is valid, or everything that is wrong with it.
 //!
-//! It reads certificates, authorities, keys and users as a start would, but opens no port, writes no file and asks no issuer.
+//! It reads certificates, authorities, keys and users as a start would, but opens no port, writes no file and asks no
+//! issuer. Redis, where it can be reached, is asked how far away it is.
 
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::app;
 use crate::auth::{Kind, Method, jwt};
 use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
-use crate::global::Global;
-use crate::limit::WhenDown;
+use crate::global::{self, Global};
+use crate::limit::{Sharing, WhenDown};
 use crate::tls::{self, Certificate, ClientAuth};
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
@@ -39,11 +41,36 @@ pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn
             counted(config.policies.len(), "policy", "policies"),
             counted(config.routes.len(), "route", "routes"),
         )?;
-        if config.redis.is_some() {
+        if let Some(redis) = &config.redis {
             share(&config, out)?;
+            measure(redis, out, errors)?;
         }
     }
     Ok(0)
+}
+
+/// Says how far away Redis is, as far as it can be reached from here, and warns where answers could not come in time.
+fn measure(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
+    // What would keep it from starting has been found before; who is not reached is not measured.
+    let measured = app::measure_from_outside(redis).unwrap_or_default();
+    if measured.is_empty() {
+        writeln!(out, "  redis: not reached from here, so its round trip is not known")?;
+    }
+    for (server, round_trip) in measured {
+        writeln!(out, "  redis {server}: a round trip takes {:.1} ms", round_trip.as_secs_f64() * 1e3)?;
+        if round_trip > redis.deadline {
+            // Half as much again for what is slower now and then.
+            let enough_ms = (round_trip.as_secs_f64() * 1.5e3).ceil();
+            writeln!(
+                errors,
+                "warning: a round trip to redis {server} takes {:.1} ms, longer than `deadline` of [redis] ({} ms), so \
+                 requests are decided without it; write deadline = \"{enough_ms:.0}ms\"\n",
+                round_trip.as_secs_f64() * 1e3,
+                redis.deadline.as_millis()
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// Says of every window how a fleet shares it, and by how much it may be overshot at worst.
@@ -57,7 +84,8 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             let (with, without) = sharing.worst_overshoot(window, FLEET);
             let limit = limit_text::show_window(window);
-            let share = |units: f64| format!("{:.2}%", units / window.capacity() as f64 * 100.0);
+            let whole = Sharing::whole(window);
+            let share = |units: f64| format!("{:.2}%", units / whole * 100.0);
             let down = match sharing.when_down {
                 WhenDown::Local => format!("{} without", share(without)),
                 WhenDown::Allow => "as much as there are addresses without".to_owned(),
@@ -65,7 +93,8 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}; {FLEET} gateways overshoot it by {} at most with the store, {down}",
+                "  {} {limit}: {how}; of the {whole} it admits in one period {FLEET} gateways overshoot {} at most \
+                 with the store, {down}",
                 policy.name,
                 share(with)
             )?;

@@ -1,5 +1,7 @@
 //! Secrets, out of sight: which names hold one, and a line of a file with its secrets starred out.
 //!
+//! What stands between a `:` and an `@` may be a password, whether the rest is a URL or was meant to be one.
+//!
 //! It works on the bare text, so that a line that is not even TOML gives nothing away either. It prefers to
 //! hide too much.
 
@@ -44,19 +46,64 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
             found.push(value);
         }
     }
-    for (scheme, _) in line.match_indices("://") {
-        let start = scheme + 3;
-        // Passwords stand as they are, spaces and the other kind of quotes included.
-        let quote = line[..start].rfind(['"', '\'']).map(|at| line.as_bytes()[at]);
-        let closes = |byte: u8| quote.is_none_or(|quote| byte == quote) && b"\"'".contains(&byte);
-        let end = line[start..].bytes().position(closes).map_or(line.len(), |at| start + at);
-        if let Some(at) = line[start..end].rfind('@')
-            && let Some(colon) = line[start..start + at].find(':')
-        {
-            found.push(start + colon + 1..start + at);
-        }
+    match quoted_values(line) {
+        Some(values) => found.extend(
+            values.into_iter().filter_map(|value| shifted(password(&line[value.clone()])?, value.start)),
+        ),
+        // Where values begin and end is not known, so all of it is one.
+        None => found.extend(password(line)),
     }
     found
+}
+
+/// A text with what may be a password in it starred out: a value that a message quotes.
+pub(super) fn value(text: &str) -> String {
+    match password(text) {
+        Some(password) => format!("{}{MASK}{}", &text[..password.start], &text[password.end..]),
+        None => text.to_owned(),
+    }
+}
+
+/// A message with what may be a password starred out, of what it quotes in backticks and of what stands between.
+pub(super) fn message(text: &str) -> String {
+    text.split('`').map(value).collect::<Vec<_>>().join("`")
+}
+
+/// What may be a password: from the first colon that does not end a scheme to the last `@`.
+fn password(text: &str) -> Option<Range<usize>> {
+    let end = text.rfind('@')?;
+    let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
+    let first = starts.next()?;
+    let is_scheme = |name: &str| text[..first].ends_with(name) && text[first..end].starts_with("://");
+    let ends_scheme = SCHEMES.iter().any(|name| is_scheme(name));
+    let start = if ends_scheme { starts.next()? } else { first };
+    Some(start + 1..end)
+}
+
+fn shifted(range: Range<usize>, by: usize) -> Option<Range<usize>> {
+    Some(range.start + by..range.end + by)
+}
+
+/// What stands between quotes in a line; `None` where a quote is not closed, or what stands between the values may be a
+/// piece of one.
+fn quoted_values(line: &str) -> Option<Vec<Range<usize>>> {
+    let mut values = Vec::new();
+    let mut from = 0;
+    while let Some(at) = line[from..].find(['"', '\'']) {
+        if line[from..from + at].contains(['@', ':', '#']) {
+            return None;
+        }
+        let (start, quote) = (from + at + 1, line.as_bytes()[from + at]);
+        let mut escaped = false;
+        let length = line[start..].bytes().position(|byte| {
+            let closes = byte == quote && !escaped;
+            escaped = byte == b'\\' && !escaped && quote == b'"';
+            closes
+        })?;
+        values.push(start..start + length);
+        from = start + length + 1;
+    }
+    (!line[from..].contains(['@', ':'])).then_some(values)
 }
 
 /// The next run of name characters at or after `from`, and where it ends.
@@ -116,6 +163,9 @@ fn is_bare_reference(value: &str) -> bool {
     inner.is_some_and(|inner| !inner.contains(['}', '{']) && !inner.contains(":-"))
 }
 
+/// Schemes of URLs in a configuration: the colon after another word is no scheme's for sure.
+const SCHEMES: [&str; 4] = ["redis", "rediss", "http", "https"];
+
 /// Names that end so hold secrets.
 const SECRET_ENDINGS: [&str; 7] =
     ["token", "secret", "password", "passwd", "api-key", "api_key", "authorization"];
@@ -143,6 +193,22 @@ mod tests {
             ("url = \"redis://me:hun'ter2@host/0\"", "url = \"redis://me:********@host/0\""),
             ("url = 'redis://me:hun\"ter2@host/0'", "url = 'redis://me:********@host/0'"),
             ("url = redis://me:hunter2@host/0", "url = redis://me:*******@host/0"),
+            ("url = \"rediss//gate:hunter2@h\"", "url = \"rediss//gate:*******@h\""),
+            ("url = \"redis:/gate:hunter2@h\"", "url = \"redis:*************@h\""),
+            ("url = \"redsi://gate:hunter2@h\"", "url = \"redsi:**************@h\""),
+            ("url = \"gate:hunter2@h:1\"", "url = \"gate:*******@h:1\""),
+            ("url = \"gate:hun:t@er2@h\"", "url = \"gate:*********@h\""),
+            ("url = \"rediss//gate:hunter2@h", "url = \"rediss//gate:*******@h"),
+            ("url = \"redis://gate:hun\"ter2@h\"", "url = \"redis://gate:********@h\""),
+            ("rediss//gate:hunter2@h", "rediss//gate:*******@h"),
+            ("bind = 1 # was redis//gate:hunter2@h", "bind = 1 # was redis//gate:*******@h"),
+            ("bind = 1 # 'tis redis//gate:hunter2@h", "bind = 1 # 'tis redis//gate:*******@h"),
+            (
+                "shards = [{ url = \"redis//a:one@h\", weight = 2 }, { url = 'redis:/b:two@i' }]",
+                "shards = [{ url = \"redis//a:***@h\", weight = 2 }, { url = 'redis:******@i' }]",
+            ),
+            ("url = \"http://a:1\", mail = \"b@c\"", "url = \"http://a:1\", mail = \"b@c\""),
+            ("url = \"redis://me@host:1/0\"", "url = \"redis://me@host:1/0\""),
             ("set = { authorization = \"Basic x\" }", "set = { authorization = \"*******\" }"),
             ("path = \"/token\"", "path = \"/token\""),
             ("limit = \"5/m by header:x-token\"", "limit = \"5/m by header:x-token\""),

@@ -231,7 +231,12 @@ impl fmt::Display for Report {
 
 impl Finding {
     pub(super) fn error(message: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Error, message: message.into(), place: None, beside: None }
+        Finding {
+            severity: Severity::Error,
+            message: mask::message(&message.into()),
+            place: None,
+            beside: None,
+        }
     }
 
     pub(super) fn warning(message: impl Into<String>) -> Finding {
@@ -240,7 +245,7 @@ impl Finding {
 
     /// Where it is, and what to write there instead (may be empty).
     pub(super) fn at(mut self, place: Place, hint: impl Into<String>) -> Finding {
-        self.place = Some((place, hint.into()));
+        self.place = Some((place, mask::message(&hint.into())));
         self
     }
 
@@ -287,10 +292,10 @@ impl Fields {
     }
 }
 
-/// A text as a message quotes it: in backticks, escaped, cut to a readable length.
+/// A text as a message quotes it: in backticks, escaped, cut to a readable length, and without what may be a password.
 pub(super) fn quoted(text: &str) -> String {
     let mut shown = String::from("`");
-    for (index, character) in text.chars().enumerate() {
+    for (index, character) in mask::value(text).chars().enumerate() {
         if index == QUOTED_CHARS_MAX {
             shown.push('…');
             break;

@@ -1,6 +1,7 @@
 //! Operations that travel together: one script call for one shard.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use redis::Cmd;
 use tokio::task::AbortHandle;
@@ -27,6 +28,16 @@ pub(super) struct Entry {
     pub(super) moves: u8,
     /// Its node is to take it although the slot is only on its way there.
     pub(super) asking: bool,
+    /// Its slot is on its way from one node to another.
+    pub(super) is_moving: bool,
+}
+
+/// What comes to a lane.
+pub(super) enum Posted {
+    /// What somebody asks.
+    Entry(Entry),
+    /// What another lane has sent before and has no answer to: its shard is on this lane's node now.
+    Batch(Box<Batch>),
 }
 
 /// Calls back exactly once, even where an entry is just dropped.
@@ -58,11 +69,36 @@ impl Entry {
         (self.shard, self.is_kept(), self.moves > 0)
     }
 
-    /// Whether it goes into a batch with a record, which is sent again when its reply is lost. What takes and waits
+    /// Whether it goes into a batch with a record, which is sent again until it is answered. What takes and waits
     /// is not: nobody waits any more by then. Nor is what meets a slot on its way: a record in it would keep its key
     /// back.
     pub(super) fn is_kept(&self) -> bool {
-        self.moves == 0 && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_))
+        !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_))
+    }
+}
+
+/// Where Redis keeps the number and the answer of a batch: one of the eight that a lane has for a shard. Dropped, it is
+/// the next batch's, whose number is higher: what of this one is still on its way will be known for old.
+pub(super) struct Record {
+    pub(super) index: u8,
+    used: Arc<AtomicU8>,
+}
+
+impl Record {
+    /// One that is not `used`, one bit each.
+    pub(super) fn of(used: &Arc<AtomicU8>) -> Option<Record> {
+        let index = used.load(Ordering::Relaxed).trailing_ones();
+        if index >= u8::BITS {
+            return None;
+        }
+        used.fetch_or(1 << index, Ordering::Relaxed);
+        Some(Record { index: index as u8, used: Arc::clone(used) })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.used.fetch_and(!(1 << self.index), Ordering::Relaxed);
     }
 }
 
@@ -72,13 +108,15 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     pub(super) command: Arc<Cmd>,
     /// The record it is remembered in; `None`: it is not sent twice.
-    pub(super) record: Option<u8>,
+    pub(super) record: Option<Record>,
     /// Its node is to take it although the slot is only on its way there.
     pub(super) asking: bool,
     /// When it was sent first, nanoseconds.
     pub(super) first_ns: u64,
     /// When it was sent last.
     pub(super) sent_ns: u64,
+    /// It is not sent again before.
+    pub(super) rests_until_ns: u64,
     /// On which of the lane's connections.
     pub(super) serial: u64,
     /// Which flush it was part of.
@@ -104,6 +142,7 @@ impl Batch {
             asking: false,
             first_ns: now_ns,
             sent_ns: now_ns,
+            rests_until_ns: 0,
             serial: 0,
             flush,
             call: None,
@@ -111,6 +150,11 @@ impl Batch {
             is_late: false,
             is_silent: false,
         }
+    }
+
+    /// When nobody waits for its answer any more. What may count when it is sent again is told until it is answered.
+    pub(super) fn ends_ns(&self) -> u64 {
+        self.first_ns.saturating_add(if self.record.is_some() { KEPT_NS } else { LOST_NS })
     }
 
     /// Ends it without an answer.
@@ -154,8 +198,12 @@ pub(super) fn command<'o>(
     command
 }
 
-/// How long a record stays, milliseconds: far longer than a batch is sent again, so that one which was stuck on its
+/// How long a record stays, milliseconds: twice as long as a batch is sent again, so that one which was stuck on its
 /// way is known when it comes.
-const RECORD_MS: f64 = 60_000.0;
+const RECORD_MS: f64 = 600_000.0;
+/// How long a batch with a record is sent again, nanoseconds: an outage is shorter, or somebody has to look at it.
+const KEPT_NS: u64 = 300_000_000_000;
+/// What is sent once and has no answer after so long will have none, nanoseconds.
+pub(super) const LOST_NS: u64 = 1_000_000_000;
 /// Operations in one call: what bounds the time it takes Redis.
 pub(super) const OPERATIONS_MAX: usize = 64;

@@ -3,9 +3,10 @@
 //! It never tries again by itself: whoever opens connections knows when that is worth it. What is open can be
 //! written to when it is handed out, so a replica, a server that is loading or one without memory is no connection.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -31,6 +32,8 @@ pub(super) struct Connector {
     /// Whether servers are known as nodes of a cluster.
     is_clustered: bool,
     script: Arc<Script>,
+    /// Servers whose ACL denies us `INFO`: each time it is asked for is a line in their ACL log.
+    denied: Mutex<HashSet<String>>,
 }
 
 /// An open connection. Dropping the last of its clones closes it.
@@ -117,7 +120,7 @@ impl Connector {
         };
         let tls = servers.iter().any(|server| server.tls).then(|| trust(config)).transpose()?;
         let is_clustered = matches!(config.topology, Topology::Cluster(_));
-        Ok(Connector { tls: tls.map(Arc::new), is_clustered, script })
+        Ok(Connector { tls: tls.map(Arc::new), is_clustered, script, denied: Mutex::default() })
     }
 
     /// A connection for commands and scripts, which the `call` of `probe` has gone through. Of a name with several
@@ -131,12 +134,14 @@ impl Connector {
     ) -> Result<Connection, ConnectError> {
         let opened = async {
             let mut connection = self.connect(server, round, None).await?;
-            // An ACL may keep it from us; it is for people.
-            match connection.call(&redis::cmd("INFO")).await {
-                Ok(answer) => connection.about = Arc::new(About::of(&answer)),
-                // To whom it does not know it says of anything longer that it is too long.
+            // Any user may say this. To whom it does not know it says of anything longer that it is too long.
+            match connection.call(redis::cmd("HELLO").arg(2)).await {
+                Ok(answer) => connection.about = Arc::new(About::of_hello(&answer)),
                 Err(error) if error.code() == Some("NOAUTH") => return Err(error.into()),
                 Err(_) => {}
+            }
+            if let Some(about) = self.look(&connection).await {
+                connection.about = Arc::new(about);
             }
             if connection.about.is_clustered && !self.is_clustered {
                 return Err(ConnectError::Clustered);
@@ -191,6 +196,29 @@ impl Connector {
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
 
+    /// What a server says of itself by now; `None` where it does not, or may not to us.
+    pub(super) async fn look(&self, connection: &Connection) -> Option<About> {
+        if self.denied().contains(&connection.server.to_string()) {
+            return None;
+        }
+        // Redis 7 can be asked whether it would deny a command; before, it can only be tried.
+        let may_ask = redis::cmd("EVAL").arg(MAY_ASK).arg(0).to_owned();
+        let is_denied = matches!(connection.call(&may_ask).await, Ok(Value::Int(0)));
+        let answer = if is_denied { None } else { Some(connection.call(&redis::cmd("INFO")).await) };
+        match answer {
+            Some(Ok(info)) => Some(About::of(&info)),
+            Some(Err(error)) if error.code() != Some("NOPERM") => None,
+            _ => {
+                self.denied().insert(connection.server.to_string());
+                None
+            }
+        }
+    }
+
+    fn denied(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How long a question beside the operations may take.
     pub(super) fn patience(&self) -> Duration {
         CONNECT_WITHIN
@@ -203,11 +231,6 @@ impl Connector {
 }
 
 impl Connection {
-    /// What the server says of itself by now; `None` where it does not.
-    pub(super) async fn look(&self) -> Option<About> {
-        Some(About::of(&self.call(&redis::cmd("INFO")).await.ok()?))
-    }
-
     /// Sends a command and waits for its reply, however long that takes.
     pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(command).await?.extract_error()
@@ -288,6 +311,23 @@ where
 }
 
 impl About {
+    /// Of what HELLO says: pairs of names and values.
+    fn of_hello(hello: &Value) -> About {
+        let pairs: HashMap<String, Value> = redis::from_redis_value_ref(hello).unwrap_or_default();
+        let field =
+            |name: &str| pairs.get(name).and_then(|value| redis::from_redis_value_ref::<String>(value).ok());
+        let unknown = || "of unknown version".to_owned();
+        About {
+            version: format!(
+                "{} {}",
+                field("server").unwrap_or_else(|| "redis".to_owned()),
+                field("version").unwrap_or_else(unknown)
+            ),
+            eviction: None,
+            is_clustered: field("mode").as_deref() == Some("cluster"),
+        }
+    }
+
     /// Of what INFO says.
     fn of(info: &Value) -> About {
         let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
@@ -328,6 +368,8 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
     Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }
 
+/// Whether this user may ask for INFO: 1, or 0. Asking so leaves nothing in the server's ACL log.
+const MAY_ASK: &str = "if redis.acl_check_cmd and not redis.acl_check_cmd('INFO') then return 0 end return 1";
 /// How long a connection may take to be ready. A server that is slower than this is away for a limiter.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 /// How long one address of a name is waited for before the next is tried, too.

@@ -43,6 +43,7 @@ fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
             None => changes.push((node, change, 1)),
         }
     }
+    tell_lateness(shared, now_ns);
     let nodes = shared.nodes.load();
     for (node, change, shards) in changes {
         let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
@@ -55,6 +56,31 @@ fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
             _ => {
                 tracing::warn!(shard, shards, before, now = condition, why, relapses, "redis does not answer")
             }
+        }
+    }
+}
+
+/// Tells of which nodes answers come late as a rule, or do no longer.
+fn tell_lateness(shared: &Shared, now_ns: u64) {
+    // Which node, whether it is late, and how long its slowest shard takes.
+    let mut changes: Vec<(usize, bool, u64)> = Vec::new();
+    for shard in &shared.shards {
+        let Some(is_late) = shard.lateness_change(now_ns) else { continue };
+        let (node, takes_ns) = (shard.place(), shard.round_trip_ns());
+        match changes.iter_mut().find(|(of, known, _)| *of == node && *known == is_late) {
+            Some((_, _, slowest_ns)) => *slowest_ns = takes_ns.max(*slowest_ns),
+            None => changes.push((node, is_late, takes_ns)),
+        }
+    }
+    let nodes = shared.nodes.load();
+    for (node, is_late, takes_ns) in changes {
+        let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
+        let [round_trip, deadline] = [takes_ns, shared.deadline_ns].map(Duration::from_nanos);
+        if is_late {
+            let advice = "requests do not wait for it; raise `deadline` of [redis] above the round trip";
+            tracing::warn!(shard, ?round_trip, ?deadline, advice, "redis answers after the deadline");
+        } else {
+            tracing::info!(shard, ?round_trip, ?deadline, "redis answers within the deadline again");
         }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, watch};
 
-use super::batch::Entry;
+use super::batch::Posted;
 use super::config::{CONNECTIONS_MAX, Server};
 use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
 
 /// The queues of a node's lanes.
-pub(super) type Queues = Vec<mpsc::Receiver<Entry>>;
+pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
 
 /// One server.
 pub(super) struct Node {
@@ -26,7 +26,7 @@ pub(super) struct Node {
     /// Raised when it moved: lanes connect anew.
     pub(super) moves: watch::Sender<u64>,
     /// One queue a lane.
-    pub(super) lanes: Vec<mpsc::Sender<Entry>>,
+    pub(super) lanes: Vec<mpsc::Sender<Posted>>,
     /// Which lanes are connected, one bit each.
     connected: AtomicU32,
     /// Whether any shard is on it: only then connections are kept.
@@ -131,7 +131,7 @@ impl Node {
 
     /// The queue of a key's lane; of another that is connected where that one is not.
     #[inline]
-    pub(super) fn lane(&self, key: u128) -> &mpsc::Sender<Entry> {
+    pub(super) fn lane(&self, key: u128) -> &mpsc::Sender<Posted> {
         // Other bits than those that chose the shard.
         let mine = (key >> 96) as usize % self.lanes.len();
         let connected = self.connected.load(Ordering::Relaxed);

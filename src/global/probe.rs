@@ -39,7 +39,7 @@ impl Probe {
     /// With what the server said.
     pub(super) fn read(&self, reply: &Value) -> Result<(), String> {
         let answers = match reply {
-            Value::BulkString(reply) => wire::read(reply, &[&self.0]),
+            Value::BulkString(reply) => wire::read(wire::repaired(reply).1, &[&self.0]),
             // What is only touched says no more.
             Value::Okay => return Ok(()),
             _ => None,

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::limit::central::Unanswered;
 
-use super::batch::{Batch, Entry};
+use super::batch::{Batch, Entry, Posted};
 use super::condition::Condition;
 use super::connection::Connector;
 use super::name::Names;
@@ -40,6 +40,8 @@ pub(super) struct Shared {
     /// Where calls were sent and no node is known: one that has no slot yet is on no map.
     pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
+    /// When the log was told of keys that were replaced, and how many were since.
+    repairs: Mutex<(u64, u64)>,
 }
 
 /// From a key to its shard.
@@ -73,6 +75,7 @@ impl Shared {
             look: Notify::new(),
             wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),
+            repairs: Mutex::default(),
         }
     }
 
@@ -98,13 +101,34 @@ impl Shared {
     fn post_to(&self, node: usize, entry: Entry, key: u128, now_ns: u64) {
         let nodes = self.nodes.load();
         let refused = match nodes.get(node).map(|node| node.lane(key)) {
-            Some(lane) => match lane.try_send(entry) {
+            Some(lane) => match lane.try_send(Posted::Entry(entry)) {
                 Ok(()) => return,
-                Err(TrySendError::Full(entry) | TrySendError::Closed(entry)) => entry,
+                Err(
+                    TrySendError::Full(Posted::Entry(entry)) | TrySendError::Closed(Posted::Entry(entry)),
+                ) => entry,
+                Err(_) => return,
             },
             None => entry,
         };
         self.give_up(refused, now_ns);
+    }
+
+    /// Hands a batch that was sent before to the node that has its shard now; gives it back where that is not known, or
+    /// has no room.
+    pub(super) fn hand_over(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
+        let nodes = self.nodes.load();
+        let key = batch
+            .entries
+            .first()
+            .and_then(|entry| Some(wire::keys(&entry.op).first()?.0))
+            .unwrap_or_default();
+        let Some(node) = nodes.get(self.shards[batch.shard].place()) else { return Some(batch) };
+        match node.lane(key).try_send(Posted::Batch(batch)) {
+            Err(TrySendError::Full(Posted::Batch(batch)) | TrySendError::Closed(Posted::Batch(batch))) => {
+                Some(batch)
+            }
+            Ok(()) | Err(_) => None,
+        }
     }
 
     /// An entry that was never sent, and will not be.
@@ -144,19 +168,11 @@ impl Shared {
     /// The cluster says that a batch's slot is elsewhere, or on its way; nothing of the batch was done. Its entries
     /// are sent where it says, each alone: while a slot moves, keys that are not there yet keep others back.
     pub(super) fn reroute(&self, batch: Batch, error: &RedisError, now_ns: u64) {
-        self.look.notify_one();
         let kind = error.kind();
         let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);
-        let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
-        let address = address.and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let node = address.and_then(|(host, port)| self.node_at(host, port));
-        if let (Some((host, port)), None) = (address.filter(|(host, _)| !host.is_empty()), node) {
-            self.want(host, port);
-        }
+        let is_moved = kind == redis::ErrorKind::Server(ServerErrorKind::Moved);
+        let node = self.follow(batch.shard, error);
         let shard = &self.shards[batch.shard];
-        if let Some(node) = node.filter(|_| !is_asked) {
-            shard.node.store(node, Ordering::Relaxed);
-        }
         let node = match kind {
             redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
             _ => node,
@@ -168,7 +184,7 @@ impl Shared {
         let mut is_lost = false;
         for mut entry in batch.entries {
             entry.moves += 1;
-            entry.asking = is_asked;
+            (entry.asking, entry.is_moving) = (is_asked, !is_moved);
             match node.filter(|_| entry.moves <= MOVES_MAX) {
                 Some(node) => {
                     let key = wire::keys(&entry.op).first().map_or(0, |(key, _)| *key);
@@ -186,12 +202,42 @@ impl Shared {
         }
     }
 
+    /// The cluster says where a shard's slot is, or where it is on its way to: the index of that node, where it is known.
+    pub(super) fn follow(&self, shard: usize, error: &RedisError) -> Option<usize> {
+        self.look.notify_one();
+        let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
+        let address = address.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let node = address.and_then(|(host, port)| self.node_at(host, port));
+        if let (Some((host, port)), None) = (address.filter(|(host, _)| !host.is_empty()), node) {
+            self.want(host, port);
+        }
+        let is_moved = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Moved);
+        if let Some(node) = node.filter(|_| is_moved) {
+            self.shards[shard].node.store(node, Ordering::Relaxed);
+        }
+        node
+    }
+
     /// A call was sent where no node is known.
     fn want(&self, host: &str, port: u16) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
             wanted.push((host.to_owned(), port));
         }
+    }
+
+    /// Keys of ours that were of a type they never have: one line for all of ten seconds.
+    pub(super) fn repaired(&self, shard: &str, count: u64, now_ns: u64) {
+        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told_ns, since) = *repairs;
+        if told_ns > 0 && now_ns.saturating_sub(told_ns) < COMPLAINT_NS {
+            repairs.1 += count;
+            return;
+        }
+        *repairs = (now_ns, 0);
+        drop(repairs);
+        let advice = "something else writes to keys under our prefix; give it another, or us";
+        tracing::warn!(shard, keys = count + since, advice, "redis keys of a wrong type were replaced");
     }
 
     /// An error of one operation: one line in ten seconds, for there may be one a request.

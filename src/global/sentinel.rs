@@ -175,8 +175,7 @@ async fn is_primary(connector: &Connector, server: &Server) -> bool {
     let Ok(connection) = connector.plain(server).await else { return false };
     let question = redis::cmd("ROLE");
     let role = tokio::time::timeout(connector.patience(), connection.call(&question)).await;
-    let Ok(Ok(Value::Array(role))) = role else { return false };
-    matches!(role.first(), Some(Value::BulkString(word)) if word == b"master")
+    matches!(role, Ok(Ok(Value::Array(role))) if says_primary(&role))
 }
 
 /// Most sentinels ask for no password, though the primary does; those that ask take the same.
@@ -201,6 +200,8 @@ async fn open(
 pub(super) async fn follow(shared: Arc<Shared>, node: Arc<Node>, mut stop: watch::Receiver<bool>) {
     let Some(sentinels) = node.sentinels() else { return };
     let hint = Arc::new(Notify::new());
+    // Which one the log was told of.
+    let mut told: Option<Server> = None;
     let mut listening = JoinSet::new();
     for server in sentinels.servers.iter().cloned() {
         listening.spawn(listen(Arc::clone(&shared), server, Arc::clone(&hint)));
@@ -213,13 +214,34 @@ pub(super) async fn follow(shared: Arc<Shared>, node: Arc<Node>, mut stop: watch
             _ = stop.changed() => return,
         }
         let named = sentinels.agreed(&shared.connector).await;
-        if let (Some(named), Some(found)) = (named, node.place())
-            && (&named.host, named.port) != (&found.0.host, found.0.port)
-        {
-            tracing::info!(node = node.name, server = %named, "sentinels name another primary");
+        let (Some(named), Some(found)) = (named, node.place()) else { continue };
+        if (&named.host, named.port) == (&found.0.host, found.0.port) {
+            told = None;
+        } else if may_be_primary(&shared.connector, &named).await {
+            if told.as_ref() != Some(&named) {
+                tracing::info!(node = node.name, server = %named, "sentinels name another primary");
+            }
             node.moves.send_modify(|moves| *moves += 1);
+            told = Some(named);
         }
     }
+}
+
+/// Whether to go where sentinels say. A promoted replica is found before they name it, and then they name the one that
+/// was the primary for a moment still: it is away, or says that it is none.
+async fn may_be_primary(connector: &Connector, named: &Server) -> bool {
+    let Ok(connection) = connector.plain(named).await else { return false };
+    let asked = redis::cmd("ROLE");
+    match tokio::time::timeout(connector.patience(), connection.call(&asked)).await {
+        Ok(Ok(Value::Array(role))) => says_primary(&role),
+        // It may be that we must not ask.
+        Ok(Ok(_) | Err(_)) => true,
+        Err(_) => false,
+    }
+}
+
+fn says_primary(role: &[Value]) -> bool {
+    matches!(role.first(), Some(Value::BulkString(word)) if word == b"master")
 }
 
 /// Listens to one sentinel for as long as it runs.

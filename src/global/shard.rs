@@ -9,6 +9,7 @@ use crate::limit::breaker::{Breaker, HALF_OPEN_EVERY, Phase, TRIED_EVERY};
 use crate::random::Random;
 
 use super::condition::Condition;
+use super::round_trip::RoundTrip;
 
 /// One shard: the keys that are in the same place, come what may.
 pub(super) struct Shard {
@@ -26,6 +27,8 @@ pub(super) struct Shard {
     condition: AtomicU8,
     /// When it was in trouble last.
     troubled_ns: AtomicU64,
+    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
+    round_trip_ns: AtomicU64,
     /// Counts since the start.
     pub(super) figures: Figures,
 }
@@ -65,8 +68,18 @@ struct Breakers {
     up: Breaker,
     quick: Breaker,
     random: Random,
+    round_trip: RoundTrip,
     relapses: Relapses,
     told: Told,
+    lateness: Lateness,
+}
+
+/// Whether the log was told that answers come late as a rule.
+#[derive(Default)]
+struct Lateness {
+    is_told: bool,
+    /// Since when it is otherwise, nanoseconds; 0: it is as was told.
+    other_since_ns: u64,
 }
 
 /// How often in a row trouble came back as soon as it was over: what is found out about a shard goes well, and what it is
@@ -135,8 +148,10 @@ impl Shard {
             up: Breaker::new(),
             quick: Breaker::new(),
             random: Random::seeded(),
+            round_trip: RoundTrip::default(),
             relapses: Relapses::default(),
             told: Told { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+            lateness: Lateness::default(),
         };
         Shard {
             name,
@@ -147,6 +162,7 @@ impl Shard {
             breakers: Mutex::new(breakers),
             condition: AtomicU8::new(Condition::Unknown as u8),
             troubled_ns: AtomicU64::new(0),
+            round_trip_ns: AtomicU64::new(0),
             figures: Figures::default(),
         }
     }
@@ -181,6 +197,18 @@ impl Shard {
 
     pub(super) fn condition(&self) -> Condition {
         Condition::from_number(self.condition.load(Ordering::Relaxed))
+    }
+
+    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
+    #[inline]
+    pub(super) fn round_trip_ns(&self) -> u64 {
+        self.round_trip_ns.load(Ordering::Relaxed)
+    }
+
+    /// A call took so long.
+    pub(super) fn took(&self, took_ns: u64, now_ns: u64) {
+        let round_trip_ns = self.breakers().round_trip.took(took_ns, now_ns);
+        self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
     }
 
     /// The share of renewals that should go through now, percent.
@@ -290,6 +318,26 @@ impl Shard {
         Some(Change { before, now, why: told.why.clone(), relapses: relapses.count })
     }
 
+    /// What the log is to be told of its lateness now: that answers come late as a rule, or do no longer. It is told
+    /// that they come in time when they have done so for a while, and nothing while there is other trouble.
+    pub(super) fn lateness_change(&self, now_ns: u64) -> Option<bool> {
+        let (is_closed, is_late) = (self.is_closed(), !self.is_well());
+        let lateness = &mut self.breakers().lateness;
+        if !is_closed || is_late == lateness.is_told {
+            lateness.other_since_ns = 0;
+            return None;
+        }
+        if lateness.other_since_ns == 0 {
+            lateness.other_since_ns = now_ns;
+        }
+        let least_ns = if is_late { LATE_TOLD_AFTER_NS } else { IN_TIME_TOLD_AFTER_NS };
+        if now_ns.saturating_sub(lateness.other_since_ns) < least_ns {
+            return None;
+        }
+        *lateness = Lateness { is_told: is_late, other_since_ns: 0 };
+        Some(is_late)
+    }
+
     fn breakers(&self) -> MutexGuard<'_, Breakers> {
         self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,5 +361,8 @@ const RELAPSE_NS: u64 = 1_000_000_000;
 const RELAPSES: u32 = 3;
 /// What keeps coming back is over when nothing was heard of it for so long, nanoseconds.
 const RELAPSED_NS: u64 = 300_000_000;
+/// So long answers come late before the log is told, nanoseconds, and so long in time.
+const LATE_TOLD_AFTER_NS: u64 = 1_000_000_000;
+const IN_TIME_TOLD_AFTER_NS: u64 = 5_000_000_000;
 /// How often the log is told of one outage, nanoseconds.
 const SAME_OUTAGE_TOLD_NS: u64 = 10_000_000_000;

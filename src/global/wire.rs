@@ -206,6 +206,15 @@ pub(super) fn keys(op: &Op) -> SmallVec<[(u128, &Plan); 2]> {
     }
 }
 
+/// How many keys of a wrong type a call has replaced, and the reply proper.
+pub fn repaired(reply: &[u8]) -> (u64, &[u8]) {
+    let mut rest = Reader(reply);
+    match (rest.number(), rest.number()) {
+        (Some(REPAIRED), Some(count)) => (count.max(0.0) as u64, rest.0),
+        _ => (0, reply),
+    }
+}
+
 /// Reads the reply to `ops`: one answer for each.
 pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
     let mut rest = Reader(reply);
@@ -374,6 +383,8 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
     Some(at_us.saturating_sub(then_us).saturating_mul(1_000))
 }
 
+/// Before the reply of a call that replaced keys.
+const REPAIRED: f64 = -2.0;
 /// What is said of a reply that cannot be read.
 pub(super) const NO_REPLY: &str = "a reply that is none of our script's";
 /// The record of an exact bucket (lua/token_bucket.lua).

@@ -169,23 +169,41 @@ pub struct Lent {
     pub lasts_ns: u64,
 }
 
-impl Unanswered {
-    /// Whether the question was certainly not acted upon.
-    pub fn is_unheard(self) -> bool {
-        matches!(self, Unanswered::Down | Unanswered::Refused)
-    }
-}
-
-/// Why there is no answer. The question may have been acted upon all the same, but never twice.
+/// Why there is no answer, and what is known of the question: it was certainly not acted upon, or nobody knows. It was
+/// never acted upon twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// The shard is known to be away: nothing was sent.
+    /// Nothing was sent: the shard is known to be away, or the way to it is full. It was not acted upon.
     #[error("the shard is away")]
     Down,
-    /// Nothing came back in time, or the connection broke.
+    /// It was sent, and whether it was acted upon is unknown.
+    ///
+    /// For `Take`, `Hold`, `Peek` and `Look`, which are sent once: nothing came back within a second, or the connection
+    /// broke. `Renew`, `Return` and `Debit` are sent again until there is an answer, over whatever connections and to
+    /// whichever server has the shard by then. They end so only in these cases:
+    /// - there was no answer for five minutes
+    /// - this process ended while it waited
+    /// - their slot of a cluster was on its way to another node, so that they were sent without a record, and the
+    ///   connection broke
+    /// - Redis forgot the record to make room for others (`maxmemory-policy` is not `noeviction`)
+    /// - what came back was no reply
+    ///
+    /// A server that lost its data lost the effect and the record of it together, so what is sent again counts once in
+    /// what it holds now.
     #[error("no answer came in time")]
     Lost,
-    /// The shard refused: it is loading, a replica, out of memory, or the key holds something else.
+    /// The shard refused all of it: it is loading, a replica, out of memory, or cannot make sense of it. It was not
+    /// acted upon.
     #[error("the shard refused")]
     Refused,
+}
+
+impl Unanswered {
+    /// Whether the question was certainly not acted upon.
+    pub fn is_undone(self) -> bool {
+        match self {
+            Unanswered::Down | Unanswered::Refused => true,
+            Unanswered::Lost => false,
+        }
+    }
 }

@@ -106,13 +106,19 @@ impl Sharing {
             _ => drift,
         };
         // Every node twice its share, on top of what leases were given out.
-        let whole = match quota.algorithm() {
-            Algorithm::TokenBucket => limit + quota.capacity() as f64,
-            Algorithm::LeakyBucket => limit + quota.capacity() as f64,
-            _ => quota.capacity() as f64,
-        };
+        let whole = Sharing::whole(quota);
         let share = (2.0 / f64::from(nodes.max(1))).min(1.0) * f64::from(nodes.max(1));
         (with, whole * (share - 1.0) + if self.is_exact() { 0.0 } else { limit })
+    }
+
+    /// What a window admits in one period, a bucket's burst included, units: what `overshoot` is a share of.
+    pub fn whole(quota: &Quota) -> f64 {
+        match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                quota.limit().get() as f64 + quota.capacity() as f64
+            }
+            _ => quota.capacity() as f64,
+        }
     }
 
     /// Whether every admission is the centre's.

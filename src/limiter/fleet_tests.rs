@@ -43,6 +43,10 @@ impl Link for Desk {
         !*self.is_down.lock().expect("no test panics here")
     }
 
+    fn round_trip_ns(&self, _key: u128) -> u64 {
+        1_000_000
+    }
+
     fn ramp_percent(&self, _key: u128) -> u32 {
         100 - self.held_back_percent.load(Ordering::Relaxed)
     }

@@ -18,6 +18,10 @@ pub trait Link: Send + Sync {
         self.is_up(key)
     }
 
+    /// How long nearly all answers for this key take, nanoseconds: a mean and some deviations, of late. 0: nothing is known
+    /// yet.
+    fn round_trip_ns(&self, key: u128) -> u64;
+
     /// The share of keys that should be renewed at the key's shard now, percent: less than all just after an outage.
     fn ramp_percent(&self, _key: u128) -> u32 {
         100
@@ -49,6 +53,10 @@ impl Link for Global {
 
     fn is_quick(&self, key: u128) -> bool {
         Global::is_quick(self, key)
+    }
+
+    fn round_trip_ns(&self, key: u128) -> u64 {
+        Global::round_trip_ns(self, key)
     }
 
     fn ramp_percent(&self, key: u128) -> u32 {

@@ -72,7 +72,12 @@ impl Renewals {
     fn begin(&self, key: u128, waiter: Option<Waiter>) -> bool {
         match self.of(key).entry(key) {
             Entry::Occupied(mut renewing) => {
-                renewing.get_mut().queued.extend(waiter);
+                let queued = &mut renewing.get_mut().queued;
+                // An answer may take as long as an outage, and nobody waits so long.
+                if queued.len() == queued.capacity() {
+                    queued.retain(|waiter| !waiter.wait.is_over());
+                }
+                queued.extend(waiter);
                 false
             }
             Entry::Vacant(vacant) => {
@@ -202,7 +207,7 @@ impl Limiter {
         let (grant, is_unheard) = match answer {
             Ok(Reply::Grant(grant)) => (Some(grant), false),
             Ok(_) => (None, false),
-            Err(why) => (None, why.is_unheard()),
+            Err(why) => (None, why.is_undone()),
         };
         let known = fleet.change_known(key, |number, share| match &grant {
             Some(grant) => {

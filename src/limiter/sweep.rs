@@ -81,7 +81,7 @@ impl Limiter {
                 Box::new(move |answer, _| {
                     let (Err(why), Some(fleet)) = (answer, &limiter.fleet) else { return };
                     let known = fleet.change_known(sent.key, |number, share| {
-                        share.take_back(&sent, why.is_unheard());
+                        share.take_back(&sent, why.is_undone());
                         number
                     });
                     // It says so again.

@@ -120,6 +120,10 @@ pub struct StoreUsage {
     pub condition: &'static str,
     /// Whether it forgets keys when its memory is full.
     pub evicts: bool,
+    /// Whether its answers come within the deadline.
+    pub is_quick: bool,
+    /// How long nearly all of them take, nanoseconds; 0: none came yet.
+    pub round_trip_ns: u64,
     /// Script calls since the start.
     pub calls: u64,
     /// Operations in them.

@@ -51,6 +51,76 @@ fn check_names_every_error_with_its_place() {
 }
 
 #[test]
+fn check_says_what_an_overshoot_is_a_share_of() {
+    let config = |limit: &str| {
+        format!(
+            "[[route]]\npath = \"/\"\nto = \"echo\"\nlimit = \"p\"\n[policy.p]\nby = []\nlimit = \"{limit}\"\n\
+             overshoot = \"5%\"\n[redis]\nurl = \"redis://127.0.0.1:1\"\n"
+        )
+    };
+    let worst = |limit: &str, whole: &str| -> f64 {
+        let said = said(&sluicegate(&["check", "--config", "FILE"], &config(limit)));
+        let of = format!("of the {whole} it admits in one period 100 gateways overshoot ");
+        let (_, share) = said.split_once(&of).unwrap_or_else(|| panic!("{of} is not in\n{said}"));
+        share.split_once('%').and_then(|(share, _)| share.parse().ok()).expect("a share is a number")
+    };
+    // Clocks drift, which is a little more.
+    for (limit, whole) in [("200/s burst 100", "300"), ("100/s burst 200", "300"), ("6000/m", "12000")] {
+        let share = worst(limit, whole);
+        assert!((4.0..=5.05).contains(&share) || limit == "6000/m" && share <= 5.05, "{limit}: {share}");
+    }
+}
+
+#[test]
+fn what_stands_between_a_colon_and_an_at_sign_is_never_printed() {
+    let urls = [
+        "rediss//gate:hunter2@h",
+        "redis:/gate:hunter2@h",
+        "redis:gate:hunter2@h",
+        "redsi://gate:hunter2@h",
+        "gate:hunter2@h:6379/0",
+        "redis://gate:hunter2@h:none",
+        "redis://gate:hunter2@h/x",
+        "redis://gate:hun,h:@ter2@",
+        "http//gate:hunter2@h",
+        "http://gate:hunter2@h/path",
+        "https:gate:hunter2@h",
+    ];
+    let configs = [
+        "[redis]\nurl = URL\n",
+        "[redis]\nurl = URL\ntopology = \"cluster\"\ndeadline = \"2s\"\n",
+        "[redis]\ntopology = \"ring\"\n[redis.ring]\nshards = [{ url = \"redis://a\" }, { url = URL, weight = 0 }]\n",
+        "[redis]\ntopology = \"ring\"\n[redis.ring]\nshards = []\ndedicated = [{ url = URL, tenants = [] }]\n",
+        "[redis]\ntopology = URL\nurl = \"redis://a\"\nprefix = URL\n",
+        "[upstream.u]\nservers = [\"http://a\", URL]\n",
+        "[upstream.u]\nservers = { url = URL, weight = 2 }\n",
+        "[[route]]\npath = URL\nto = URL\nlimit = URL\nhost = URL\nredirect = URL\n",
+        "[auth.a]\nkind = \"jwt\"\nkeys = { jwks = URL }\nissuer = 1\n",
+        "[auth.a]\nkind = \"jwt\"\njwks = URL\nissuer = URL\naudience = 1\n",
+        "[listener.a]\nbind = URL\nlog = URL\n",
+        "[admin]\nbind = URL\n",
+        "URL = 1\n",
+        "a = 1\na = URL\n",
+        "[redis]\nurl = \"\"\"\nURL\n\"\"\"\n",
+        "[redis]\nurl = \"${URL}\"\n",
+        "[redis]\nurl = \"x\" URL\n",
+        "include = [URL]\n",
+    ];
+    for url in urls {
+        let quotes = ["\"URL\"", "'URL'", "URL", "\"URL", "\"\"\"URL\"\"\""];
+        let secret = &url[url.find("hun").expect("it is in each")..url.rfind('@').expect("it is in each")];
+        for (config, quote) in configs.iter().flat_map(|config| quotes.map(|quote| (config, quote))) {
+            let config = config.replace("URL", &quote.replace("URL", url));
+            let said = said(&sluicegate(&["check", "--config", "FILE"], &config));
+            assert!(
+                !said.contains(secret) && !said.contains("hun") && !said.contains("ter2"),
+                "{config}\n{said}"
+            );
+        }
+    }
+}
+
+#[test]
 fn check_reads_keys_and_users_and_names_the_line_that_is_wrong() {
     let directory = Directory::new();
     certify(&directory, "good", &["a.example"]);

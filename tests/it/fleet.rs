@@ -175,6 +175,29 @@ fn what_is_in_flight_after_an_outage_counts_with_what_began_in_it() {
 }
 
 #[test]
+fn what_a_killed_gateway_had_in_flight_is_anothers_within_five_seconds() {
+    let redis = Redis::start(&[]);
+    let upstream = endless();
+    let [first, second] = [0, 1].map(|_| holder(&redis, &upstream, 3));
+    let held: Vec<_> = (0..3).map(|_| begin(&first)).collect();
+    assert!(held.iter().all(|(_, status)| *status == 200));
+    // For longer than what was said once is counted: it is said again, and nobody else has it.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(6) {
+        assert_eq!(begin(&second).1, 503);
+    }
+    first.signal("KILL");
+    let killed = Instant::now();
+    let mut mine = Vec::new();
+    eventually("all permits are the other's", || {
+        let (client, status) = begin(&second);
+        (status == 200).then(|| mine.push(client));
+        (mine.len() == 3).then_some(())
+    });
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+}
+
+#[test]
 fn what_is_in_flight_counts_over_all_gateways() {
     let redis = Redis::start(&[]);
     let upstream = endless();

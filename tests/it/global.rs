@@ -11,7 +11,7 @@ use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
 use crate::support::scripts::ALGORITHMS;
-use crate::support::{Directory, eventually, tls};
+use crate::support::{Directory, Gateway, eventually, tls};
 
 #[test]
 fn every_operation_is_answered_in_its_kind() {
@@ -189,30 +189,114 @@ fn charges_of_one_call_see_each_other() {
     }
 }
 
+/// Commands that make a key of each type.
+const TYPES: [(&str, &[&str]); 6] = [
+    ("string", &["SET", "KEY", "x"]),
+    ("list", &["RPUSH", "KEY", "x"]),
+    ("hash", &["HSET", "KEY", "x", "y"]),
+    ("set", &["SADD", "KEY", "x"]),
+    ("zset", &["ZADD", "KEY", "1", "x"]),
+    ("stream", &["XADD", "KEY", "*", "x", "y"]),
+];
+
 #[test]
-fn a_charge_that_fails_fails_alone() {
+fn a_key_of_a_wrong_type_is_a_spent_limit_that_begins_anew() {
     let redis = Redis::start(&[]);
     let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
-    let second = NonZeroU64::new(1_000_000_000).expect("positive");
-    let ten = NonZeroU64::new(10).expect("positive");
-    for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::LeakyBucket] {
-        let quota = Quota::new(algorithm, ten, second, ten);
-        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
-        let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
-        let take = |key| Op::Take([Part { plan: Arc::clone(&plan), ..part(key, 1) }].into_iter().collect());
-        let mark = plan.mark() as char;
-        redis.cli(&["RPUSH", &format!("sg:p{mark}:AAAAAAAAAAAAAAAAAAAAAg"), "x"]);
-        // Of every kind of answer some are behind one that fails.
-        let asked: Vec<_> = (0..90).map(|number| node.ask(take(number % 3 + 1))).collect();
-        let failed = asked.iter().enumerate().map(|(number, asked)| (number % 3 == 1, asked.answer().0));
-        for (is_wrong, answer) in failed {
-            match answer {
-                Err(Unanswered::Refused) => assert!(is_wrong, "{algorithm:?}"),
-                Ok(Reply::Taken(_)) => assert!(!is_wrong, "{algorithm:?}"),
-                other => panic!("{algorithm:?}: {other:?}"),
+    let (ten, period) = (10.try_into().expect("positive"), 300_000_000.try_into().expect("positive"));
+    for algorithm in ALGORITHMS {
+        for overshoot in [0.0, 0.2] {
+            let quota = Quota::new(algorithm, ten, period, ten);
+            let plan =
+                Plan { policy: "p".into(), quota, sharing: Sharing::new(&quota, overshoot, WhenDown::Local) };
+            let plan = Arc::new(plan);
+            let take =
+                |key| Op::Take([Part { plan: Arc::clone(&plan), ..part(key, 1) }].into_iter().collect());
+            let look = |key| Op::Look(Part { plan: Arc::clone(&plan), ..part(key, 1) });
+            let name = format!("sg:p{}:AAAAAAAAAAAAAAAAAAAAAg", plan.mark() as char);
+            for (kind, command) in TYPES {
+                redis.cli(&["DEL", &name]);
+                redis.cli(
+                    &command
+                        .iter()
+                        .map(|word| if *word == "KEY" { &name } else { *word })
+                        .collect::<Vec<_>>(),
+                );
+                let was = redis.cli(&["DUMP", &name]);
+                let looked = node.ask(look(2)).answer().0;
+                assert!(
+                    looked.is_ok() || looked == Err(Unanswered::Refused),
+                    "{algorithm:?} {kind}: {looked:?}"
+                );
+                assert_eq!(redis.cli(&["DUMP", &name]), was, "a look changes nothing");
+                // Its neighbours in a call know nothing of it.
+                let asked: Vec<_> = (0..60).map(|number| node.ask(take(number % 3 + 1))).collect();
+                let mut admitted = 0;
+                for (number, asked) in asked.iter().enumerate() {
+                    let Ok(Reply::Taken(taken)) = asked.answer().0 else { panic!("{algorithm:?} {kind}") };
+                    admitted += usize::from(taken.admitted && number % 3 == 1);
+                }
+                // A busy machine takes its time.
+                assert!(admitted <= 11, "{algorithm:?} {kind}: {admitted}");
+                eventually("it begins anew", || match node.ask(take(2)).answer().0 {
+                    Ok(Reply::Taken(taken)) => taken.admitted.then_some(()),
+                    other => panic!("{algorithm:?} {kind}: {other:?}"),
+                });
             }
         }
     }
+    assert_eq!(node.status().condition, Condition::Up);
+}
+
+#[test]
+fn permits_and_leases_of_a_wrong_type_begin_anew() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let ten = NonZeroU64::new(10).expect("positive");
+    for (kind, command) in TYPES {
+        for name in ["sg:pc:AAAAAAAAAAAAAAAAAAAAAg", "sg:pT:AAAAAAAAAAAAAAAAAAAAAg"] {
+            redis.cli(&["DEL", name]);
+            redis.cli(
+                &command.iter().map(|word| if *word == "KEY" { name } else { *word }).collect::<Vec<_>>(),
+            );
+        }
+        let hold = Hold { part: Part { plan: permits(ten), ..part(2, 4) }, held: 0, lasts_us: 5_000_000 };
+        let held = node.ask(Op::Hold(hold)).answer().0;
+        assert!(
+            matches!(&held, Ok(Reply::Taken(taken)) if taken.admitted) || kind == "hash",
+            "{kind}: {held:?}"
+        );
+        let renewed = node.ask(add(2, 1)).answer().0;
+        assert!(matches!(renewed, Ok(Reply::Grant(_))), "{kind}: {renewed:?}");
+    }
+    assert_eq!(node.status().refused, 0);
+}
+
+#[test]
+fn keys_that_were_replaced_are_one_line_in_the_log() {
+    let redis = Redis::start(&[]);
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{name}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = [\"param:name\"]\nlimit = \"2/s\"\novershoot = 0\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
+        redis.addr()
+    ));
+    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    for name in ["a", "b", "c"] {
+        assert_eq!(gateway.get(&format!("/{name}")).status, 200);
+    }
+    let keys = redis.cli(&["KEYS", "sg:p*"]);
+    for key in keys.lines() {
+        redis.cli(&["DEL", key]);
+        redis.cli(&["HSET", key, "x", "y"]);
+    }
+    let before = gateway.metric("sluicegate_decisions_by_total", &["tier=\"fallback\""]);
+    for name in ["a", "b", "c"] {
+        eventually("it begins anew", || (gateway.get(&format!("/{name}")).status == 200).then_some(()));
+    }
+    assert_eq!(gateway.metric("sluicegate_decisions_by_total", &["tier=\"fallback\""]), before);
+    let lines = || gateway.stderr().iter().filter(|line| line.contains("redis keys of a wrong type")).count();
+    eventually("the log says so", || (lines() == 1).then_some(()));
 }
 
 fn permits(limit: NonZeroU64) -> Arc<Plan> {
@@ -277,6 +361,11 @@ fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_nee
     let ask = || node.ask(Op::Take([part(1, 1)].into_iter().collect())).answer().0;
     let taken = eventually("the server answers", || ask().ok());
     assert!(matches!(taken, Reply::Taken(taken) if taken.admitted));
+    assert!(node.status().version.is_some_and(|version| version.contains('.')), "its version is known");
+    // It is connected to again, and asked what it is, and asked again after a while.
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    eventually("the server answers", || ask().ok());
+    assert_eq!(redis.cli(&["ACL", "LOG"]).trim(), "", "nothing is tried that is not allowed");
     let stranger = trusting("stranger.pem");
     eventually("who is not trusted is told so", || {
         let condition = stranger.status().condition;

@@ -100,6 +100,38 @@ fn a_failover_by_sentinels_is_followed() {
     assert_eq!(node.status().server, Some(watched.replica.addr().to_string()));
 }
 
+#[test]
+fn sentinels_that_have_not_noticed_yet_name_no_other_primary() {
+    let _alone = heavy();
+    let mut watched = Watched::start();
+    let sentinels: Vec<_> = watched.sentinels().iter().map(ToString::to_string).collect();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [redis]\nurl = \"redis://{}\"\ntopology = \"sentinel:main\"\n",
+        sentinels.join(",")
+    ));
+    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    let (old, new) = (watched.primary.addr().to_string(), watched.replica.addr().to_string());
+    watched.primary.kill();
+    eventually("the replica is connected to", || {
+        gateway
+            .stderr()
+            .iter()
+            .any(|line| line.contains("connected to redis") && line.contains(&new))
+            .then_some(())
+    });
+    eventually("the sentinels name it", || {
+        let named = |sentinel: &SocketAddr| {
+            let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"];
+            crate::support::redis::cli(sentinel.port(), &question)
+                .contains(&watched.replica.addr().port().to_string())
+        };
+        watched.sentinels().iter().all(named).then_some(())
+    });
+    let wrong = |line: &&String| line.contains("another primary") && line.contains(&old);
+    assert_eq!(gateway.stderr().iter().find(wrong), None);
+}
+
 /// A sentinel that names this address and says nothing else, after a moment; `None`: it says nothing at all.
 fn sentinel(named: Option<SocketAddr>, after: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");

@@ -108,6 +108,8 @@ struct Request {
 /// One node's way to the centre: what it sends is taken up by the simulation.
 struct Wire {
     nodes: u32,
+    /// Both ways at their longest, nanoseconds.
+    round_trip_ns: u64,
     is_up: AtomicBool,
     sent: Mutex<Vec<(Op, Done)>>,
 }
@@ -119,6 +121,10 @@ impl Link for Wire {
 
     fn is_up(&self, _key: u128) -> bool {
         self.is_up.load(Relaxed)
+    }
+
+    fn round_trip_ns(&self, _key: u128) -> u64 {
+        self.round_trip_ns
     }
 
     fn same_shard(&self, _one: u128, _other: u128) -> bool {
@@ -372,14 +378,17 @@ impl<'a> Fleet<'a> {
     /// How long a message is on its way; `None`: for ever.
     fn way_ns(&self) -> Option<u64> {
         let is_lost = chance(&self.random) < self.scene.loss;
-        (!is_lost).then(|| (self.scene.delay_ns * (0.6 + 0.8 * chance(&self.random))) as u64)
+        (!is_lost)
+            .then(|| (self.scene.delay_ns * (WAY_MIN + (WAY_MAX - WAY_MIN) * chance(&self.random))) as u64)
     }
 }
 
 impl Node {
     fn new(scene: &Scene, random: &Random) -> Node {
         let nodes = scene.nodes as u32;
-        let wire = Arc::new(Wire { nodes, is_up: AtomicBool::new(true), sent: Mutex::default() });
+        let round_trip_ns = (scene.delay_ns * 2.0 * WAY_MAX) as u64;
+        let wire = Wire { nodes, round_trip_ns, is_up: AtomicBool::new(true), sent: Mutex::default() };
+        let wire = Arc::new(wire);
         let bytes = (scene.traffic.keys() * scene.plans.len() * 96).max(1 << 14);
         let link = Arc::clone(&wire) as Arc<dyn Link>;
         let shared = Shared::new(link, bytes, Duration::from_nanos(DEADLINE_NS));
@@ -446,6 +455,9 @@ fn index(name: u128) -> usize {
     (name as u64 & NUMBER) as usize - 1
 }
 
+/// A way takes between these parts of the mean.
+const WAY_MIN: f64 = 0.6;
+const WAY_MAX: f64 = 1.4;
 /// Where a key's number stands in its name.
 const NUMBER: u64 = (1 << 24) - 1;
 const HOUR_NS: u64 = 3_600_000_000_000;

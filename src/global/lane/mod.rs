@@ -4,14 +4,15 @@
 //! more are in flight, what comes meanwhile gathers. The more are in flight, the more must have gathered.
 //!
 //! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent
-//! again, under the same number, and count once whatever arrived; the others have no answer. Nothing here decides
-//! what an operation means.
+//! again, under the same number, until they are answered, and count once whatever arrived; the others have no answer.
+//! Nothing here decides what an operation means.
 
+mod again;
 mod upkeep;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, ServerErrorKind, Value};
@@ -23,7 +24,7 @@ use crate::clock;
 use crate::limit::central::Unanswered;
 use crate::random::Random;
 
-use super::batch::{self, Batch, Entry, OPERATIONS_MAX};
+use super::batch::{self, Batch, Entry, OPERATIONS_MAX, Posted, Record};
 use super::condition::Condition;
 use super::connection::Connection;
 use super::node::Node;
@@ -39,15 +40,15 @@ pub(super) struct Lane {
     index: usize,
     /// Sets this lane's records apart from those of other lanes and of other processes.
     identity: String,
-    queue: mpsc::Receiver<Entry>,
+    queue: mpsc::Receiver<Posted>,
     waiting: VecDeque<Entry>,
     /// Calls in flight, by their number.
     flying: HashMap<u64, Batch>,
     calls: JoinSet<Landed>,
-    /// Calls to send again when there is a connection.
+    /// Calls to send again when there is a connection, and it is time.
     again: Vec<(u64, Batch)>,
     /// Records in use, one bit each, by shard.
-    records: HashMap<usize, u8>,
+    records: HashMap<usize, Arc<AtomicU8>>,
     number: u64,
     flushes: u64,
     link: Link,
@@ -67,7 +68,7 @@ impl Lane {
         shared: Arc<Shared>,
         node: Arc<Node>,
         index: usize,
-        queue: mpsc::Receiver<Entry>,
+        queue: mpsc::Receiver<Posted>,
     ) -> Lane {
         let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.index);
         let link = Link::new(node.moves.subscribe());
@@ -112,7 +113,7 @@ impl Lane {
                     if count == 0 && stop_ns.is_none() {
                         stop_ns = Some(clock::now_ns());
                     }
-                    self.waiting.extend(incoming.drain(..));
+                    incoming.drain(..).for_each(|posted| self.take_up(posted));
                 }
                 _ = stop.changed(), if stop_ns.is_none() => {
                     stop_ns = Some(clock::now_ns());
@@ -167,8 +168,7 @@ impl Lane {
                 }
                 held.extend(self.depart(group, now_ns));
             }
-            if !held.is_empty() {
-                held.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
+            if !self.hold_back(held, now_ns) {
                 return;
             }
         }
@@ -187,19 +187,18 @@ impl Lane {
     fn depart(&mut self, entries: Vec<Entry>, now_ns: u64) -> Vec<Entry> {
         let Some(first) = entries.first() else { return entries };
         let (shard_index, asking, is_kept) = (first.shard, first.asking, first.is_kept());
-        let used = self.records.entry(shard_index).or_default();
-        let free = used.trailing_ones();
-        if is_kept && free >= u8::BITS {
+        let record = is_kept.then(|| Record::of(self.records.entry(shard_index).or_default()));
+        if let Some(None) = record {
             return entries;
         }
-        let record = is_kept.then_some(free as u8);
-        *used |= record.map_or(0, |record| 1 << record);
+        let record = record.flatten();
         self.number += 1;
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[shard_index];
         let tag = shard.tag.as_deref();
-        let name =
-            record.map(|record| (self.number, shared.names.own(tag, &format!("{}.{record}", self.identity))));
+        let name = record.as_ref().map(|record| {
+            (self.number, shared.names.own(tag, &format!("{}.{}", self.identity, record.index)))
+        });
         let ops = entries.iter().map(|entry| &entry.op);
         let command =
             batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
@@ -218,7 +217,7 @@ impl Lane {
         };
         batch.is_repeated = batch.serial != 0;
         let (serial, asking) = (self.link.serial, batch.asking);
-        (batch.serial, batch.sent_ns) = (serial, now_ns);
+        (batch.serial, batch.sent_ns, batch.is_silent) = (serial, now_ns, false);
         let (command, shared) = (Arc::clone(&batch.command), Arc::clone(&self.shared));
         let call = self.calls.spawn(async move {
             let mut result = call(&connection, &command, asking).await;
@@ -251,13 +250,13 @@ impl Lane {
         match landed.result {
             Ok(value) => {
                 let took_ns = now_ns.saturating_sub(batch.sent_ns);
+                shard.took(took_ns, now_ns);
                 if took_ns <= shared.deadline_ns {
                     (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
                 } else if !batch.is_late {
                     self.link.misses = self.link.misses.saturating_add(1);
                     shard.late(now_ns);
                 }
-                self.release(&batch);
                 self.answer(batch, &value, took_ns, now_ns);
             }
             Err(error) if error.is_io_error() || error.is_connection_dropped() => {
@@ -267,20 +266,9 @@ impl Lane {
                 }
                 self.retry(landed.number, batch, now_ns);
             }
-            // Of what was sent twice, the first may have been applied before its slot went: nobody there knows its
-            // record, so it goes no further.
-            Err(error) if is_elsewhere(&error) && batch.is_repeated => {
-                shared.look.notify_one();
-                self.lose(batch, now_ns);
-            }
-            Err(error) if is_elsewhere(&error) => {
-                self.release(&batch);
-                shared.reroute(batch, &error, now_ns);
-            }
-            Err(error) => {
-                self.release(&batch);
-                self.refused(batch, &error, now_ns);
-            }
+            Err(error) if batch.is_repeated => self.put_off(landed.number, batch, &error, now_ns),
+            Err(error) if is_elsewhere(&error) => shared.reroute(batch, &error, now_ns),
+            Err(error) => self.refused(batch, &error, now_ns),
         }
     }
 
@@ -301,10 +289,14 @@ impl Lane {
             };
         }
         let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
-        let answers = match value {
-            Value::BulkString(reply) => wire::read(reply, &ops),
-            _ => None,
+        let (repaired, reply) = match value {
+            Value::BulkString(reply) => wire::repaired(reply),
+            _ => (0, &[][..]),
         };
+        let answers = wire::read(reply, &ops);
+        if repaired > 0 {
+            shared.repaired(&shard.name, repaired, now_ns);
+        }
         let Some(answers) = answers else {
             shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
             return batch.fail(Unanswered::Lost, now_ns);
@@ -350,24 +342,6 @@ impl Lane {
             self.disconnect(now_ns);
         }
     }
-
-    /// Sends a batch once more, where it may be; it counts once by its record.
-    fn retry(&mut self, number: u64, batch: Batch, now_ns: u64) {
-        let is_old = now_ns.saturating_sub(batch.first_ns) > LOST_NS;
-        if batch.record.is_none() || is_old {
-            return self.lose(batch, now_ns);
-        }
-        self.shared.shards[batch.shard].figures.resent.fetch_add(1, Ordering::Relaxed);
-        self.send(number, batch, now_ns);
-    }
-
-    /// A batch's record may be used by the next: its number is higher, so what of this one is still on its way will
-    /// be known for old.
-    fn release(&mut self, batch: &Batch) {
-        if let (Some(record), Some(used)) = (batch.record, self.records.get_mut(&batch.shard)) {
-            *used &= !(1 << record);
-        }
-    }
 }
 
 /// Whether an error says that a slot is on another node, or on its way there.
@@ -396,8 +370,6 @@ const WAITING_MAX: usize = 2 * FLUSH_MAX;
 const TICK: Duration = Duration::from_millis(10);
 /// How often that of a node without shards does.
 const REST: Duration = Duration::from_millis(100);
-/// What has no answer after so long will have none, nanoseconds.
-const LOST_NS: u64 = 1_000_000_000;
 /// A connection that owes an answer for so long is replaced, nanoseconds.
 const SILENT_NS: u64 = 50_000_000;
 /// How long what is queued may take at the end, nanoseconds.

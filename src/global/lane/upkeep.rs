@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 
 use crate::limit::central::Unanswered;
 
-use super::super::batch::Batch;
+use super::super::batch::{Batch, Entry, LOST_NS};
 use super::super::config::Server;
 use super::super::connection::{About, ConnectError, Connection};
-use super::{LOST_NS, Lane, SILENT_NS};
+use super::{Lane, SILENT_NS};
 
 /// The connection, and what is known of it.
 pub(super) struct Link {
@@ -86,18 +86,16 @@ impl Lane {
         }
         self.keep_asking(now_ns);
         self.keep_knowing(now_ns);
-        while let Some(entry) =
-            self.waiting.pop_front_if(|entry| now_ns.saturating_sub(entry.asked_ns) > LOST_NS)
-        {
+        // What a server that is known to be away has not been given is not sent, and whoever asked knows it at once.
+        let shards = &self.shared.shards;
+        let is_over = |entry: &mut Entry| {
+            let is_away = is_silent && !shards[entry.shard].is_closed();
+            now_ns.saturating_sub(entry.asked_ns) > if is_away { SILENT_NS } else { LOST_NS }
+        };
+        while let Some(entry) = self.waiting.pop_front_if(is_over) {
             self.shared.give_up(entry, now_ns);
         }
-        for (number, batch) in std::mem::take(&mut self.again) {
-            if now_ns.saturating_sub(batch.first_ns) > LOST_NS {
-                self.lose(batch, now_ns);
-            } else {
-                self.again.push((number, batch));
-            }
-        }
+        self.send_again(now_ns);
     }
 
     /// Counts what is late, ends what will have no answer. Says whether the connection owes an answer for too long.
@@ -118,7 +116,7 @@ impl Lane {
             }
             let is_current = batch.serial == self.link.serial;
             is_silent |= is_current && batch.is_silent;
-            if now_ns.saturating_sub(batch.first_ns) > LOST_NS {
+            if now_ns > batch.ends_ns() {
                 given_up.push(*number);
             } else if batch.is_silent && !is_current {
                 stuck.push(*number);
@@ -171,9 +169,10 @@ impl Lane {
         };
         self.link.about_ns = now_ns + ABOUT_NS;
         if self.index == 0 && self.link.abouts.is_empty() {
-            let patience = self.shared.connector.patience();
+            let connector = Arc::clone(&self.shared.connector);
             self.link.abouts.spawn(async move {
-                let about = tokio::time::timeout(patience, connection.look()).await.ok().flatten();
+                let look = connector.look(&connection);
+                let about = tokio::time::timeout(connector.patience(), look).await.ok().flatten();
                 (connection.server, about)
             });
         }
@@ -216,9 +215,7 @@ impl Lane {
                     shared.shards[shard].figures.connects.fetch_add(1, Ordering::Relaxed);
                     shared.shards[shard].recovered(now_ns);
                 }
-                for (number, batch) in std::mem::take(&mut self.again) {
-                    self.retry(number, batch, now_ns);
-                }
+                self.send_again(now_ns);
                 // What the old connection owes for too long is asked over the new one.
                 self.look_at_calls(now_ns);
             }
@@ -267,7 +264,6 @@ impl Lane {
     }
 
     pub(super) fn lose(&mut self, batch: Batch, now_ns: u64) {
-        self.release(&batch);
         let lost = batch.entries.len() as u64;
         self.shared.shards[batch.shard].figures.lost.fetch_add(lost, Ordering::Relaxed);
         batch.fail(Unanswered::Lost, now_ns);

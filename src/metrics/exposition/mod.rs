@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text as openmetrics};
@@ -327,6 +328,14 @@ fn store(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     };
     let up = each(|shard| u64::from(shard.is_up));
     families.gauges("store_up", "Whether a shard of the shared store is asked", None, up)?;
+    let in_time = each(|shard| u64::from(shard.is_quick));
+    let help = "Whether the answers of a shard come within the deadline, so that requests wait for them";
+    families.gauges("store_in_time", help, None, in_time)?;
+    let round_trips = shards.iter().map(|shard| {
+        ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.round_trip_ns).as_secs_f64())
+    });
+    let help = "How long nearly all calls to a shard took of late; 0: none was answered yet";
+    families.gauges("store_round_trip", help, Some(&Unit::Seconds), round_trips)?;
     let conditions =
         shards.iter().map(|shard| ([("shard", shard.shard.as_str()), ("condition", shard.condition)], 1_u64));
     families.gauges("store_condition", "How a shard of the shared store is", None, conditions)?;

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sluicegate::global::config::{Login, Server, Topology};
@@ -165,7 +165,9 @@ pub struct Node {
 }
 
 /// What is asked and not answered yet.
-pub struct Asked(mpsc::Receiver<(Result<Reply, Unanswered>, u64)>);
+pub struct Asked(Arc<OnceLock<Answer>>);
+
+type Answer = (Result<Reply, Unanswered>, u64);
 
 impl Node {
     /// One that knows these servers by this topology; operations are those of [`COUNTERS`].
@@ -209,10 +211,12 @@ impl Node {
 
     /// Asks, without waiting for the answer.
     pub fn ask(&self, op: Op) -> Asked {
-        let (tx, rx) = mpsc::channel();
-        self.global
-            .send(op, Box::new(move |result, now_ns| tx.send((result, now_ns)).expect("it is waited for")));
-        Asked(rx)
+        let asked = Arc::new(OnceLock::new());
+        let told = Arc::clone(&asked);
+        let done =
+            move |result, now_ns| assert!(told.set((result, now_ns)).is_ok(), "an answer is told once");
+        self.global.send(op, Box::new(done));
+        Asked(asked)
     }
 
     /// Adds units to a counter, in a call that is sent again when its reply is lost.
@@ -247,7 +251,12 @@ impl Node {
 impl Asked {
     /// The answer, and when it was given.
     pub fn answer(&self) -> (Result<Reply, Unanswered>, u64) {
-        self.0.recv_timeout(PATIENCE).expect("every question has an answer within a second and a little")
+        eventually("every question has an answer when there is a way", || self.0.get().cloned())
+    }
+
+    /// Whether there is one yet.
+    pub fn has_answer(&self) -> bool {
+        self.0.get().is_some()
     }
 
     /// What the counter stands at.
@@ -327,6 +336,9 @@ local function give_back(parts, count)
   for index = 1, count do
     redis.call('DECRBY', KEYS[parts[index].key], parts[index].cost)
   end
+end
+local function debit(parts, count)
+  take(parts, count)
 end
 local function peek(part)
   return 0, tonumber(redis.call('GET', KEYS[part.key]) or 0), 0

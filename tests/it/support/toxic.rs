@@ -21,6 +21,8 @@ struct State {
     delay_ns: AtomicU64,
     /// The next answers of every connection are thrown away, and the connection with them.
     cuts: AtomicBool,
+    /// Answers are thrown away; a connection that lost one is reset as soon as another would come over it.
+    swallows: AtomicBool,
     /// Connections up to this number are deaf: nothing moves in either direction.
     frozen: AtomicU64,
     accepted: AtomicU64,
@@ -37,6 +39,7 @@ impl Toxic {
             to,
             delay_ns: AtomicU64::new(0),
             cuts: AtomicBool::new(false),
+            swallows: AtomicBool::new(false),
             frozen: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             streams: Mutex::default(),
@@ -61,6 +64,11 @@ impl Toxic {
     /// From now on, what the server answers is thrown away and the connection reset.
     pub fn cut(&self, on: bool) {
         self.state.cuts.store(on, Ordering::SeqCst);
+    }
+
+    /// From now on, what the server answers is thrown away and the connections stay.
+    pub fn swallow(&self, on: bool) {
+        self.state.swallows.store(on, Ordering::SeqCst);
     }
 
     /// The connections there are go deaf; new ones work.
@@ -119,6 +127,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
 
 fn relay(mut from: TcpStream, mut to: TcpStream, number: u64, is_answer: bool, state: &State) {
     let mut bytes = [0; 65_536];
+    let mut has_swallowed = false;
     while let Ok(count) = from.read(&mut bytes) {
         if count == 0 {
             break;
@@ -130,6 +139,13 @@ fn relay(mut from: TcpStream, mut to: TcpStream, number: u64, is_answer: bool, s
             && (is_answer && read.elapsed() < delay || number <= state.frozen.load(Ordering::SeqCst))
         {
             thread::sleep(Duration::from_micros(500));
+        }
+        if is_answer && state.swallows.load(Ordering::SeqCst) {
+            has_swallowed = true;
+            continue;
+        }
+        if has_swallowed {
+            break;
         }
         if is_answer && state.cuts.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
             break;

@@ -1,0 +1,74 @@
+//! A Redis that answers, and later than requests wait: whoever runs the gateway learns of it.
+
+use std::time::Duration;
+
+use crate::support::gateway::binary;
+use crate::support::redis::Redis;
+use crate::support::toxic::Toxic;
+use crate::support::{Directory, Gateway, eventually, text};
+
+fn config(toxic: &Toxic, deadline: &str) -> String {
+    format!(
+        "[[route]]\npath = \"/\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = []\nlimit = \"1000000/s\"\novershoot = 0\n\
+         [redis]\nurl = \"redis://{}\"\ndeadline = \"{deadline}\"\n",
+        toxic.addr()
+    )
+}
+
+#[test]
+fn lateness_is_one_line_in_the_log_and_its_end_another() {
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    toxic.delay(Duration::from_millis(30));
+    // Long enough for a busy machine.
+    let gateway = Gateway::start(&config(&toxic, "20ms"));
+    let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
+    let late = || lines("redis answers after the deadline");
+    let in_time = || lines("redis answers within the deadline again");
+    let metric = |name: &str| gateway.metric(name, &[]);
+    eventually("lateness is told", || (late() == 1).then_some(()));
+    let round_trip = metric("sluicegate_store_round_trip_seconds");
+    assert!((0.030..0.100).contains(&round_trip), "{round_trip} s");
+    assert_eq!(metric("sluicegate_store_in_time"), 0.0);
+    // Many requests, and the probes of a while, change nothing about it.
+    let before = metric("sluicegate_store_calls_total");
+    eventually("it is asked on", || {
+        assert_eq!(gateway.get("/").status, 200);
+        (metric("sluicegate_store_round_trip_seconds") > 0.0).then_some(())?;
+        (metric("sluicegate_requests_total") >= 200.0).then_some(())
+    });
+    assert!(metric("sluicegate_store_calls_total") >= before);
+    assert_eq!((late(), in_time()), (1, 0));
+    toxic.delay(Duration::ZERO);
+    eventually("its end is told", || (in_time() == 1).then_some(()));
+    assert_eq!((late(), metric("sluicegate_store_in_time")), (1, 1.0));
+    assert!(metric("sluicegate_store_round_trip_seconds") < 0.025);
+}
+
+#[test]
+fn check_measures_the_round_trip_and_warns_where_it_is_above_the_deadline() {
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    let directory = Directory::new();
+    let check = |deadline: &str| {
+        let file = directory.write("gateway.toml", config(&toxic, deadline));
+        let output = binary().arg("check").arg("--config").arg(file).output().expect("the binary runs");
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let (is_valid, said, warned) = check("1s");
+    assert!(is_valid && said.contains(&format!("redis {}: a round trip takes ", toxic.addr())), "{said}");
+    assert_eq!(warned, "");
+    toxic.delay(Duration::from_millis(10));
+    let (is_valid, _, warned) = check("2ms");
+    assert!(is_valid);
+    let begin = format!("warning: a round trip to redis {} takes 1", toxic.addr());
+    assert!(warned.starts_with(&begin) && warned.contains("`deadline` of [redis] (2 ms)"), "{warned}");
+    drop(toxic);
+    let toxic = Toxic::start(redis.addr());
+    let file = directory.write("gateway.toml", config(&toxic, "2ms"));
+    drop(toxic);
+    let output = binary().arg("check").arg("--config").arg(file).output().expect("the binary runs");
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(text(&output.stdout).contains("not reached"), "{}", text(&output.stdout));
+}
