@@ -99,7 +99,7 @@ end
 
 -- Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
 local function is_small(r)
-  return r.refill * (r.epoch_us / 1e6) < 12
+  return r.refill * (r.epoch_us / 1e6) < (r.ahead and 1.5 or 12)
 end
 
 -- Whether the fleet wants so much more than refills that each node could ask for every unit.
@@ -153,7 +153,7 @@ local function lease_tokens(s, r, n, is_aged)
   local is_thin = expected < 0.4 and r.hint == 0
   if is_small(r) then
     most = s.level * 0.5
-    is_thin = expected < 1 or (not r.ahead and not is_greedy(s, r))
+    is_thin = expected < 1 or not is_greedy(s, r)
   end
   local wanted = 0
   if not is_thin then wanted = beyond + slack end

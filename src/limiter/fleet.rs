@@ -2,6 +2,7 @@
 //! away.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::attempt::{Stand, Undo};
@@ -14,7 +15,7 @@ use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
 use crate::limit::central::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
-use crate::limit::{Share, Told, View};
+use crate::limit::{LEAD_MIN_NS, Share, Told, View};
 use crate::local::Shares;
 use crate::metrics::Tier;
 
@@ -27,6 +28,8 @@ pub struct Fleet {
     pub(super) renewals: Renewals,
     pub(super) watched: Watched,
     pub(super) permits: Permits,
+    /// How much ahead of need leases are renewed, nanoseconds.
+    lead_ns: AtomicU64,
 }
 
 impl Fleet {
@@ -41,7 +44,21 @@ impl Fleet {
             renewals: Renewals::default(),
             watched: Watched::default(),
             permits: Permits::default(),
+            lead_ns: AtomicU64::new(LEAD_MIN_NS),
         }
+    }
+
+    /// How much ahead of need leases are renewed, nanoseconds.
+    #[inline]
+    pub(super) fn lead_ns(&self) -> u64 {
+        self.lead_ns.load(Ordering::Relaxed)
+    }
+
+    /// Leases are renewed as much ahead of need as answers take, of all shards the slowest.
+    pub(super) fn follow(&self, round_trip_ns: u64) {
+        let is_late = u128::from(round_trip_ns) > self.deadline.as_nanos();
+        let lead_ns = if is_late { round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS } else { LEAD_MIN_NS };
+        self.lead_ns.store(lead_ns.min(LEAD_MAX_NS), Ordering::Relaxed);
     }
 
     /// The table of shares.
@@ -79,7 +96,11 @@ impl Fleet {
         let spent = self.shares.change_known(charge.key, |number, words| {
             let mut share = Share::from_words(*words);
             // After a reload the share may be another plan's still.
-            let left = if number == charge.plan { share.spend(plan, charge.cost, now_ns) } else { None };
+            let left = if number == charge.plan {
+                share.spend(plan, charge.cost, now_ns, self.lead_ns())
+            } else {
+                None
+            };
             *words = share.into_words();
             left
         });
@@ -105,7 +126,7 @@ impl Fleet {
     /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
     /// cannot wait for answers.
     pub(super) fn wants_ahead(&self, key: u128) -> bool {
-        self.link.nodes() <= 1 || !self.link.is_quick(key)
+        self.link.nodes() <= 1 || u128::from(self.link.round_trip_ns(key)) > self.deadline.as_nanos()
     }
 
     /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
@@ -151,7 +172,7 @@ impl Fleet {
             }
             (true, Some(retry_after_ns)) if charge.cost > 0 => Told::Denied { retry_after_ns },
             (false, _) if charge.cost > remaining => {
-                let told = share.take(plan, charge.cost, now_ns);
+                let told = share.take(plan, charge.cost, now_ns, self.lead_ns());
                 return Some(lease_outcome(plan, charge.cost, told, (remaining, reset_ns)));
             }
             _ => Told::Admitted { renew: false },
@@ -205,6 +226,35 @@ impl Limiter {
             None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
                 (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0))
             }
+            None => self.without_answer(fleet, plan, charge, caller, now_ns, decision),
+        }
+    }
+
+    /// Decides a charge for which nobody waits: its shard is away, or slower than a request may wait. One that is slow
+    /// is told all the same, and lends for those to come; who has a lease has nothing beside it meanwhile.
+    fn without_answer(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        plan: &Arc<Plan>,
+        charge: &Charge,
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> (Stand, Outcome) {
+        let is_slow =
+            !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !fleet.is_held_back(charge.key);
+        let lead_ns = fleet.lead_ns();
+        let left = fleet.change_known(charge.key, |_, share| {
+            (is_slow && share.has_lease(now_ns, lead_ns)).then(|| share.estimate(plan, now_ns))
+        });
+        if is_slow {
+            self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
+        }
+        match left.flatten() {
+            Some(left) => {
+                let told = Told::Denied { retry_after_ns: lead_ns };
+                (Stand::Refused, lease_outcome(plan, charge.cost, told, left))
+            }
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
@@ -218,7 +268,7 @@ impl Limiter {
         now_ns: u64,
     ) -> Option<(Told, (u64, u64))> {
         let said = fleet.change(charge, now_ns, |share| {
-            let told = match share.take(plan, charge.cost, now_ns) {
+            let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
                 Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(now_ns) => {
                     Told::Admitted { renew: true }
                 }
@@ -266,9 +316,9 @@ impl Limiter {
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
-                let nodes = fleet.link.nodes();
+                let (nodes, is_away) = (fleet.link.nodes(), !fleet.link.is_up(charge.key));
                 let told = fleet.change(charge, now_ns, |share| {
-                    let told = share.take_alone(plan, charge.cost, now_ns, nodes);
+                    let told = share.take_alone(plan, charge.cost, now_ns, nodes, is_away);
                     (told, share.estimate(plan, now_ns))
                 });
                 match told {
@@ -371,6 +421,8 @@ pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
     }
 }
 
+/// Leases are renewed no more ahead of need: a fifth of their longest life.
+const LEAD_MAX_NS: u64 = 100_000_000;
 /// When a caller that is denied because the store is away may try again.
 const DOWN_RETRY_NS: u64 = 1_000_000_000;
 /// When one may for whom the centre had too little, without saying how long that will be so.

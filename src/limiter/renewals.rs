@@ -345,7 +345,7 @@ fn spend(
 /// What the share of one who has waited says now, and what is left; `None`: the key has no slot.
 fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
     fleet.change(charge, now_ns, |share| {
-        (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
+        (share.take_again(plan, charge.cost, now_ns, fleet.lead_ns()), share.estimate(plan, now_ns))
     })
 }
 

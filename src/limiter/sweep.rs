@@ -54,9 +54,10 @@ impl Limiter {
         is_over: impl Fn(&Share, &Plan) -> bool,
     ) -> bool {
         let (mut released, mut is_more) = (Vec::new(), false);
-        let plans = &fleet.plans;
+        let (plans, mut round_trip_ns) = (&fleet.plans, 0);
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
+            round_trip_ns = round_trip_ns.max(fleet.link.round_trip_ns(key));
             let kept = fleet.change_known(key, |_, share| {
                 if share.says_nothing(plan, now_ns) {
                     return false;
@@ -74,6 +75,7 @@ impl Limiter {
             });
             kept.unwrap_or(false)
         });
+        fleet.follow(round_trip_ns);
         for renewal in released {
             let (limiter, sent) = (Arc::clone(self), renewal.clone());
             fleet.link.send(

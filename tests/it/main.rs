@@ -44,6 +44,7 @@ mod reload;
 mod resting;
 mod routes;
 mod slow_h2;
+mod slow_redis;
 mod smuggling;
 mod tls;
 mod told_until_answered;
