@@ -9,6 +9,7 @@ mod support;
 mod admin;
 mod algorithms;
 mod auth;
+mod backstop;
 mod bodies;
 mod cli;
 mod connections;
