@@ -130,7 +130,7 @@ pub fn explain(
                 penalise(&mut explained.limits, table, limiter, &charges, now_ns);
             }
             for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
-                limit.key = key(&table.policies()[usize::from(charge.policy)], &found, &facts);
+                limit.key = key(&table.policies()[charge.policy as usize], &found, &facts);
             }
         }
         Err(missing) => explained.refused = Some(format!("the request has no {}", missing.dimension)),

@@ -23,7 +23,7 @@ pub struct Route {
     /// What happens to an admitted request.
     pub action: Action,
     /// Indices of its policies, in the order written.
-    pub policies: Box<[u16]>,
+    pub policies: Box<[u32]>,
     /// Header changes on the way to the upstream.
     pub request_headers: HeaderChanges,
     /// Header changes on the way to the client.
@@ -43,7 +43,7 @@ pub struct Route {
     /// Who may use it.
     pub access: Access,
     /// Of its policies, those that need no identity: what a caller is charged that authentication refuses.
-    pub strangers: Box<[u16]>,
+    pub strangers: Box<[u32]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

@@ -37,6 +37,7 @@ mod lease_script;
 mod limits;
 mod looks;
 mod lua_exact;
+mod many_routes;
 mod overload;
 mod penalty;
 mod proxy_protocol;

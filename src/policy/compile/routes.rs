@@ -33,7 +33,7 @@ pub(super) fn compile(
 
 /// What routes refer to.
 struct Names<'d> {
-    policies: HashMap<&'d str, u16>,
+    policies: HashMap<&'d str, u32>,
     upstreams: HashMap<&'d str, usize>,
     auth: HashMap<&'d str, u16>,
 }
@@ -113,7 +113,7 @@ fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Error
     headers.into()
 }
 
-fn limits_of(route: &definition::Route, index: usize, names: &Names<'_>, errors: &mut Errors) -> Box<[u16]> {
+fn limits_of(route: &definition::Route, index: usize, names: &Names<'_>, errors: &mut Errors) -> Box<[u32]> {
     let mut policies = Vec::new();
     for (number, name) in route.limits.iter().enumerate() {
         let problem = match names.policies.get(name.as_str()) {

@@ -143,12 +143,3 @@ fn routes_that_match_the_same_requests_tie() {
         "route `a` matches the same requests just as specifically; give one of them another host, path, `methods` or a header more"
     );
 }
-
-#[test]
-fn more_policies_than_an_index_holds_are_refused() {
-    let many: Vec<Policy> = (0..=u16::MAX).map(|number| policy(&format!("p{number}"), &[])).collect();
-    let max = usize::from(u16::MAX);
-    let expected = at_policy(max, PolicyField::Name, Problem::TooMany { what: "policies", max });
-    assert_eq!(mistakes(&[], &many), [expected]);
-    assert!(compile(&[], &many[..max]).is_ok());
-}
