@@ -21,7 +21,7 @@ use crate::policy::definition::PathEscapes;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Facts, Found, Table};
-use crate::proxy::headers;
+use crate::proxy::{headers, judge};
 use limit::{Limit, key, limits, penalise};
 
 /// A request that is only asked about.
@@ -77,7 +77,7 @@ pub fn explain(
         return Explained::refused("this gateway does not serve the method".to_owned());
     }
     let authority = headers::authority(asked.url, asked.headers);
-    let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
+    let host = judge::host(&authority);
     let (path, doubt) = match path::canonical(asked.url.path()) {
         Ok(canonical) => (canonical.path, canonical.doubt),
         Err(error) => return Explained::refused(error.to_string()),

@@ -215,7 +215,9 @@ pub enum Dimension {
     Route,
     /// The request's method.
     Method,
-    /// The (joined) value of a header.
+    /// The host, in the form it is routed by.
+    Host,
+    /// The value of a header other than `Host`, whose form is the client's to choose.
     Header(http::HeaderName),
     /// The value of a query parameter, percent-decoded.
     Query(String),
@@ -275,6 +277,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Ip => formatter.write_str("ip"),
             Dimension::Route => formatter.write_str("route"),
             Dimension::Method => formatter.write_str("method"),
+            Dimension::Host => formatter.write_str("host"),
             Dimension::Header(name) => write!(formatter, "header:{name}"),
             Dimension::Query(name) => write!(formatter, "query:{name}"),
             Dimension::Param(name) => write!(formatter, "param:{name}"),

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HOST;
+use http::{HeaderName, HeaderValue};
 
 use super::access::Access;
 use super::changes::HeaderChanges;
@@ -10,7 +11,7 @@ use super::definition::{PathEscapes, Respond};
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
-use super::request::Values;
+use super::request::{Facts, Values};
 use super::template::Rewrite;
 
 /// One route.
@@ -71,7 +72,8 @@ pub enum Action {
     RedirectHttps,
 }
 
-/// One header a route asks for. A header of several lines is their values joined by `, `.
+/// One header a route asks for. A header of several lines is their values joined by `, `; `Host` is the host in the
+/// form it is routed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeaderMatch {
     pub name: HeaderName,
@@ -109,8 +111,13 @@ impl Route {
 }
 
 impl HeaderMatch {
-    pub(super) fn holds(&self, headers: &HeaderMap) -> bool {
-        let mut lines = headers.get_all(&self.name).iter();
+    pub(super) fn holds(&self, facts: &Facts<'_, '_>) -> bool {
+        if self.name == HOST {
+            // The field itself has many spellings, and over HTTP/2 it need not be there.
+            let host = facts.host.as_bytes();
+            return self.value.as_deref().map_or(!host.is_empty(), |value| value == host);
+        }
+        let mut lines = facts.headers.get_all(&self.name).iter();
         let Some(first) = lines.next() else { return false };
         let Some(value) = &self.value else { return true };
         let Some(mut left) = value.strip_prefix(first.as_bytes()) else { return false };

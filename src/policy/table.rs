@@ -241,7 +241,7 @@ impl Table {
 impl Route {
     /// Whether the request has the headers the route asks for.
     fn asks_for(&self, facts: &Facts<'_, '_>) -> bool {
-        self.headers.iter().all(|header| header.holds(facts.headers))
+        self.headers.iter().all(|header| header.holds(facts))
     }
 
     /// The most specific of its hosts that matches; `None`: it answers to any. `Err` where none does.
@@ -271,7 +271,7 @@ fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_
         return Verdict::Path;
     }
     let Some(fit) = route.methods.fit(facts.method) else { return Verdict::Method };
-    if let Some(header) = route.headers.iter().find(|header| !header.holds(facts.headers)) {
+    if let Some(header) = route.headers.iter().find(|header| !header.holds(facts)) {
         return Verdict::Header(&header.name);
     }
     let Some(than) = winner.filter(|winner| winner.index != route.index) else { return Verdict::Wins };

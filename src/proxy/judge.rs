@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 use super::config::{Sizes, Underscores};
 use super::headers::{self, Present};
 use super::reply::Refusal;
-use crate::policy::host::is_authority;
 use crate::policy::path::{self, Canonical};
+use crate::policy::{self, host::is_authority};
 
 /// Refuses what hyper lets through and a gateway must not pass on.
 pub fn head(
@@ -136,21 +136,9 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     }
 }
 
-/// The host to route by: lower case, without port and trailing dot, an address in its one form. Most come that way and
-/// are not copied.
+/// The host to route by.
 pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
-    let text = authority.to_str().unwrap_or_default();
-    let host = headers::bare_host(text);
-    if text.starts_with('[')
-        && let Ok(address) = host.parse::<std::net::Ipv6Addr>()
-    {
-        return Cow::Owned(address.to_string());
-    }
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
-    }
+    policy::host::routed(authority.to_str().unwrap_or_default())
 }
 
 /// The same URL over https, on its usual port.

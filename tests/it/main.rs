@@ -30,6 +30,7 @@ mod hostile_paths;
 mod hostile_slow;
 mod hostile_upstream;
 mod hostile_upstream_h2;
+mod hosts;
 mod http1;
 mod http2;
 mod input;

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use http::header::HOST;
+
 use super::{Errors, Options, check_names};
 use crate::policy::access::Access;
 use crate::policy::changes::{self, HeaderChanges};
@@ -94,7 +96,20 @@ fn hosts_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Opt
 fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Box<[HeaderMatch]> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for (number, header) in route.headers.iter().enumerate() {
-        let value = header.value.as_deref().map(|value| Box::from(value.as_bytes()));
+        let value = match header.value.as_deref() {
+            Some(value) if header.name == HOST => match Host::parse(value) {
+                Ok(Host::Exact(host)) => Some(host.into_boxed_bytes()),
+                Ok(Host::Wildcard(_)) => {
+                    errors.route(index, RouteField::Header(number), Problem::HostWildcard);
+                    continue;
+                }
+                Err(error) => {
+                    errors.route(index, RouteField::Header(number), error);
+                    continue;
+                }
+            },
+            value => value.map(|value| Box::from(value.as_bytes())),
+        };
         let header = HeaderMatch { name: header.name.clone(), value };
         match headers.iter_mut().find(|earlier| earlier.name == header.name) {
             None => headers.push(header),
