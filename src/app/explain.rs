@@ -236,7 +236,7 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
         }
         Action::Respond(fixed) => format!("a fixed answer, {}", fixed.status),
         Action::Echo => "the built-in echo".to_owned(),
-        Action::RedirectHttps => "a redirect to https".to_owned(),
+        Action::RedirectHttps { port } => format!("a redirect to https, port {port}"),
     }
 }
 

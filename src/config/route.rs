@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use http::header::HOST;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, StatusCode};
 
 use crate::policy::changes::is_framing;
 use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Respond, Route};
@@ -101,7 +101,7 @@ impl Reader<'_> {
             (Some(to), None, None) => self.forward(to),
             (None, Some(respond), None) => fixed(respond).map(Action::Respond),
             (None, None, Some(redirect)) => {
-                redirect.choice(&[("https", ())], &[]).map(|()| Action::RedirectHttps)
+                listener::redirect(redirect).map(|port| Action::RedirectHttps { port })
             }
             (None, None, None) => {
                 table.wrong(
@@ -299,7 +299,8 @@ fn host(text: &Text<'_>) -> Option<String> {
     let hint = match &host {
         host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
         host if host.contains('/') => "leave the path out; it has its own key, `path`",
-        host if host.is_empty() || host == "*" => "leave `host` out for any host",
+        // An underscore is what nginx calls any other host.
+        host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
         _ => return Some(host),
     };
@@ -310,7 +311,14 @@ fn host(text: &Text<'_>) -> Option<String> {
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !text.text.starts_with('/') {
-        text.wrong(format!("{} does not start with `/`", text.shown()), "write it as in `/v1/orders/{id}`");
+        // `~ ^/x`, `^~ /x`, `= /x`: as nginx has it.
+        let hint = match text.text.starts_with(['~', '^', '=', '@']) {
+            true => {
+                "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; there are no regular expressions"
+            }
+            false => "write it as in `/v1/orders/{id}`",
+        };
+        text.wrong(format!("{} does not start with `/`", text.shown()), hint);
         return None;
     }
     if let Some(at) = text.text.find(['?', '#']) {
@@ -416,9 +424,8 @@ fn fixed(value: &Value<'_>) -> Option<Respond> {
         table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    let header = |(name, value): (HeaderName, String)| Some((name, HeaderValue::from_str(&value).ok()?));
     table.finish(&[]);
-    Some(Respond { status, headers: headers.into_iter().filter_map(header).collect(), body: body.into() })
+    Some(Respond { status, headers, body: body.into() })
 }
 
 /// What a route takes that names no path.

@@ -123,7 +123,10 @@ pub enum Action {
     /// Is answered here with what came: the built-in echo upstream.
     Echo,
     /// Is sent to the same URL over https.
-    RedirectHttps,
+    RedirectHttps {
+        /// The port that clients find it on.
+        port: u16,
+    },
 }
 
 /// A fixed answer.
@@ -131,8 +134,8 @@ pub enum Action {
 pub struct Respond {
     /// Its status.
     pub status: http::StatusCode,
-    /// Its headers.
-    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Its headers. Values may hold `{...}`.
+    pub headers: Vec<(http::HeaderName, String)>,
     /// Its body.
     pub body: bytes::Bytes,
 }
@@ -327,3 +330,6 @@ impl Default for Cost {
         Cost { default: NonZeroU64::MIN, rules: Vec::new(), header: None, response_header: None, max: None }
     }
 }
+
+/// The port of https that no URL needs to say.
+pub const HTTPS_PORT: u16 = 443;

@@ -34,7 +34,7 @@ pub enum Error {
     #[error("`{0}` cannot stand in a host; names beyond ASCII are written as `xn--…`")]
     Character(char),
     /// Two dots in a row, or one in front.
-    #[error("a label of a host is empty")]
+    #[error("a label of a host is empty; all hosts below one are `*.example.com`")]
     EmptyLabel,
 }
 

@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use http::header::HOST;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::access::Access;
 use super::changes::HeaderChanges;
-use super::definition::{PathEscapes, Respond};
+use super::definition::PathEscapes;
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
 use super::request::{Facts, Values};
-use super::template::Rewrite;
+use super::template::{HeaderTemplate, Rewrite};
 
 /// One route.
 #[derive(Clone, Debug)]
@@ -69,7 +70,21 @@ pub enum Action {
     /// Is answered with what came.
     Echo,
     /// Is sent to the same URL over https.
-    RedirectHttps,
+    RedirectHttps {
+        /// The port that clients find it on.
+        port: u16,
+    },
+}
+
+/// A fixed answer.
+#[derive(Clone, Debug)]
+pub struct Respond {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: Box<[(HeaderName, HeaderTemplate)]>,
+    /// Its body.
+    pub body: Bytes,
 }
 
 /// One header a route asks for. A header of several lines is their values joined by `, `; `Host` is the host in the
@@ -90,12 +105,17 @@ impl Route {
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let rewrite = match &self.action {
             Action::Forward { rewrite, .. } => rewrite.as_ref(),
-            Action::Respond(_) | Action::Echo | Action::RedirectHttps => None,
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps { .. } => None,
+        };
+        let fixed = match &self.action {
+            Action::Respond(fixed) => &*fixed.headers,
+            Action::Forward { .. } | Action::Echo | Action::RedirectHttps { .. } => &[],
         };
         let headers = self.request_headers.claims().chain(self.response_headers.claims());
         let required = self.access.require.iter().flat_map(|require| &require.claims);
         let required = required.map(|(name, _)| name.as_str());
-        headers.chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
+        let fixed = fixed.iter().flat_map(|(_, template)| template.claims());
+        headers.chain(fixed).chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
     }
 
     /// The path to send upstream, without the query: that stays as it came.
@@ -105,7 +125,7 @@ impl Route {
             Action::Forward { rewrite: None, .. }
             | Action::Respond(_)
             | Action::Echo
-            | Action::RedirectHttps => Cow::Borrowed(values.path),
+            | Action::RedirectHttps { .. } => Cow::Borrowed(values.path),
         }
     }
 }

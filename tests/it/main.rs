@@ -40,6 +40,7 @@ mod looks;
 mod lua_exact;
 mod many_routes;
 mod overload;
+mod patterns;
 mod penalty;
 mod proxy_protocol;
 mod redis_slow;

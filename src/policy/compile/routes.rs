@@ -13,7 +13,7 @@ use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
-use crate::policy::route::{Action, HeaderMatch, Route};
+use crate::policy::route::{Action, HeaderMatch, Respond, Route};
 use crate::policy::template::{HeaderTemplate, Rewrite};
 
 pub(super) fn compile(
@@ -190,16 +190,23 @@ fn action_of(
             Some(Action::Forward { upstream: known.unwrap_or(0), rewrite: rewrite.unwrap_or(None) })
         }
         definition::Action::Respond(respond) => {
-            for (number, (name, _)) in respond.headers.iter().enumerate() {
+            let mut headers = Vec::with_capacity(respond.headers.len());
+            for (number, (name, text)) in respond.headers.iter().enumerate() {
+                let field = RouteField::RespondHeader(number);
                 if changes::is_framing(name) {
-                    let problem = Problem::FramingHeader { name: name.to_string() };
-                    errors.route(index, RouteField::RespondHeader(number), problem);
+                    errors.route(index, field, Problem::FramingHeader { name: name.to_string() });
+                    continue;
+                }
+                match HeaderTemplate::parse(text, pattern) {
+                    Ok(template) => headers.push((name.clone(), template)),
+                    Err(error) => errors.route(index, field, error),
                 }
             }
-            Some(Action::Respond(respond.clone()))
+            let (status, body) = (respond.status, respond.body.clone());
+            Some(Action::Respond(Respond { status, headers: headers.into(), body }))
         }
         definition::Action::Echo => Some(Action::Echo),
-        definition::Action::RedirectHttps => Some(Action::RedirectHttps),
+        definition::Action::RedirectHttps { port } => Some(Action::RedirectHttps { port: *port }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 
 use super::{compile, header_match, policy, route};
 use crate::policy::definition::{Action, HeaderChanges, Matches, Policy, Respond, Route};
@@ -39,7 +39,7 @@ fn all_mistakes_of_routes_come_at_once() {
     let second = Route { action: forward, response_headers: changes, ..route("one", "/b") };
     let respond = Respond {
         status: StatusCode::OK,
-        headers: vec![(name("content-length"), HeaderValue::from_static("9"))],
+        headers: vec![(name("content-length"), "9".into())],
         body: "ok".into(),
     };
     let third = Route { action: Action::Respond(respond), ..route("", "/c") };
