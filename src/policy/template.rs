@@ -60,7 +60,7 @@ pub enum Error {
         offset: usize,
     },
     /// A name nothing has.
-    #[error("nothing is called `{name}` here")]
+    #[error("nothing is called `{name}` here; there are {}", .known.join(", "))]
     UnknownName {
         /// Where its brace stands.
         offset: usize,

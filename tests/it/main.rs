@@ -45,6 +45,7 @@ mod penalty;
 mod proxy_protocol;
 mod redis_slow;
 mod reload;
+mod reports;
 mod resting;
 mod routes;
 mod slow_h2;
