@@ -23,7 +23,7 @@ use crate::policy::definition::Policy;
 use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::Order;
-use crate::upstream::resolve;
+use crate::upstream::resolve::Resolver;
 use crate::{admin, clock, global, record, tls};
 
 /// What a reload works on.
@@ -180,10 +180,10 @@ impl Reloader {
         let new = self.parts.kept.upstreams.values().filter(|upstream| upstream.begin_resolving());
         let first: Vec<_> = new
             .map(|upstream| {
-                let upstream = Arc::clone(upstream);
+                let mut resolver = Resolver::new(upstream);
                 tokio::spawn(async move {
-                    resolve::resolve(&upstream).await;
-                    tokio::spawn(resolve::keep_resolving(Arc::downgrade(&upstream)));
+                    resolver.resolve().await;
+                    tokio::spawn(resolver.keep_resolving());
                 })
             })
             .collect();
