@@ -265,6 +265,7 @@ fn show(
                 url: &request.url,
                 headers: &request.headers,
                 from: request.from,
+                all: request.all,
             };
             let known = Known::Gateway(&limiter);
             let mut explained =

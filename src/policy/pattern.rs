@@ -264,6 +264,24 @@ impl Pattern {
         is_end(path, at)
     }
 
+    /// How many of its segments match a path from the left: for people, who may have meant it.
+    pub fn common_segments(&self, path: &str) -> usize {
+        let mut at = FIRST;
+        let matching = self.segments.iter().take_while(|segment| {
+            if is_end(path, at) {
+                return matches!(segment, Segment::Rest(_));
+            }
+            let (found, next) = split(path, at);
+            at = next;
+            match segment {
+                Segment::Literal(text) => found == &**text,
+                Segment::Param(_) => !found.is_empty(),
+                Segment::Rest(_) => true,
+            }
+        });
+        matching.count()
+    }
+
     /// Index of the segment that a parameter takes.
     pub fn param(&self, name: &str) -> Option<usize> {
         self.segments.iter().position(|segment| segment.param() == Some(name))
