@@ -43,6 +43,7 @@ mod overload;
 mod patterns;
 mod penalty;
 mod proxy_protocol;
+mod readme;
 mod redis_slow;
 mod reload;
 mod reports;
