@@ -39,6 +39,7 @@ mod limits;
 mod looks;
 mod lua_exact;
 mod many_routes;
+mod one_node;
 mod overload;
 mod patterns;
 mod penalty;
