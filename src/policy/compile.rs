@@ -5,14 +5,15 @@
 
 mod policies;
 mod routes;
+mod ties;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
 use super::error::{Error, Place, PolicyField, Problem, RouteField};
 use super::host::Hosts;
-use super::route::{HeaderMatch, Route};
+use super::route::Route;
 use super::table::{Table, join_items, precedence};
 use super::tree::{ANY_HOST, Tree};
 
@@ -63,7 +64,7 @@ impl Table {
         let mut compiled_routes = routes::compile(routes, policies, options, &mut errors);
         check_params(routes, policies, &compiled_routes, &mut errors);
         let (hosts, mut tree) = plant(&compiled_routes);
-        check_ties(&mut tree, &compiled_routes, &mut errors);
+        ties::check(&mut tree, &compiled_routes, &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);
         }
@@ -188,45 +189,6 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
         }
     }
     (hosts, tree)
-}
-
-/// Two routes of one leaf tie where some request satisfies both, neither is more specific by its method or
-/// number of headers, and no third route is more specific for all those requests. Each route is reported
-/// once.
-fn check_ties(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
-    let mut reported = HashSet::new();
-    for leaf in tree.leaves() {
-        let leaf: Vec<&Route> = leaf.iter().filter_map(|&index| routes[index as usize].as_ref()).collect();
-        for (position, later) in leaf.iter().enumerate() {
-            let tied = |earlier: &&&Route| {
-                ties(earlier, later) && !leaf.iter().any(|third| settles(third, earlier, later))
-            };
-            let Some(earlier) = leaf[..position].iter().find(tied) else { continue };
-            if reported.insert(later.index) {
-                let problem = Problem::Tie {
-                    other: earlier.index,
-                    other_name: earlier.name.to_string(),
-                    method_any: later.methods.is_any(),
-                };
-                errors.route(later.index, RouteField::Path, problem);
-            }
-        }
-    }
-}
-
-fn ties(left: &Route, right: &Route) -> bool {
-    let agree = |header: &HeaderMatch| right.headers.iter().all(|other| header.agrees_with(other));
-    left.headers.len() == right.headers.len()
-        && left.methods.ties(&right.methods)
-        && left.headers.iter().all(agree)
-}
-
-/// Whether `third` answers every request over which the other two tie.
-fn settles(third: &Route, left: &Route, right: &Route) -> bool {
-    let asked = || left.headers.iter().chain(&right.headers);
-    third.headers.len() > left.headers.len()
-        && third.methods.covers(&left.methods, &right.methods)
-        && third.headers.iter().all(|header| asked().any(|asked| header.follows_from(asked)))
 }
 
 #[cfg(test)]
