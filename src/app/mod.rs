@@ -48,8 +48,13 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the control runtime does not start")?;
-    let _entered = runtime.enter();
-    runtime.block_on(Gateway::start(path, loaded)?.serve())
+    let ended = {
+        let _entered = runtime.enter();
+        Gateway::start(path, loaded).and_then(|gateway| runtime.block_on(gateway.serve()))
+    };
+    // A file that is being read, for a reload that nobody waits for any more, must not hold up the end.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The parts that live as long as the process.
@@ -122,8 +127,31 @@ impl Gateway {
 
     async fn serve(mut self) -> anyhow::Result<()> {
         let mut signals = Signals::new().context("signals")?;
+        let mut admin = None;
+        let is_ready = tokio::select! {
+            begun = self.begin(&mut admin) => begun.map(|()| true)?,
+            () = signals.stop.any() => false,
+        };
+        if is_ready {
+            self.attend(&mut signals).await;
+        }
+        let second = tokio::spawn(async move {
+            signals.stop.any().await;
+            eprintln!("sluicegate: stopped at once by a second signal");
+            std::process::exit(1);
+        });
+        self.drain().await;
+        second.abort();
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+        Ok(())
+    }
+
+    /// Opens everything, and says so. Dropped half way, it is as good as begun: it can be drained.
+    async fn begin(&mut self, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
         self.reloader.open_listeners().await?;
-        let admin = self.open_admin()?;
+        *admin = self.open_admin()?;
         self.reloader.resolve_upstreams().await;
         if let Some(store) = &self.store {
             store.ready().await;
@@ -134,35 +162,38 @@ impl Gateway {
         if let Some(url) = self.reloader.url_to_try() {
             eprintln!("sluicegate: try  curl -i {url}");
         }
+        Ok(())
+    }
+
+    /// Does what is to be done beside the workers, until a signal asks to stop. That is heard whatever is being done: a
+    /// reload that is dropped half way leaves what can be drained.
+    async fn attend(&mut self, signals: &mut Signals) {
         let mut watch = tokio::time::interval(FILES_EVERY);
+        watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut memory = tokio::time::interval(MEMORY_EVERY);
         memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
-            tokio::select! {
-                _ = signals.hup.recv() => {
-                    self.reloader.reload(&self.log).await;
+            let is_reload = tokio::select! {
+                () = signals.stop.any() => return,
+                _ = signals.hup.recv() => true,
+                _ = watch.tick() => false,
+                _ = memory.tick() => {
+                    self.shared.overload.look();
+                    continue;
                 }
-                _ = signals.term.recv() => break,
-                _ = signals.quit.recv() => break,
-                _ = signals.int.recv() => break,
-                _ = watch.tick() => {
-                    self.reloader.watch_certificates();
-                    self.reloader.watch_credentials();
+            };
+            let (reloader, log) = (&mut self.reloader, &self.log);
+            let work =
+                async { if is_reload { reloader.reload(log).await } else { reloader.watch_files().await } };
+            let mut work = std::pin::pin!(work);
+            loop {
+                tokio::select! {
+                    () = signals.stop.any() => return,
+                    () = &mut work => break,
+                    _ = memory.tick() => self.shared.overload.look(),
                 }
-                _ = memory.tick() => self.shared.overload.look(),
             }
         }
-        let second = tokio::spawn(async move {
-            signals.any().await;
-            eprintln!("sluicegate: stopped at once by a second signal");
-            std::process::exit(1);
-        });
-        self.drain().await;
-        second.abort();
-        if let Some(admin) = admin {
-            admin.abort();
-        }
-        Ok(())
     }
 
     /// Opens the admin listener, if there is to be one.
@@ -234,6 +265,7 @@ fn show(
                 url: &request.url,
                 headers: &request.headers,
                 from: request.from,
+                all: request.all,
             };
             let known = Known::Gateway(&limiter);
             let mut explained =
@@ -251,6 +283,11 @@ fn show(
 /// The signals the gateway listens to.
 struct Signals {
     hup: Signal,
+    stop: Stop,
+}
+
+/// The signals that ask to stop.
+struct Stop {
     term: Signal,
     quit: Signal,
     int: Signal,
@@ -258,15 +295,17 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
-            hup: signal(SignalKind::hangup())?,
+        let stop = Stop {
             term: signal(SignalKind::terminate())?,
             quit: signal(SignalKind::quit())?,
             int: signal(SignalKind::interrupt())?,
-        })
+        };
+        Ok(Signals { hup: signal(SignalKind::hangup())?, stop })
     }
+}
 
-    /// Any that asks to stop.
+impl Stop {
+    /// Any of them. Cancel-safe, as each signal is.
     async fn any(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}

@@ -1,9 +1,12 @@
 //! What one node knows of the keys it shares with its fleet: leases, denials, and its own share while the store is
 //! away.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::attempt::{Stand, Undo};
 use super::link::Link;
@@ -30,6 +33,8 @@ pub struct Fleet {
     pub(super) permits: Permits,
     /// How much ahead of need leases are renewed, nanoseconds.
     lead_ns: AtomicU64,
+    /// What keys of addresses are hashed from.
+    addresses: SipHasher13,
 }
 
 impl Fleet {
@@ -45,7 +50,13 @@ impl Fleet {
             watched: Watched::default(),
             permits: Permits::default(),
             lead_ns: AtomicU64::new(LEAD_MIN_NS),
+            addresses: SipHasher13::new(),
         }
+    }
+
+    /// Hashes keys of addresses under this salt, so that no client can choose addresses whose keys collide.
+    pub fn salted(self, salt: &[u8; 16]) -> Fleet {
+        Fleet { addresses: SipHasher13::new_with_key(salt), ..self }
     }
 
     /// How much ahead of need leases are renewed, nanoseconds.
@@ -115,6 +126,16 @@ impl Fleet {
             *words = share.into_words();
             result
         })
+    }
+
+    /// The key of a client's address in a charge's window, whatever the policy counts: what it counts may be the
+    /// client's to choose.
+    fn key_of_address(&self, charge: &Charge, caller: Caller) -> u128 {
+        let mut state = self.addresses;
+        state.write_u32(charge.plan);
+        state.write_u16(charge.window);
+        state.write_u128(caller.address);
+        state.finish128().as_u128()
     }
 
     /// What this node knows of a key that the fleet shares; `None` where it has nothing of it.
@@ -308,11 +329,13 @@ impl Limiter {
                 (stand_of(&outcome, Undo::Permit), outcome)
             }
             WhenDown::Allow => {
-                // Coarse: what the whole window allows, for each address. It is not given back what another policy
-                // refuses.
-                let key = charge.key ^ spread(caller.address);
-                let taken = self.table.take(&Charge { key, ..*charge }, now_ns);
-                (stand_of(&taken.outcome, Undo::Nothing), taken.outcome)
+                // Coarse. It is not given back what another policy refuses.
+                let (key, quota) = (fleet.key_of_address(charge, caller), plan.quota.for_address());
+                let outcome = self.table.take(&Charge { key, quota, ..*charge }, now_ns).outcome;
+                // A client is promised no more than the window that it knows.
+                let remaining = outcome.remaining.min(plan.quota.capacity());
+                let outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
+                (stand_of(&outcome, Undo::Nothing), outcome)
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
@@ -403,13 +426,6 @@ fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
     if outcome.is_admitted() { Stand::taken(undo) } else { Stand::Refused }
 }
 
-/// An address over all the bits of a key. A product alone leaves the low half as it was where the address has none in
-/// its own, as a network of IPv6: every caller of a key would share the few places that half chooses.
-fn spread(address: u128) -> u128 {
-    let product = address.wrapping_mul(SPREAD);
-    product ^ product >> 64
-}
-
 /// A charge as the centre is asked for it.
 pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
     Part {
@@ -427,5 +443,3 @@ const LEAD_MAX_NS: u64 = 100_000_000;
 const DOWN_RETRY_NS: u64 = 1_000_000_000;
 /// When one may for whom the centre had too little, without saying how long that will be so.
 const ASK_RETRY_NS: u64 = 10_000_000;
-/// An odd number with its bits well mixed (2^128 divided by the golden ratio).
-const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

@@ -31,9 +31,9 @@ impl Limiter {
     /// `SWEEP_EVERY`.
     pub fn sweep(self: &Arc<Self>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
-        let shares = fleet.plans.resize(fleet.link.nodes());
-        if !shares.is_empty() {
-            self.table.declare(shares);
+        let quotas = fleet.plans.resize(fleet.link.nodes());
+        if !quotas.is_empty() {
+            self.table.declare(quotas);
         }
         self.release_where(fleet, now_ns, |share, plan| share.is_idle(plan, now_ns));
         self.say_permits(fleet, now_ns);

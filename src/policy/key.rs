@@ -23,6 +23,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
+use super::host;
 use super::percent::{self, Plus};
 use super::request::{Facts, Params, caller};
 
@@ -121,6 +122,7 @@ impl Keys {
             out.extend_from_slice(&[0; LENGTH_BYTES]);
             match dimension {
                 Dimension::Ip => self.write_address(value.parse().ok()?, &mut out),
+                Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
                 _ => out.extend_from_slice(value.as_bytes()),
             }
             let head = ((out.len() - start - LENGTH_BYTES) as u64) << 1;
@@ -160,6 +162,7 @@ impl Keys {
             Dimension::Tenant => text(facts.identity.tenant.as_deref().unwrap_or("")),
             Dimension::Route => text(route),
             Dimension::Method => text(facts.method.as_str()),
+            Dimension::Host => text(facts.host),
             Dimension::Ip => self.write_address(facts.client_ip, out),
             Dimension::Header(name) => return write_header(name, facts.headers, out),
             Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
@@ -248,6 +251,7 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Query(name) => (6, name.as_str()),
             Dimension::Param(name) => (7, name.as_str()),
             Dimension::Claim(name) => (8, name.as_str()),
+            Dimension::Host => (9, ""),
         };
         out.push(kind);
         push_text(name, &mut out);

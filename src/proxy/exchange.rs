@@ -75,7 +75,7 @@ pub struct Verdict {
     /// Where it was decided.
     pub tier: metrics::Tier,
     /// Index of the policy that says so.
-    pub policy: u16,
+    pub policy: u32,
 }
 
 /// How long each step took, nanoseconds. 0: it was not taken.
@@ -250,7 +250,7 @@ impl Exchange {
         bytes_in: u64,
     ) -> record::Entry<'_> {
         let table = &self.view.snapshot.table;
-        let policy = |verdict: &Verdict| &*table.policies()[usize::from(verdict.policy)].name;
+        let policy = |verdict: &Verdict| &*table.policies()[verdict.policy as usize].name;
         let decision =
             self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
                 metrics::Decision::Admitted => record::Decision::Admitted,

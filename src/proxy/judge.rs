@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 use super::config::{Sizes, Underscores};
 use super::headers::{self, Present};
 use super::reply::Refusal;
-use crate::policy::host::is_authority;
 use crate::policy::path::{self, Canonical};
+use crate::policy::{self, definition::HTTPS_PORT, host::is_authority};
 
 /// Refuses what hyper lets through and a gateway must not pass on.
 pub fn head(
@@ -136,31 +136,23 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     }
 }
 
-/// The host to route by: lower case, without port and trailing dot, an address in its one form. Most come that way and
-/// are not copied.
+/// The host to route by.
 pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
-    let text = authority.to_str().unwrap_or_default();
-    let host = headers::bare_host(text);
-    if text.starts_with('[')
-        && let Ok(address) = host.parse::<std::net::Ipv6Addr>()
-    {
-        return Cow::Owned(address.to_string());
-    }
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
-    }
+    policy::host::routed(authority.to_str().unwrap_or_default())
 }
 
-/// The same URL over https, on its usual port.
-pub fn https_location(host: &str, uri: &Uri) -> Option<HeaderValue> {
+/// The same URL over https on this port, which is not said where it is the usual one.
+pub fn https_location(host: &str, port: u16, uri: &Uri) -> Option<HeaderValue> {
     if host.is_empty() {
         return None;
     }
     let host = if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    HeaderValue::from_str(&format!("https://{host}{target}")).ok()
+    let location = match port {
+        HTTPS_PORT => format!("https://{host}{target}"),
+        port => format!("https://{host}:{port}{target}"),
+    };
+    HeaderValue::from_str(&location).ok()
 }
 
 /// What a field takes in a map beside its bytes.
@@ -299,9 +291,12 @@ mod tests {
 
     #[test]
     fn https_keeps_path_and_query() {
-        let location = |host: &str| https_location(host, &Uri::from_static("/a?b=c"));
+        let to = |host: &str, port| https_location(host, port, &Uri::from_static("/a?b=c"));
+        let location = |host: &str| to(host, HTTPS_PORT);
         assert_eq!(location("a.example").expect("a location"), "https://a.example/a?b=c");
         assert_eq!(location("::1").expect("a location"), "https://[::1]/a?b=c");
+        assert_eq!(to("a.example", 8443).expect("a location"), "https://a.example:8443/a?b=c");
+        assert_eq!(to("::1", 1).expect("a location"), "https://[::1]:1/a?b=c");
         assert_eq!(location(""), None);
     }
 }

@@ -73,8 +73,8 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
         return reply::refuse(exchange, &refusal);
     }
-    if conn.config.redirect_https {
-        return reply::redirect(exchange, judge::https_location(&host, &head.uri));
+    if let Some(port) = conn.config.redirect_https {
+        return reply::redirect(exchange, judge::https_location(&host, port, &head.uri));
     }
 
     if !conn.config.addresses.admit(client.ip) {
@@ -241,8 +241,10 @@ async fn answer(
     body: RequestBody,
 ) -> Response<ResponseBody> {
     match &outbound.route.action {
-        Action::Respond(fixed) => reply::respond(exchange, fixed),
-        Action::RedirectHttps => reply::redirect(exchange, judge::https_location(outbound.values.host, &uri)),
+        Action::Respond(fixed) => reply::respond(exchange, fixed, &outbound.values),
+        Action::RedirectHttps { port } => {
+            reply::redirect(exchange, judge::https_location(outbound.values.host, *port, &uri))
+        }
         Action::Echo => {
             outbound.rewrite_headers(&mut headers, &exchange);
             forward::echo(exchange, outbound, &uri, headers, body)

@@ -13,7 +13,8 @@ use super::framing::Fault;
 use super::headers::X_REQUEST_ID;
 use super::reason::Reason;
 use crate::policy::cors::Cors;
-use crate::policy::definition::Respond;
+use crate::policy::request::Values;
+use crate::policy::route::Respond;
 
 /// Why a request is refused, with what the answer says of it.
 #[derive(Debug)]
@@ -300,12 +301,18 @@ pub fn panicked(id: HeaderValue) -> Response<ResponseBody> {
 }
 
 /// A route's fixed answer.
-pub fn respond(mut exchange: Box<Exchange>, fixed: &Respond) -> Response<ResponseBody> {
+pub fn respond(
+    mut exchange: Box<Exchange>,
+    fixed: &Respond,
+    values: &Values<'_, '_>,
+) -> Response<ResponseBody> {
     exchange.answer(fixed.status);
     let mut response = Response::new(ResponseBody::bytes(fixed.body.clone(), Some(exchange)));
     *response.status_mut() = fixed.status;
-    for (name, value) in &fixed.headers {
-        response.headers_mut().append(name, value.clone());
+    for (name, template) in &fixed.headers {
+        if let Some(value) = template.render(values) {
+            response.headers_mut().append(name, value);
+        }
     }
     response
 }
