@@ -50,3 +50,4 @@ mod told_until_answered;
 mod trailers;
 mod trouble;
 mod upgrade;
+mod wire;
