@@ -170,6 +170,9 @@ impl Trip<'_> {
         mut body: RequestBody,
     ) -> Result<(StatusCode, Lease<RequestBody>), Refusal> {
         let mut avoid = None;
+        // Only HTTP/1.0 may name no host, and HTTP/1.1 must (RFC 9112 section 3.2).
+        let is_nameless = self.exchange.authority.is_empty() && !head.headers.contains_key(HOST);
+        let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
             let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
             let now = self.exchange.started + Duration::from_nanos(self.exchange.steps.delay);
@@ -181,9 +184,7 @@ impl Trip<'_> {
                 }
             };
             self.acquired(&lease);
-            if self.pool.upstream.config.host == HostHeader::Server
-                && let Ok(host) = HeaderValue::from_str(lease.authority())
-            {
+            if names_server && let Ok(host) = HeaderValue::from_str(lease.authority()) {
                 head.headers.insert(HOST, host);
             }
             let server = lease.server;

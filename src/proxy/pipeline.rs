@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -35,7 +36,21 @@ pub async fn handle(
     // Pinned here: handed over by value it would lie in this future twice.
     let mut answer = caught(pin!(serve(conn, request))).await;
     overload::shed(&connection, version, &mut answer);
+    if version == Version::HTTP_10 {
+        promise_no_more(&mut answer);
+    }
     Ok(answer)
+}
+
+/// Promises an HTTP/1.0 client no more requests on a connection that ends with the answer, be it because the client
+/// knows no chunks. hyper adds `keep-alive` to whatever is of HTTP/1.1.
+fn promise_no_more(answer: &mut Response<ResponseBody>) {
+    let body = answer.body();
+    let is_unbounded = !body.is_end_stream() && body.size_hint().exact().is_none();
+    if is_unbounded || answer.headers().contains_key(CONNECTION) {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        *answer.version_mut() = Version::HTTP_10;
+    }
 }
 
 async fn caught(
