@@ -276,7 +276,7 @@ impl Trip<'_> {
             Unsent::Nothing if may_repeat && self.pool.upstream.config.retry.on_reset => {
                 Ok(RequestBody::Empty)
             }
-            Unsent::Nothing => Err(Refusal::UpstreamReset),
+            Unsent::Nothing | Unsent::Answered => Err(Refusal::UpstreamReset),
         }
     }
 
