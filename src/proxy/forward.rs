@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 
@@ -342,20 +342,37 @@ fn accept(
         };
     }
     let present = Present::of(&headers);
-    if !headers::is_framed_once(&headers, present) {
+    let upstream = exchange.server.map_or(0, |(upstream, _)| upstream);
+    let spoken = exchange.view.pools[upstream].upstream.config.http;
+    if !may_go_on(status, &headers, present, spoken) {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     }
     headers::strip_hop_by_hop(&mut headers, present);
+    headers::tidy_length(&mut headers, present, status);
     exchange.answer(status);
-    let pool = &exchange.view.pools[exchange.server.map_or(0, |(upstream, _)| upstream)];
+    let pool = &exchange.view.pools[upstream];
     let timeouts = &pool.upstream.config.timeouts;
     let now = exchange.started + Duration::from_nanos(exchange.steps.answered);
     let ends = timeouts.total.map(|total| exchange.started + total);
     let stall = timeouts.stall;
-    let mut response = Response::new(ResponseBody::upstream(lease, stall, ends, now, exchange));
+    let body = match status {
+        // Over HTTP/2 a server can send one all the same: its stream is reset.
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(lease, now, exchange),
+        _ => ResponseBody::upstream(lease, stall, ends, now, exchange),
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
+}
+
+/// Whether an answer's head means one thing to whoever reads it next: a status of HTTP's (RFC 9110 section 15), one
+/// framing, and fields that HTTP/1 can carry, which its own parser has seen to.
+fn may_go_on(status: StatusCode, headers: &HeaderMap, present: Present, spoken: UpstreamVersion) -> bool {
+    let is_portable = || headers.iter().all(|(name, value)| headers::is_portable(name, value).is_ok());
+    status.as_u16() < 600
+        && headers::is_framed_once(headers, present)
+        && (spoken == UpstreamVersion::H1 || is_portable())
 }
 
 /// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
@@ -367,6 +384,8 @@ fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
+    // It has none, and whoever believed it would read the next protocol as a body.
+    headers.remove(CONTENT_LENGTH);
     let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded()) else {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     };
