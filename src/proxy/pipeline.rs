@@ -58,7 +58,7 @@ async fn caught(
 ) -> Response<ResponseBody> {
     let answer = poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
-            .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked().unwrap_or(UNKNOWN_ID))))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked())))
     });
     answer.await
 }
@@ -278,8 +278,6 @@ fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: Fields) -> Respon
 
 /// One answer in so many leaves names of fields in HTTP/2's table.
 const NAMES_KEPT_EVERY: u64 = 64;
-/// Of a request that went down before it had one.
-const UNKNOWN_ID: HeaderValue = HeaderValue::from_static("");
 
 #[cfg(test)]
 mod tests {
