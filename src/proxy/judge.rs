@@ -43,10 +43,15 @@ pub fn head(
     if present.expect && !headers::expects_continue_only(&head.headers) {
         return Err(Refusal::ExpectationFailed);
     }
-    if !head.uri.path().starts_with('/') {
+    if !head.uri.path().starts_with('/') && !asks_server(head) {
         return Err(Refusal::Malformed("the request target is not a path"));
     }
     Ok(())
+}
+
+/// Whether a request asks what the server as a whole can do (RFC 9110 section 9.3.7): `OPTIONS *`.
+pub fn asks_server(head: &request::Parts) -> bool {
+    head.method == Method::OPTIONS && head.uri.path() == "*"
 }
 
 /// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what was agreed

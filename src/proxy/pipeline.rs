@@ -88,12 +88,16 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
         return reply::refuse(exchange, &refusal);
     }
-    if conn.config.redirect_https {
+    let asks_server = judge::asks_server(&head);
+    if conn.config.redirect_https && !asks_server {
         return reply::redirect(exchange, judge::https_location(&host, &head.uri));
     }
 
     if !conn.config.addresses.admit(client.ip) {
         return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+    if asks_server {
+        return reply::server_options(exchange);
     }
 
     let facts = Facts {

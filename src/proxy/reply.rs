@@ -389,6 +389,14 @@ pub fn preflight(
     response
 }
 
+/// The answer to `OPTIONS *` (RFC 9110 section 9.3.7): what a gateway can do for any of its upstreams.
+pub fn server_options(mut exchange: Box<Exchange>) -> Response<ResponseBody> {
+    exchange.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    response.headers_mut().insert(ALLOW, METHODS);
+    response
+}
+
 /// The same URL over https. `location` is `None` where the request names no host to send it to.
 pub fn redirect(mut exchange: Box<Exchange>, location: Option<HeaderValue>) -> Response<ResponseBody> {
     let Some(location) = location else {
@@ -504,6 +512,8 @@ pub const UNAVAILABLE_STATUS: u16 = 503;
 
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The methods that every server knows (RFC 9110 section 9) and PATCH, but for those a gateway does not serve.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -318,3 +318,36 @@ fn what_has_begun_to_be_answered_over_http_2_is_not_asked_again() {
         assert_eq!(asked.load(Ordering::SeqCst), times, "{status:?}");
     }
 }
+
+#[test]
+fn the_server_as_a_whole_says_what_it_can_do() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\n\
+         [listener.moved]\nbind = \"127.0.0.1:0\"\nredirect = \"https\"\n\
+         [listener.closed]\nbind = \"127.0.0.1:0\"\ndeny = \"127.0.0.0/8\"\n\
+         [[route]]\nto = \"http://{}\"",
+        upstream.addr()
+    ));
+    let allowed = Some("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    for listener in ["plain", "moved"] {
+        let mut client = Client::connect(gateway.listener(listener));
+        for _ in 0..2 {
+            let answer = client.request("OPTIONS", "*", &[], "");
+            assert_eq!((answer.status, answer.header("allow")), (200, allowed), "{listener}");
+            assert_eq!(answer.header("content-length"), Some("0"));
+        }
+        let url = format!("http://{}", gateway.listener(listener));
+        let arguments = ["-sSi", "--http2-prior-knowledge", "-X", "OPTIONS", "--request-target", "*", &url];
+        let said = stdout_of("curl", &arguments).to_ascii_lowercase();
+        assert!(said.starts_with("http/2 200") && said.contains("allow: get, head"), "{said}");
+    }
+    let closed = Client::connect(gateway.listener("closed")).request("OPTIONS", "*", &[], "");
+    assert_eq!((closed.status, closed.json()["reason"].as_str()), (403, Some("address-denied")));
+    for method in ["GET", "POST", "OPTIONSX"] {
+        assert_eq!(gateway.client().request(method, "*", &[], "").status, 400, "{method}");
+    }
+    assert!(upstream.is_quiet());
+    let line = gateway.logged("*");
+    assert_eq!((line["status"].as_u64(), line.get("reason")), (Some(200), None), "{line}");
+}
