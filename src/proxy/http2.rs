@@ -93,7 +93,7 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
         End::Expired(Expiry::Head) => conn.late_http2(),
-        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
+        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) | End::Gone => {}
     }
 }
 

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::header::CONNECTION;
+use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
+use super::io::Answer;
 use super::limit_fields::Fields;
 use super::reply::{self, Refusal};
 use super::unread::Received;
@@ -33,24 +34,36 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (connection, version) = (Rc::clone(&conn), request.version());
+    let is_head = *request.method() == Method::HEAD;
     // Pinned here: handed over by value it would lie in this future twice.
     let mut answer = caught(pin!(serve(conn, request))).await;
     overload::shed(&connection, version, &mut answer);
-    if version == Version::HTTP_10 {
-        promise_no_more(&mut answer);
-    }
+    connection.gauge.answer(match version {
+        Version::HTTP_10 => {
+            promise_no_more(&mut answer);
+            Answer::Begun
+        }
+        Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
+        _ => Answer::Begun,
+    });
     Ok(answer)
 }
 
 /// Promises an HTTP/1.0 client no more requests on a connection that ends with the answer, be it because the client
 /// knows no chunks. hyper adds `keep-alive` to whatever is of HTTP/1.1.
 fn promise_no_more(answer: &mut Response<ResponseBody>) {
-    let body = answer.body();
-    let is_unbounded = !body.is_end_stream() && body.size_hint().exact().is_none();
-    if is_unbounded || answer.headers().contains_key(CONNECTION) {
+    if is_unbounded(answer) || answer.headers().contains_key(CONNECTION) {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         *answer.version_mut() = Version::HTTP_10;
     }
+}
+
+/// Whether only its end will tell how long the answer's body is.
+fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
+    let body = answer.body();
+    !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        && !answer.headers().contains_key(CONTENT_LENGTH)
 }
 
 async fn caught(

@@ -22,6 +22,7 @@ mod global_topologies;
 mod grpc;
 mod h2_conformance;
 mod h2_conformance_upstream;
+mod half_close;
 mod hostile_h1;
 mod hostile_h2;
 mod hostile_heads;
