@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 
@@ -122,7 +122,7 @@ pub async fn forward(
     let pool = &view.pools[upstream];
     pool.budget.request(clock::ns_of(exchange.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
-    let trailers = h2 && headers::accepts_trailers(&headers, outbound.present);
+    let wants_trailers = headers::accepts_trailers(&headers, outbound.present);
     let upgrade = if outbound.route.upgrade && !h2 {
         let has_body = !matches!(body, RequestBody::Empty);
         let asked = (outbound.version, &exchange.method);
@@ -137,8 +137,11 @@ pub async fn forward(
         headers::join_cookies(&mut headers);
     }
     outbound.rewrite_headers(&mut headers, &exchange);
-    if trailers {
+    if wants_trailers && upgrade.is_none() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+        if !h2 {
+            headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        }
     }
     if let Some(protocol) = &upgrade {
         headers.insert(CONNECTION, UPGRADE_TOKEN);
@@ -150,7 +153,11 @@ pub async fn forward(
     let mut head = Head { method: exchange.method.clone(), target, headers };
     let mut trip = Trip { pool, upstream, exchange: &mut exchange };
     match trip.send(&mut head, body).await {
-        Ok((status, lease)) => accept(exchange, status, head.headers, lease, upgrade),
+        Ok((status, lease)) => {
+            // HTTP/2 has a place for them in any answer.
+            let announces = wants_trailers && outbound.version == Version::HTTP_11;
+            accept(exchange, Answer { status, headers: head.headers, lease }, upgrade, announces)
+        }
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -325,14 +332,22 @@ impl Trip<'_> {
     }
 }
 
-/// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
+/// An answer whose head has come.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    lease: Lease<RequestBody>,
+}
+
+/// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream. Where
+/// it `announces`, the client is told which trailers follow.
 fn accept(
     mut exchange: Box<Exchange>,
-    status: StatusCode,
-    mut headers: HeaderMap,
-    lease: Lease<RequestBody>,
+    answer: Answer,
     upgrade: Option<HeaderValue>,
+    announces: bool,
 ) -> Response<ResponseBody> {
+    let Answer { status, mut headers, lease } = answer;
     exchange.settle(&headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
@@ -347,8 +362,12 @@ fn accept(
     if !may_go_on(status, &headers, present, spoken) {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     }
+    let announced = if announces { headers::announced_trailers(&headers, present) } else { None };
     headers::strip_hop_by_hop(&mut headers, present);
     headers::tidy_length(&mut headers, present, status);
+    if let Some(names) = announced {
+        headers.insert(TRAILER, names);
+    }
     exchange.answer(status);
     let pool = &exchange.view.pools[upstream];
     let timeouts = &pool.upstream.config.timeouts;

@@ -114,14 +114,29 @@ pub fn expects_continue_only(headers: &HeaderMap) -> bool {
 /// calling (RFC 9110 section 6.5.1), and what the gateway speaks for itself; and what the next hop may not be able to
 /// carry.
 pub fn clean_trailers(trailers: &mut HeaderMap) {
-    let is_field =
-        |name: &HeaderName| is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION;
-    let goes = |(name, value)| !is_field(name) && is_portable(name, value).is_ok();
+    let goes = |(name, value)| !is_of_the_message(name) && is_portable(name, value).is_ok();
     let fields: Vec<HeaderName> =
         trailers.iter().filter(|field| !goes(*field)).map(|(name, _)| name.clone()).collect();
     for name in fields {
         trailers.remove(name);
     }
+}
+
+fn is_of_the_message(name: &HeaderName) -> bool {
+    is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION
+}
+
+/// What of the trailers that an answer announces may follow it, as one `Trailer`; `None` where that is nothing, or the
+/// answer has a length, and so no place for trailers over HTTP/1.1.
+pub fn announced_trailers(headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
+    if !present.hop_by_hop || present.length {
+        return None;
+    }
+    let lines = headers.get_all(TRAILER).iter().filter_map(|line| line.to_str().ok());
+    let names = lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok());
+    let names: Vec<HeaderName> = names.filter(|name| !is_of_the_message(name)).collect();
+    let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+    HeaderValue::try_from(names.join(", ")).ok().filter(|names| !names.is_empty())
 }
 
 fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
