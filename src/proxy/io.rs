@@ -115,6 +115,7 @@ pub struct Gauge {
     at_end: RefCell<Option<Waker>>,
     head_fault: Cell<Option<Fault>>,
     body_fault: Cell<Option<Fault>>,
+    in_message: Cell<bool>,
     answer: Cell<Answer>,
     presence: Cell<Presence>,
 }
@@ -172,6 +173,7 @@ impl Gauge {
             at_end: RefCell::new(None),
             head_fault: Cell::new(None),
             body_fault: Cell::new(None),
+            in_message: Cell::new(false),
             answer: Cell::new(Answer::Awaited),
             presence: Cell::new(Presence::There),
         }
@@ -196,6 +198,17 @@ impl Gauge {
         self.exchanges.set(self.exchanges.get() + 1);
         self.heading.set(false);
         self.answer.set(Answer::Awaited);
+    }
+
+    /// Whether what was read last over HTTP/1 ends within a message.
+    pub fn read_within(&self, is_in_message: bool) {
+        self.in_message.set(is_in_message);
+    }
+
+    /// Whether bytes of a message over HTTP/1 have not been read: with those of its request an answer ends the
+    /// connection.
+    pub fn is_in_message(&self) -> bool {
+        self.in_message.get()
     }
 
     /// Its answer is about to be sent.

@@ -40,7 +40,7 @@ pub async fn handle(
     overload::shed(&connection, version, &mut answer);
     connection.gauge.answer(match version {
         Version::HTTP_10 => {
-            promise_no_more(&mut answer);
+            promise_no_more(&mut answer, connection.gauge.is_in_message());
             Answer::Begun
         }
         Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
@@ -50,9 +50,9 @@ pub async fn handle(
 }
 
 /// Promises an HTTP/1.0 client no more requests on a connection that ends with the answer, be it because the client
-/// knows no chunks. hyper adds `keep-alive` to whatever is of HTTP/1.1.
-fn promise_no_more(answer: &mut Response<ResponseBody>) {
-    if is_unbounded(answer) || answer.headers().contains_key(CONNECTION) {
+/// knows no chunks, or because its request is not read to its end. hyper adds `keep-alive` to whatever is of HTTP/1.1.
+fn promise_no_more(answer: &mut Response<ResponseBody>, is_unread: bool) {
+    if is_unread || is_unbounded(answer) || answer.headers().contains_key(CONNECTION) {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         *answer.version_mut() = Version::HTTP_10;
     }

@@ -264,6 +264,15 @@ fn an_answer_that_ends_with_its_connection_promises_no_more() {
         let answer = client.response();
         assert_eq!((answer.text().as_str(), answer.header("connection")), ("ok", Some("keep-alive")));
     }
+    // A refusal, with the body still to come and with all of it there.
+    let gateway = Gateway::start("[[route]]\npath = \"/known\"\nto = \"echo\"");
+    for (body, connection) in [("", "close"), ("12345", "close"), ("1234567890", "keep-alive")] {
+        let mut client = gateway.client();
+        let head =
+            "POST / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nContent-Length: 10\r\n\r\n".to_owned();
+        let answer = client.send(head + body).response();
+        assert_eq!((answer.status, answer.header("connection")), (404, Some(connection)), "{body:?}");
+    }
 }
 
 #[test]
