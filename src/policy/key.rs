@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 use super::definition::{Dimension, Missing};
 use super::host;
 use super::percent::{self, Plus};
+use super::query;
 use super::request::{Facts, Params, caller};
 
 /// Makes the keys of one policy.
@@ -222,11 +223,15 @@ fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bo
 }
 
 /// Appends the value of a parameter in a query, decoded. Names are compared decoded: `%61=1` is `a=1`. Values that
-/// differ are none, as of a field: some servers take the first, some the last.
-fn write_query(name: &str, query: &str, out: &mut Encoded) -> bool {
-    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+/// differ are none, as of a field: some servers take the first, some the last. So is one beside a `;`, which some take
+/// for a `&`.
+fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
+    if query::is_ambiguous(text, name) {
+        return false;
+    }
+    let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let mut values = pairs
-        .filter(|(key, _)| percent::decode(key, Plus::Space).eq(name.bytes()))
+        .filter(|(key, _)| query::is_named(key, name))
         .map(|(_, value)| percent::decode(value, Plus::Space));
     let Some(first) = values.next() else { return true };
     let start = out.len();

@@ -43,10 +43,15 @@ pub fn head(
     if present.expect && !headers::expects_continue_only(&head.headers) {
         return Err(Refusal::ExpectationFailed);
     }
-    if !head.uri.path().starts_with('/') {
+    if !head.uri.path().starts_with('/') && !asks_server(head) {
         return Err(Refusal::Malformed("the request target is not a path"));
     }
     Ok(())
+}
+
+/// Whether a request asks what the server as a whole can do (RFC 9110 section 9.3.7): `OPTIONS *`.
+pub fn asks_server(head: &request::Parts) -> bool {
+    head.method == Method::OPTIONS && head.uri.path() == "*"
 }
 
 /// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what was agreed
@@ -84,23 +89,21 @@ fn length(uri: &Uri) -> usize {
 
 /// What is refused of HTTP/1's fields before they come here, and what hyper lets through of HTTP/2's: more of them, or
 /// more bytes, than the listener takes (a field counts as RFC 9113 section 6.5.2 counts it; hyper bounds only the bytes,
-/// and answers without us); a value with blanks around it, which an HTTP/1 server reads without them (section 8.2.1); a
-/// length that is said twice, or not plainly.
-fn of_http2(headers: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
+/// and answers without us); a field that HTTP/1 cannot carry; a length that is said twice, or not plainly.
+fn of_http2(fields: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
     let (mut bytes, mut lengths) = (0, 0);
-    for (name, value) in headers {
+    for (name, value) in fields {
         bytes += name.as_str().len() + value.len() + FIELD_OVERHEAD;
-        if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value.as_bytes() {
-            return Err(Refusal::Malformed("the value of a field begins or ends with a blank"));
-        }
+        headers::is_portable(name, value).map_err(Refusal::Malformed)?;
         if name == CONTENT_LENGTH {
             lengths += 1;
-            if lengths > 1 || value.len() > 1 && value.as_bytes().starts_with(b"0") {
+            let has_zeros = value.len() > 1 && value.as_bytes().starts_with(b"0");
+            if lengths > 1 || has_zeros || headers::length(value.as_bytes()).is_none() {
                 return Err(Refusal::Malformed("Content-Length is not one plain number"));
             }
         }
     }
-    if headers.len() > max.headers || bytes > max.header_bytes {
+    if fields.len() > max.headers || bytes > max.header_bytes {
         return Err(Refusal::HeadersTooLarge);
     }
     Ok(())
