@@ -194,6 +194,52 @@ impl Limiter {
         );
     }
 
+    /// Gives a key's lease back, unless a renewal is on its way; what is asked for meanwhile waits for the answer, so that
+    /// the centre hears everything of a key in its order. Whether it did.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        key: u128,
+        number: u32,
+        plan: &Arc<Plan>,
+        now_ns: u64,
+    ) -> bool {
+        if !fleet.renewals.begin(key, None) {
+            return false;
+        }
+        let release = fleet.change_known(key, |_, share| share.release(plan, key, now_ns)).flatten();
+        let leased = Leased { key, number, plan: Arc::clone(plan), sent_ns: now_ns };
+        let Some(release) = release else {
+            self.renew_next(fleet, leased, now_ns);
+            return true;
+        };
+        let (limiter, sent) = (Arc::clone(self), release.clone());
+        fleet.link.send(
+            Op::Renew(release),
+            Box::new(move |answer, now_ns| {
+                let Some(fleet) = &limiter.fleet else { return };
+                let known = fleet.change_known(key, |_, share| {
+                    share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
+                });
+                if known.is_some() && answer.is_err() {
+                    // It says so again.
+                    fleet.watched.add(key, leased.number);
+                }
+                limiter.renew_next(fleet, leased, now_ns);
+            }),
+        );
+        true
+    }
+
+    /// Ends a question about a key, and asks for those who came meanwhile.
+    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, now_ns: u64) {
+        if let Some((wanted, number)) = fleet.renewals.next(leased.key) {
+            // A reload may have come between the two.
+            let plan = fleet.plans.get(number).map_or(leased.plan, Arc::clone);
+            self.send_renewal(fleet, Leased { number, plan, sent_ns: now_ns, ..leased }, wanted);
+        }
+    }
+
     /// Takes up the answer to a renewal: first for those who wait, then for those to come.
     fn renewed(
         self: &Arc<Self>,
@@ -251,11 +297,7 @@ impl Limiter {
         if known.is_some() && grant.is_some() {
             serve_queued(fleet, &leased, now_ns);
         }
-        if let Some((wanted, number)) = fleet.renewals.next(key) {
-            // A reload may have come between the two.
-            let plan = fleet.plans.get(number).map_or_else(|| Arc::clone(plan), Arc::clone);
-            self.send_renewal(fleet, Leased { key, number, plan, sent_ns: now_ns }, wanted);
-        }
+        self.renew_next(fleet, leased, now_ns);
     }
 
     /// Lets the centre decide exact windows of one shard.

@@ -372,7 +372,7 @@ fn what_nobody_heard_is_told_again() {
     // A lease that was given back without anybody hearing of it is held again, and goes back once more.
     let release = share.release(&plan, 7, NOW + 3 * MS).expect("it holds a lease");
     assert_eq!(release.delta, -40.0);
-    share.take_back(&release, true);
+    share.released(&release, Some(true));
     assert!(share.is_idle(&plan, NOW + 3 * SECOND));
     assert_eq!(share.release(&plan, 7, NOW + 3 * SECOND).map(|release| release.delta), Some(-40.0));
 }
@@ -425,8 +425,10 @@ fn what_is_owed_after_a_lease_is_told_though_nobody_comes() {
     assert!(!share.is_idle(&plan, NOW + 199 * MS) && share.is_idle(&plan, NOW + 202 * MS));
     let release = share.release(&plan, 7, NOW + 202 * MS).expect("it owes");
     assert_eq!((release.delta, release.release), (3.0, true));
-    assert!(share.says_nothing(&plan, NOW + SECOND), "it is told");
-    share.take_back(&release, false);
+    let mut heard = share;
+    heard.released(&release, None);
+    assert!(!share.says_nothing(&plan, NOW + SECOND) && heard.says_nothing(&plan, NOW + SECOND));
+    share.released(&release, Some(false));
     assert_eq!(share.renewal(&plan, 7, Wanted::by_one(0), NOW + SECOND).delta, 3.0);
 }
 

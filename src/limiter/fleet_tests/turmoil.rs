@@ -116,8 +116,8 @@ impl Play {
                 return;
             }
             let which = which % queue.len();
-            // What gives back is told until it is heard.
-            if !is_answered && matches!(queue[which].0, Op::Return { .. } | Op::Debit(_)) {
+            // What lends and gives back is told until it is heard.
+            if !is_answered && matches!(queue[which].0, Op::Renew(_) | Op::Return { .. } | Op::Debit(_)) {
                 return;
             }
             queue.remove(which)
@@ -224,5 +224,7 @@ proptest! {
         let most = LIMIT + u64::from(Sharing::new(&last.quota, 0.1, when_down).spare);
         let (rest, spent) = (rest.count() as u64, play.spent[3]);
         prop_assert!(rest + spent <= most.max(spent + 1), "{rest} and {spent} of {most}");
+        // Nor is any unit missing, which nobody spent.
+        prop_assert!(when_down == WhenDown::Local || rest + spent >= LIMIT, "{rest} and {spent} of {LIMIT}");
     }
 }
