@@ -409,6 +409,9 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
                 let hint = "a field's value is one line of printable ASCII";
                 text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
             }
+            if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
+                text.warn(format!("`{found}` is sent as it stands"), format!("write {instead}"));
+            }
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
                 text.warn(
                     format!("`{name}` stands in the file itself"),
@@ -419,6 +422,16 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
         }
     }
     fields
+}
+
+/// What other gateways would replace in a value, and what to write for it.
+fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
+    let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
+        text.split_once(foreign).is_some_and(|(_, behind)| {
+            !behind.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_')
+        })
+    });
+    found.copied()
 }
 
 fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
@@ -445,3 +458,21 @@ fn fixed(value: &Value<'_>) -> Option<Respond> {
 
 /// What a route takes that names no path.
 const ANY_PATH: &str = "/{*rest}";
+
+/// Variables of nginx, HAProxy and Envoy that stand for what a `{...}` is for.
+const FOREIGN_VALUES: [(&str, &str); 14] = [
+    ("$remote_addr", "`{ip}`"),
+    ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),
+    ("$host", "`{host}`"),
+    ("$http_host", "`{host}`"),
+    ("$request_method", "`{method}`"),
+    ("$uri", "`{path}`"),
+    ("$request_uri", "`{path}`, and `{query}` for what follows it"),
+    ("$args", "`{query}`"),
+    ("$query_string", "`{query}`"),
+    ("$request_id", "`{request_id}`"),
+    ("%[src]", "`{ip}`"),
+    ("%[req.hdr(host)]", "`{host}`"),
+    ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "`{ip}`"),
+    ("%REQ(:PATH)%", "`{path}`"),
+];

@@ -56,6 +56,32 @@ fn patterns_of_other_gateways_are_told_what_to_write() {
 }
 
 #[test]
+fn variables_of_other_gateways_in_values_draw_a_warning() {
+    let route = "[[route]]\npath = \"/\"\nto = \"http://127.0.0.1:1\"\n";
+    let said = |key: &str, value: &str| {
+        let output = check(&format!("{route}{key} = {{ set = {{ x-a = \"{value}\" }} }}\n"));
+        assert_eq!(output.status.code(), Some(0), "{value}");
+        text(&output.stderr)
+    };
+    for (value, instead) in [
+        ("$remote_addr", "{ip}"),
+        ("for=$remote_addr;host=$host", "{ip}"),
+        ("$http_host", "{host}"),
+        ("$request_uri", "{path}"),
+        ("%[src]", "{ip}"),
+    ] {
+        for key in ["headers", "response-headers"] {
+            let said = said(key, value);
+            assert!(said.contains("is sent as it stands") && said.contains(instead), "{value}: {said}");
+            assert!(said.contains("gateway.toml:4:"), "{said}");
+        }
+    }
+    for value in ["$5", "$hosts", "{ip}", "a$", "100%"] {
+        assert_eq!(said("headers", value), "", "{value}");
+    }
+}
+
+#[test]
 fn what_looks_like_a_pattern_can_be_meant_as_it_stands() {
     let routes = [
         "/stars/{=*}",
