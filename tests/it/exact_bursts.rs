@@ -1,4 +1,5 @@
-//! Exact windows in a rush: Redis decides all of it, in time, or what was decided without it is in its books.
+//! Exact windows in a rush, and over an outage: Redis decides all of it, in time, or what was decided without it is in
+//! its books.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -131,4 +132,36 @@ fn few_questions_are_asked_however_many_requests_come() {
     assert_eq!(rush(&gateways, 1_800), 500);
     let asked = operations() - before;
     assert!(asked < 600.0, "{asked} operations");
+}
+
+#[test]
+fn what_was_admitted_in_an_outage_is_told_when_it_is_over() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        let mut redis = Redis::start(&[]);
+        let policy = format!("limit = \"200/d\"\nalgorithm = \"{algorithm}\"\novershoot = 0");
+        let gateways = fleet(&redis, 2, &policy, "1s");
+        let spend = |gateway: &Gateway, requests: usize| {
+            let mut client = gateway.client();
+            (0..requests).filter(|_| client.get("/").status == 200).count()
+        };
+        redis.kill();
+        let metric = |name: &'static str| move |gateway: &Gateway| gateway.metric(name, &[]);
+        let (up, operations) = (metric("sluicegate_store_up"), metric("sluicegate_store_operations_total"));
+        eventually("the gateways have noticed", || {
+            gateways.iter().all(|gateway| up(gateway) == 0.0).then_some(())
+        });
+        let alone = spend(&gateways[0], 90) + spend(&gateways[1], 60);
+        assert_eq!(alone, 150, "{algorithm}: each has its own part");
+        let before: Vec<f64> = gateways.iter().map(operations).collect();
+        redis.restart();
+        eventually("each has told what it admitted", || {
+            let has_told = |(gateway, before): (&Gateway, &f64)| operations(gateway) > *before;
+            gateways.iter().zip(&before).all(has_told).then_some(())
+        });
+        eventually("requests are the store's to decide", || {
+            gateways.iter().all(|gateway| up(gateway) > 0.0).then_some(())
+        });
+        let after = spend(&gateways[0], 60) + spend(&gateways[1], 60);
+        assert!((49..=52).contains(&after), "{algorithm}: {after} of the 50 that are left");
+    }
 }
