@@ -377,7 +377,7 @@ const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
 /// Operations that wait in a lane, beside those in its queue.
 const WAITING_MAX: usize = 2 * FLUSH_MAX;
 /// How often a lane looks after its calls and its connection.
-const TICK: Duration = Duration::from_millis(10);
+pub(super) const TICK: Duration = Duration::from_millis(10);
 /// How often that of a node without shards does.
 const REST: Duration = Duration::from_millis(100);
 /// A connection that owes an answer for so long is replaced, nanoseconds.
