@@ -60,16 +60,20 @@ fn fallback(gateways: &[Gateway]) -> f64 {
 }
 
 /// Starts a fleet, and lets 1,800 requests come at once: how many are admitted, how many of these are what comes back
-/// meanwhile, and how many were decided without Redis.
-fn burst(nodes: usize, policy: &str, deadline: &str) -> (usize, f64, f64) {
+/// meanwhile, and how many were decided without Redis; and whether all connections stayed.
+fn burst(nodes: usize, policy: &str, deadline: &str) -> ((usize, f64, f64), bool) {
     let redis = Redis::start(&[]);
     let gateways = fleet(&redis, nodes, &format!("{policy}\novershoot = 0"), deadline);
     eventually("they know each other", || {
         (redis.cli(&["ZCARD", "sg:!nodes"]).trim() == nodes.to_string()).then_some(())
     });
-    let begin = Instant::now();
+    let connects = || -> f64 {
+        gateways.iter().map(|gateway| gateway.metric("sluicegate_store_connects_total", &[])).sum()
+    };
+    let (begin, before) = (Instant::now(), connects());
     let admitted = rush(&gateways, 1_800 / nodes);
-    (admitted, begin.elapsed().as_secs_f64() / 60.0, fallback(&gateways))
+    let minutes = begin.elapsed().as_secs_f64() / 60.0;
+    ((admitted, minutes, fallback(&gateways)), connects() == before)
 }
 
 /// The most that a limit by the minute admits, and one of a hundred.
@@ -89,7 +93,7 @@ fn a_rush_on_an_exact_window_admits_what_it_holds() {
     for algorithm in ["sliding-log", "sliding-window", "token-bucket"] {
         for (nodes, limit) in [(1, 100), (3, 1_000), (3, 100)] {
             // A busy machine is slow, and that is not what is looked at.
-            let (admitted, minutes, fallback) = burst(nodes, &policy(algorithm, limit), "1s");
+            let ((admitted, minutes, fallback), _) = burst(nodes, &policy(algorithm, limit), "1s");
             let most = most(algorithm, limit, minutes);
             assert!(
                 (limit..=most).contains(&admitted),
@@ -104,7 +108,7 @@ fn a_rush_on_an_exact_window_admits_what_it_holds() {
 fn several_logs_of_one_policy_are_asked_for_together() {
     let _alone = heavy();
     let policy = "limit = [\"100/m\", \"1000/h\"]\nalgorithm = \"sliding-log\"";
-    let (admitted, _, fallback) = burst(3, policy, "1s");
+    let ((admitted, _, fallback), _) = burst(3, policy, "1s");
     assert_eq!((admitted, fallback), (100, 0.0));
 }
 
@@ -114,7 +118,12 @@ fn what_is_late_is_counted_once() {
     for algorithm in ["sliding-log", "sliding-window", "token-bucket"] {
         for limit in [100, 1_000] {
             // Late or not, and a busy machine makes many late: those are admitted in whose place nobody else is.
-            let (admitted, minutes, fallback) = burst(1, &policy(algorithm, limit), "2ms");
+            // Of what a connection carried that a busy machine made silent nobody knows whether it was done.
+            let bursts = std::iter::repeat_with(|| burst(1, &policy(algorithm, limit), "2ms"));
+            let (admitted, minutes, fallback) = bursts
+                .take(5)
+                .find_map(|(burst, is_certain)| is_certain.then_some(burst))
+                .unwrap_or_else(|| panic!("{algorithm}: connections broke in each of five rushes"));
             let most = most(algorithm, limit, minutes);
             assert!(admitted <= most, "{algorithm}: {admitted} of {limit}, {fallback} late");
             assert!(admitted >= limit - limit / 20, "{algorithm}: {admitted} of {limit}, {fallback} late");
