@@ -9,6 +9,8 @@ use std::time::Duration;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::attempt::{Stand, Undo};
+use super::debts::Debts;
+use super::exact::Questions;
 use super::link::Link;
 use super::permits::Permits;
 use super::plans::Plans;
@@ -35,6 +37,8 @@ pub struct Fleet {
     lead_ns: AtomicU64,
     /// What keys of addresses are hashed from.
     addresses: SipHasher13,
+    pub(super) questions: Questions,
+    pub(super) debts: Debts,
 }
 
 impl Fleet {
@@ -51,6 +55,8 @@ impl Fleet {
             permits: Permits::default(),
             lead_ns: AtomicU64::new(LEAD_MIN_NS),
             addresses: SipHasher13::new(),
+            questions: Questions::default(),
+            debts: Debts::default(),
         }
     }
 
@@ -179,6 +185,13 @@ impl Fleet {
         let is_alone =
             sharing.is_exact() && sharing.when_down == WhenDown::Local && !self.link.is_up(charge.key);
         if is_alone { self.plans.share(charge.plan) } else { None }
+    }
+
+    /// What is left of an exact window as far as this node knows, units.
+    pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
+        let Some(plan) = self.plans.get(charge.plan) else { return 0 };
+        let (number, words) = self.shares.peek(charge.key).unwrap_or_default();
+        share_under(charge, number, words, now_ns).estimate(plan, now_ns).0
     }
 
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
@@ -375,7 +388,7 @@ fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Sh
 }
 
 /// Whether a denial that the centre gave still stands for this charge.
-fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
     let refused = fleet.change_known(charge.key, |number, share| {
         // A denial under another plan says nothing of what this one allows: the limit has changed.
         if number != charge.plan {

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::attempt::Undo;
-use super::fleet::{Fleet, lease_outcome, outcome_of, part};
+use super::exact::Question;
+use super::fleet::{Fleet, lease_outcome, outcome_of};
 use super::waiting::{Attempt, Verdict, Wait};
 use crate::limit::Plan;
-use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Charge, Outcome};
+use crate::limit::central::{Op, Renewal, Reply, Unanswered};
+use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limit::{Share, Told, Wanted};
 
 /// Renewals on their way, by key.
@@ -155,11 +156,8 @@ impl Limiter {
             }
         }
         for group in groups {
-            let parts = group.iter().filter_map(|index| {
-                let charge = &charges[*index];
-                Some(part(charge, plans.get(charge.plan)?))
-            });
-            self.take_at_centre(fleet, charges, group.clone(), parts.collect(), Arc::clone(wait), now_ns);
+            let charges = group.iter().map(|index| charges[*index]).collect();
+            self.ask_exact(fleet, Question { wait: Arc::clone(wait), indices: group, charges }, now_ns);
         }
     }
 
@@ -299,73 +297,6 @@ impl Limiter {
         }
         self.renew_next(fleet, leased, now_ns);
     }
-
-    /// Lets the centre decide exact windows of one shard.
-    fn take_at_centre(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        charges: &[Charge],
-        indices: SmallVec<[usize; 2]>,
-        parts: SmallVec<[Part; 2]>,
-        wait: Arc<Wait>,
-        now_ns: u64,
-    ) {
-        let charges: SmallVec<[Charge; 2]> = indices.iter().map(|index| charges[*index]).collect();
-        let limiter = Arc::clone(self);
-        fleet.link.send(
-            Op::Take(parts),
-            Box::new(move |answer, _| {
-                let Some(fleet) = &limiter.fleet else { return };
-                let Ok(Reply::Taken(taken)) = answer else {
-                    for index in indices {
-                        wait.settle(index, || Verdict::Unanswered);
-                    }
-                    return;
-                };
-                limiter.note_said(fleet, &charges, &taken, now_ns);
-                let undo = Undo::Centre { taken_us: taken.at_us };
-                for ((index, charge), outcome) in indices.iter().zip(&charges).zip(&taken.outcomes) {
-                    let said = match taken.admitted {
-                        false if outcome.is_admitted() => Verdict::Fits(*outcome),
-                        _ => verdict(*outcome, undo),
-                    };
-                    let is_taken = matches!(said, Verdict::Taken(..));
-                    let note = || {
-                        // What this node would have to know if the store went away now.
-                        if is_taken {
-                            limiter.table.take(&fleet.own_part(charge), now_ns);
-                        }
-                        said
-                    };
-                    // The request was decided without this answer, so it was not this that let it pass.
-                    if !wait.settle(*index, note) && is_taken {
-                        limiter.return_to_centre(fleet, charge, taken.at_us);
-                    }
-                }
-            }),
-        );
-    }
-
-    /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
-    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
-        for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
-            let Some(plan) = fleet.plans.get(charge.plan) else { continue };
-            fleet.change(charge, sent_ns, |share| {
-                share.hear(outcome.remaining, sent_ns);
-                match outcome.answer() {
-                    // Of what is dearer than a share can note, none cheaper is known to be refused.
-                    Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
-                        share.refuse(charge.cost, retry_after_ns, sent_ns);
-                    }
-                    // What was refused before has come back.
-                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
-                        share.deny_for(0, sent_ns);
-                    }
-                    Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
-                }
-            });
-        }
-    }
 }
 
 /// Spends what was granted for one who waited, and tells what the share says if that `is_final`.
@@ -409,7 +340,7 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
     }
 }
 
-fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
+pub(super) fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
     if outcome.is_admitted() { Verdict::Taken(outcome, undo) } else { Verdict::Refused(outcome) }
 }
 

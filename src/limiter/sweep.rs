@@ -35,6 +35,7 @@ impl Limiter {
         }
         self.release_where(fleet, now_ns, |share, plan| share.is_idle(plan, now_ns));
         self.say_permits(fleet, now_ns);
+        self.tell_debts(fleet, now_ns);
     }
 
     /// Gives back leases: this node decides nothing any more. Whether to call again in a moment, because there are

@@ -20,6 +20,7 @@ impl Limiter {
             (Undo::Alone { place, taken_ns }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+                fleet.debts.forgive(charge);
             }
             (Undo::Share, Some(fleet)) => {
                 // A share that has gone meanwhile has been returned whole.

@@ -15,6 +15,7 @@ mod cli;
 mod connections;
 mod costs;
 mod drain;
+mod exact_bursts;
 mod forwarding;
 mod global;
 mod global_faults;
