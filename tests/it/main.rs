@@ -37,6 +37,7 @@ mod http2;
 mod input;
 mod lease_script;
 mod limits;
+mod long_windows;
 mod looks;
 mod lua_exact;
 mod many_routes;

@@ -45,7 +45,8 @@ fn a_slow_store_lets_nobody_beyond_what_may_be_overshot() {
         toxic.delay(Duration::from_millis(way_ms));
         // It takes some answers to know that they come late.
         ask_steadily(gateway.client(), limit * 2, Duration::from_secs(2));
-        let decided = |tier: &str| gateway.metric("sluicegate_decisions_by_total", &[&format!("tier=\"{tier}\"")]);
+        let decided =
+            |tier: &str| gateway.metric("sluicegate_decisions_by_total", &[&format!("tier=\"{tier}\"")]);
         let (before, seconds) = (decided("fallback"), 4);
         let (admitted, asked) = ask_steadily(gateway.client(), limit * 2, Duration::from_secs(seconds));
         // A twentieth of a second's units and of the burst.
