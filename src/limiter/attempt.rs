@@ -188,6 +188,12 @@ impl Limiter {
             decision.outcomes[index] = outcome;
             stands[index] = stand;
         }
+        // What another window was owed while this one was asked is told, too.
+        for (charge, stand) in waiting.charges.iter().zip(&stands) {
+            if matches!(stand, Stand::Taken { renews: true, .. }) && !decision.is_refused {
+                self.renew_ahead(charge, now_ns);
+            }
+        }
         self.conclude(&waiting.charges, &stands, waiting.started_ns, decision);
         if decision.is_admitted() {
             self.owe_all(&waiting.charges, &before);

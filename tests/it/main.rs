@@ -38,6 +38,7 @@ mod http2;
 mod input;
 mod lease_script;
 mod limits;
+mod long_windows;
 mod looks;
 mod lua_exact;
 mod many_routes;

@@ -188,6 +188,11 @@ impl Share {
         }
     }
 
+    /// Whether it holds no whole unit, and none is to come.
+    pub fn holds_nothing(&self) -> bool {
+        self.0.balance() < UNIT
+    }
+
     /// Forgets that so many units were wanted: another window refused the request that wanted them.
     pub fn forget_wanted(&mut self, cost: u64) {
         self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));
