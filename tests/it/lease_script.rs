@@ -70,16 +70,17 @@ const SINCE_FROM_END: usize = 8;
 
 /// Decodes what the tests send, calls the script, encodes what it returned.
 const CALL: &str = r#"
-local plan, r = {}, {}
-plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, r.epoch, r.demand, r.reported, r.rate, r.pending,
-  r.hint, r.spent, r.delta, r.keep, r.release, r.ahead, now_us = struct.unpack('<ddddddddddddddddd', ARGV[1])
-r.release, r.ahead = r.release == 1, r.ahead == 1
+local plan, costs, renewal = {}, nil, { struct.unpack('<ddddddddddddddddd', ARGV[1]) }
+plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us = unpack(renewal, 1, 5)
+now_us = renewal[17]
 for at = 137, #ARGV[1], 8 do
-  r.costs = r.costs or {}
-  r.costs[#r.costs + 1] = struct.unpack('<d', ARGV[1], at)
+  costs = costs or {}
+  costs[#costs + 1] = struct.unpack('<d', ARGV[1], at)
 end
+local epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead = unpack(renewal, 6, 16)
 read_keys()
-local reply = struct.pack('<dddddd', module(7)(1, plan, r))
+local reply = struct.pack('<dddddd', module(7)(1, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
+  is_release == 1, is_ahead == 1, costs))
 write_keys()
 return reply
 "#;
