@@ -352,6 +352,8 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
     let mut watch = Watch::new(&conn.config.timeouts, Some(REST_AFTER), None);
     let drain = pin!(conn.worker.drain_begins());
     let (mut drain, mut draining) = (Some(drain), false);
+    conn.gauge.mind_presence();
+    let mut presence = Presence::There;
     let end = std::future::poll_fn(|cx| {
         loop {
             if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
@@ -365,11 +367,15 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
             if let Some(fault) = conn.gauge.due_fault() {
                 return Poll::Ready(End::Refused(fault));
             }
-            if conn.gauge.presence() == Presence::Gone {
+            if conn.gauge.presence() != presence {
+                presence = conn.gauge.presence();
+                watch.give(presence.look_after());
+            }
+            if presence == Presence::Gone {
                 return Poll::Ready(End::Gone);
             }
             match ready!(watch.poll(&conn.gauge, cx)) {
-                // hyper looks at no byte while a request is answered, and flushes at every turn: that is the moment.
+                // hyper reads nothing while a request is answered, and flushes at every turn: that is the moment.
                 Expiry::Presence => conn.gauge.ask_presence(),
                 expiry => return Poll::Ready(End::Expired(expiry)),
             }

@@ -137,11 +137,8 @@ pub async fn forward(
         headers::join_cookies(&mut headers);
     }
     outbound.rewrite_headers(&mut headers, &exchange);
-    if wants_trailers && upgrade.is_none() {
+    if wants_trailers && h2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
-        if !h2 {
-            headers.insert(CONNECTION, HeaderValue::from_static("te"));
-        }
     }
     if let Some(protocol) = &upgrade {
         headers.insert(CONNECTION, UPGRADE_TOKEN);

@@ -9,7 +9,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
@@ -118,6 +118,11 @@ pub struct Gauge {
     in_message: Cell<bool>,
     answer: Cell<Answer>,
     presence: Cell<Presence>,
+    asks_presence: Cell<bool>,
+    /// Whether that matters: over HTTP/2 a client ends its side for good.
+    minds_presence: Cell<bool>,
+    /// What had moved when the last request began.
+    moved_before: Cell<u64>,
 }
 
 /// How far the answer to the request at hand has come, over HTTP/1.
@@ -136,12 +141,29 @@ pub enum Answer {
 pub enum Presence {
     /// As far as is known.
     There,
-    /// To be looked at.
-    Asked,
-    /// It has ended its side, and may have closed both.
+    /// It has ended its side, and has been sent something since: if it has closed both, a reset comes.
     Silent,
-    /// It has closed both.
+    /// It has ended its side within a body of which nothing can be sent ahead.
+    Doubted {
+        /// So many looks before it is taken for gone.
+        looks: u8,
+        /// What had moved by then.
+        moved: u64,
+    },
+    /// It has closed both sides.
     Gone,
+}
+
+impl Presence {
+    /// When a client that waits is looked at again. Of most that end their side the runtime tells at once.
+    pub fn look_after(self) -> Duration {
+        Duration::from_millis(match self {
+            Presence::There => 250,
+            // As long as the next piece of an answer may take to come from nearby.
+            Presence::Doubted { looks: 0, .. } => 2,
+            Presence::Silent | Presence::Doubted { .. } | Presence::Gone => 100,
+        })
+    }
 }
 
 /// What a connection is doing.
@@ -176,6 +198,9 @@ impl Gauge {
             in_message: Cell::new(false),
             answer: Cell::new(Answer::Awaited),
             presence: Cell::new(Presence::There),
+            asks_presence: Cell::new(false),
+            minds_presence: Cell::new(false),
+            moved_before: Cell::new(0),
         }
     }
 
@@ -198,6 +223,7 @@ impl Gauge {
         self.exchanges.set(self.exchanges.get() + 1);
         self.heading.set(false);
         self.answer.set(Answer::Awaited);
+        self.moved_before.set(self.moved.get());
     }
 
     /// Whether what was read last over HTTP/1 ends within a message.
@@ -216,11 +242,14 @@ impl Gauge {
         self.answer.set(answer);
     }
 
+    /// Has the stream look after clients that wait.
+    pub fn mind_presence(&self) {
+        self.minds_presence.set(true);
+    }
+
     /// Has the stream look, when it is flushed next, whether the client is there.
     pub fn ask_presence(&self) {
-        if self.presence.get() == Presence::There {
-            self.presence.set(Presence::Asked);
-        }
+        self.asks_presence.set(true);
     }
 
     /// Whether the client waits, as far as is known.
@@ -319,6 +348,11 @@ impl Gauge {
         self.write_blocked.get() || (self.bodies.get() > 0 && self.read_blocked.get())
     }
 
+    /// Whether the answer at hand is a long one that has been coming: then more comes soon.
+    fn has_flown(&self) -> bool {
+        self.moved.get().wrapping_sub(self.moved_before.get()) >= FLOWN_BYTES
+    }
+
     /// Whether bytes of ours wait for the client to read.
     pub fn is_write_blocked(&self) -> bool {
         self.write_blocked.get()
@@ -368,55 +402,81 @@ pub struct Gauged {
     gauge: Rc<Gauge>,
     /// The first byte of what hyper writes next has gone out already.
     is_begun: bool,
+    /// What had moved when the client was looked for last.
+    moved_seen: u64,
 }
 
 impl Gauged {
     /// Watches `stream`; `ahead` is read first.
     pub fn new(stream: Stream, ahead: Bytes, gauge: Rc<Gauge>) -> Gauged {
-        Gauged { stream, ahead, gauge, is_begun: false }
+        Gauged { stream, ahead, gauge, is_begun: false, moved_seen: 0 }
     }
 
     /// Looks whether the client is there. hyper flushes with nothing left to write, so this is between two messages, or
-    /// two chunks of one.
+    /// two chunks of one. Until it has ended its side it wakes the task when it does, as a read would; afterwards the
+    /// timer asks.
     ///
     /// Who has closed and who has ended only its own side have said the same, and differ in what a byte brings them to:
     /// the one resets the connection. So the first byte of what comes in any case is sent: of the answer's head, or of
-    /// the size of its next chunk, which may begin with a zero (RFC 9112 section 7.1).
+    /// the size of its next chunk, which may begin with a zero (RFC 9112 section 7.1). Within a body of known length
+    /// there is none: whoever ends its side there is gone, unless more of it can be sent soon.
     fn look_for_client(&mut self, cx: &mut Context<'_>) {
-        let ready = {
-            let readiness = pin!(self.stream.tcp().ready(Interest::READABLE | Interest::WRITABLE));
-            match readiness.poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Ok(ready)) => ready,
-                Poll::Ready(Err(_)) => Ready::WRITE_CLOSED,
-                Poll::Pending => Ready::EMPTY,
-            }
-        };
-        let presence = match self.gauge.presence.get() {
-            _ if ready.is_write_closed() => Presence::Gone,
-            Presence::Silent => Presence::Silent,
-            _ if !ready.is_read_closed() => Presence::There,
-            _ => self.knock(cx),
+        let known = self.gauge.presence.get();
+        let moved = self.gauge.moved();
+        let has_moved = moved != std::mem::replace(&mut self.moved_seen, moved);
+        let is_asked = self.gauge.asks_presence.take();
+        if !is_asked && (known != Presence::There || self.stream.tcp().poll_read_ready(cx).is_pending()) {
+            return;
+        }
+        let ready = self.readiness();
+        if known == Presence::There && !ready.is_read_closed() {
+            return;
+        }
+        let presence = match known {
+            _ if ready.is_write_closed() || self.is_reset() => Presence::Gone,
+            Presence::There => self.knock(has_moved, cx),
+            Presence::Doubted { moved: before, .. } if moved != before => Presence::Silent,
+            Presence::Doubted { looks: 0, .. } => Presence::Gone,
+            Presence::Doubted { looks, moved } => Presence::Doubted { looks: looks - 1, moved },
+            Presence::Silent | Presence::Gone => known,
         };
         self.gauge.presence.set(presence);
     }
 
-    fn knock(&mut self, cx: &mut Context<'_>) -> Presence {
+    /// What the runtime knows of the socket without a look at it.
+    fn readiness(&self) -> Ready {
+        let readiness = pin!(self.stream.tcp().ready(Interest::READABLE | Interest::WRITABLE));
+        match readiness.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ready) => ready.unwrap_or(Ready::WRITE_CLOSED),
+            Poll::Pending => Ready::EMPTY,
+        }
+    }
+
+    /// Whether the client has reset the connection, which nobody may have been told yet.
+    fn is_reset(&self) -> bool {
+        !matches!(self.stream.tcp().take_error(), Ok(None))
+    }
+
+    /// Sends a byte to a client that has ended its side; `has_moved` where something has just gone to it.
+    fn knock(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
         let begin: &[u8] = match self.gauge.answer.get() {
             Answer::Awaited => HEAD_BEGIN,
             Answer::Chunked => CHUNK_BEGIN,
-            // What comes next is the upstream's to say: that will show.
-            Answer::Begun => return Presence::Silent,
+            Answer::Begun if has_moved => return Presence::Silent,
+            Answer::Begun => {
+                let looks = if self.gauge.has_flown() { LOOKS } else { 0 };
+                return Presence::Doubted { looks, moved: self.gauge.moved() };
+            }
         };
         match Pin::new(&mut self.stream).poll_write(cx, begin) {
-            Poll::Ready(Ok(0) | Err(_)) => Presence::Gone,
-            Poll::Ready(Ok(_)) => {
-                self.is_begun = begin == HEAD_BEGIN;
-                match Pin::new(&mut self.stream).poll_flush(cx) {
-                    Poll::Ready(Err(_)) => Presence::Gone,
-                    _ => Presence::Silent,
-                }
-            }
-            Poll::Pending => Presence::Asked,
+            Poll::Ready(Ok(1)) => self.is_begun = begin == HEAD_BEGIN,
+            Poll::Ready(_) => return Presence::Gone,
+            Poll::Pending => return Presence::There,
+        }
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            Poll::Ready(Err(_)) => Presence::Gone,
+            _ if self.is_reset() => Presence::Gone,
+            _ => Presence::Silent,
         }
     }
 }
@@ -458,7 +518,7 @@ impl AsyncWrite for Gauged {
         // TLS keeps records of its own that a flush has to bring out.
         if polled.is_pending() {
             this.gauge.write_blocked.set(true);
-        } else if matches!(this.gauge.presence.get(), Presence::Asked | Presence::Silent) {
+        } else if this.gauge.minds_presence.get() && this.gauge.is_busy() {
             this.look_for_client(cx);
         }
         polled
@@ -508,5 +568,9 @@ fn join<'a>(bufs: &[io::IoSlice<'_>], whole: &'a mut [u8; SMALL_BYTES]) -> Optio
 /// What every answer begins with, be it of HTTP/1.0 or HTTP/1.1.
 const HEAD_BEGIN: &[u8] = b"H";
 const CHUNK_BEGIN: &[u8] = b"0";
+/// An answer of so many bytes is a long one.
+const FLOWN_BYTES: u64 = 16 * 1024;
+/// How often a client in doubt is looked at before it is taken for gone.
+const LOOKS: u8 = 4;
 /// A head and a short body.
 const SMALL_BYTES: usize = 2048;

@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::config::Timeouts;
 use super::http2::FrameWatch;
-use super::io::{Gauge, Phase, Presence};
+use super::io::{Gauge, Phase};
 use crate::clock;
 
 /// Which deadline passed.
@@ -100,8 +100,7 @@ impl<'a> Watch<'a> {
     fn next_look(&self, gauge: &Gauge, now: Instant) -> Instant {
         match (gauge.phase(), self.rest) {
             (Phase::Idle(since), Some(rest)) => (since + rest).clamp(now + PERIOD_MIN, now + self.period),
-            (Phase::Busy, Some(_)) if gauge.presence() == Presence::Silent => now + PRESENCE_AGAIN,
-            (Phase::Busy, Some(_)) => now + self.period.min(PRESENCE),
+            (Phase::Busy, Some(_)) => now + self.period.min(gauge.presence().look_after()),
             _ => now + self.period,
         }
     }
@@ -152,9 +151,6 @@ impl Watch<'_> {
 
 /// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
 const OWED_BYTES_MIN: u64 = 1024;
-/// How often a client that waits is looked for, and one that has ended its side.
-const PRESENCE: Duration = Duration::from_millis(250);
-const PRESENCE_AGAIN: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
 

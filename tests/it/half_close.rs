@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::upstream::{receive, reset};
-use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, text, tls};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, text, tls};
 
 /// What an upstream tells the test: that a request has come, and when its connection ended.
 #[derive(Debug, PartialEq)]
@@ -111,6 +111,8 @@ fn who_ends_its_side_at_once_gets_all_its_answers() {
 
 /// The head of an answer in chunks, and the first of them.
 const BEGUN: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
+/// The head of an answer with a length, and as much of it.
+const BEGUN_LONG: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n1\r\na\r\n";
 
 #[test]
 fn chunks_reach_who_has_ended_its_side_as_they_come() {
@@ -132,15 +134,41 @@ fn chunks_reach_who_has_ended_its_side_as_they_come() {
 }
 
 #[test]
-fn a_length_reaches_who_has_ended_its_side() {
-    let waiting = waiting(&["HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "world"]);
+fn a_length_reaches_who_ended_its_side_before_however_long_it_takes() {
+    let waiting = waiting(&["", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "world"]);
     let gateway = before(&waiting);
     let mut client = gateway.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!((client.head().status, client.bytes(5)), (200, b"hello".to_vec()));
+    waiting.asked();
     client.shutdown();
+    assert_eq!(client.bytes(1), b"H");
+    waiting.go_on();
+    assert!(client.head_text().starts_with("TTP/1.1 200 OK"));
+    assert_eq!(client.bytes(5), b"hello");
+    // Another client, who is taken for gone meanwhile, shows that this one could have been.
+    let mut other = gateway.client();
+    other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    waiting.asked();
+    drop(other);
+    eventually("the other is noticed", || {
+        gateway.access_log().iter().any(|line| line["reason"] == "client-gone").then_some(())
+    });
     waiting.go_on();
     assert_eq!(client.rest(), b"world");
+}
+
+#[test]
+fn a_long_answer_that_flows_reaches_who_ends_its_side_within_it() {
+    let begin = format!("HTTP/1.1 200 OK\r\nContent-Length: 100005\r\n\r\n{}", "x".repeat(100_000));
+    let waiting = waiting(&[Box::leak(begin.into_boxed_str()), "hello"]);
+    let gateway = before(&waiting);
+    let mut client = gateway.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    client.discard(100_000);
+    client.shutdown();
+    waiting.go_on();
+    assert_eq!(client.rest(), b"hello");
 }
 
 /// How a client goes away.
@@ -169,19 +197,18 @@ fn who_is_gone_is_noticed_within_a_second_while_it_waits() {
 }
 
 #[test]
-fn who_is_gone_is_noticed_within_a_second_between_two_chunks() {
-    for (how, leave) in LEAVE {
-        let waiting = waiting(&[BEGUN]);
+fn who_is_gone_is_noticed_within_a_second_within_a_body() {
+    for ((how, leave), begun) in LEAVE.into_iter().flat_map(|leave| [(leave, BEGUN), (leave, BEGUN_LONG)]) {
+        let waiting = waiting(&[begun]);
         let gateway = before(&waiting);
         let mut client = gateway.client();
         client.send("GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
         waiting.asked();
-        assert_eq!(client.head().status, 200);
-        assert_eq!(client.bytes(6), b"1\r\na\r\n");
+        assert_eq!((client.head().status, client.bytes(6)), (200, b"1\r\na\r\n".to_vec()));
         let left = Instant::now();
         leave(client);
         let noticed = waiting.left() - left;
-        assert!(noticed < Duration::from_secs(1), "who {how}: {noticed:?}");
+        assert!(noticed < Duration::from_secs(1), "who {how}: {noticed:?} {begun:?}");
         assert_eq!(gateway.logged("/gone")["reason"], "client-gone");
     }
 }

@@ -35,8 +35,6 @@ fn who_takes_trailers_over_http_1_1_gets_those_that_are_announced() {
         assert_eq!(answer.header("trailer"), Some("x-sum, x-more"));
         assert_eq!((answer.header("x-sum"), answer.header("x-more")), (Some("1"), Some("2")));
         assert_eq!((answer.header("x-unsaid"), answer.header("content-length")), (None, None));
-        let request = upstream.request();
-        assert_eq!((request.all("te"), request.all("connection")), (vec!["trailers"], vec!["te"]));
     }
     // Who has not said so is sent none, nor told of any.
     let answer = client.request("GET", "/left", &["TE: gzip"], "");
@@ -45,7 +43,7 @@ fn who_takes_trailers_over_http_1_1_gets_those_that_are_announced() {
         ("hello", None, None)
     );
     let request = upstream.request();
-    assert_eq!((request.header("te"), request.header("connection")), (None, None));
+    assert_eq!((request.header("te"), request.header("connection")), (None, None), "TE is of one hop");
     assert_eq!(upstream.connections(), 1, "the connection is used again");
     let mut client = gateway.client();
     client.send("GET / HTTP/1.0\r\nHost: a\r\nTE: trailers\r\n\r\n");
