@@ -39,7 +39,7 @@ pub struct Server {
 /// How a server is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// The less loaded of two drawn at random.
+    /// Each in turn, by weight, unless another one, drawn at random, is less loaded.
     #[default]
     P2c,
     /// Each in turn, by weight.

@@ -38,6 +38,7 @@ mod looks;
 mod lua_exact;
 mod overload;
 mod penalty;
+mod pools;
 mod proxy_protocol;
 mod redis_slow;
 mod reload;
