@@ -49,7 +49,9 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
         .build()
         .context("the control runtime does not start")?;
     let _entered = runtime.enter();
-    runtime.block_on(Gateway::start(path, loaded)?.serve())
+    // Before anything that takes time: until it is asked for, a signal ends the process.
+    let signals = Signals::new().context("signals")?;
+    runtime.block_on(Gateway::start(path, loaded)?.serve(signals))
 }
 
 /// The parts that live as long as the process.
@@ -120,8 +122,7 @@ impl Gateway {
         Ok(Gateway { reloader, workers, shared, log, readiness, admin, store })
     }
 
-    async fn serve(mut self) -> anyhow::Result<()> {
-        let mut signals = Signals::new().context("signals")?;
+    async fn serve(mut self, mut signals: Signals) -> anyhow::Result<()> {
         self.reloader.open_listeners().await?;
         let admin = self.open_admin()?;
         self.reloader.resolve_upstreams().await;
@@ -139,12 +140,12 @@ impl Gateway {
         memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
-                _ = signals.hup.recv() => {
-                    self.reloader.reload(&self.log).await;
-                }
-                _ = signals.term.recv() => break,
-                _ = signals.quit.recv() => break,
-                _ = signals.int.recv() => break,
+                asked = signals.next() => match asked {
+                    Asked::Reload => self.reloader.reload(&self.log).await,
+                    Asked::Reopen => reopen(&self.log),
+                    Asked::Upgrade => no_upgrade(),
+                    Asked::Stop => break,
+                },
                 _ = watch.tick() => {
                     self.reloader.watch_certificates();
                     self.reloader.watch_credentials();
@@ -152,13 +153,7 @@ impl Gateway {
                 _ = memory.tick() => self.shared.overload.look(),
             }
         }
-        let second = tokio::spawn(async move {
-            signals.any().await;
-            eprintln!("sluicegate: stopped at once by a second signal");
-            std::process::exit(1);
-        });
-        self.drain().await;
-        second.abort();
+        self.drain(signals).await;
         if let Some(admin) = admin {
             admin.abort();
         }
@@ -178,10 +173,13 @@ impl Gateway {
     }
 
     /// Says not ready, waits until balancers have seen it, accepts no more, lets requests end, then ends.
-    async fn drain(self) {
+    async fn drain(self, mut signals: Signals) {
         let shutdown = self.reloader.shutdown();
         eprintln!("sluicegate: draining");
         self.readiness.enter(Phase::Draining);
+        let log = Arc::new(self.log);
+        let heard = Arc::clone(&log);
+        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
         tokio::time::sleep(shutdown.ready_delay).await;
         let deadline = clock::instant() + shutdown.drain;
         for orders in &self.shared.orders {
@@ -196,7 +194,9 @@ impl Gateway {
         if let Some(store) = self.store {
             store.close().await;
         }
-        let dropped = self.log.close(LOG_WAIT);
+        signals.abort();
+        let _ = signals.await;
+        let dropped = Arc::into_inner(log).map_or(0, |log| log.close(LOG_WAIT));
         if dropped > 0 {
             tracing::warn!(dropped, "access-log lines were not written in time");
         }
@@ -251,29 +251,72 @@ fn show(
 /// The signals the gateway listens to.
 struct Signals {
     hup: Signal,
+    usr1: Signal,
+    usr2: Signal,
     term: Signal,
     quit: Signal,
     int: Signal,
+}
+
+/// What a signal asks for.
+enum Asked {
+    Reload,
+    /// Open the logs again: they were rotated.
+    Reopen,
+    /// Hand over to a new binary.
+    Upgrade,
+    Stop,
 }
 
 impl Signals {
     fn new() -> std::io::Result<Signals> {
         Ok(Signals {
             hup: signal(SignalKind::hangup())?,
+            usr1: signal(SignalKind::user_defined1())?,
+            usr2: signal(SignalKind::user_defined2())?,
             term: signal(SignalKind::terminate())?,
             quit: signal(SignalKind::quit())?,
             int: signal(SignalKind::interrupt())?,
         })
     }
 
-    /// Any that asks to stop.
-    async fn any(&mut self) {
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.quit.recv() => {}
-            _ = self.int.recv() => {}
+            _ = self.hup.recv() => Asked::Reload,
+            _ = self.usr1.recv() => Asked::Reopen,
+            _ = self.usr2.recv() => Asked::Upgrade,
+            _ = self.term.recv() => Asked::Stop,
+            _ = self.quit.recv() => Asked::Stop,
+            _ = self.int.recv() => Asked::Stop,
         }
     }
+}
+
+/// Answers signals until the drain is over. A second one that asks to stop ends the process at once.
+async fn while_draining(signals: &mut Signals, log: &record::Log) {
+    loop {
+        match signals.next().await {
+            Asked::Reload => eprintln!("sluicegate: draining, SIGHUP is ignored"),
+            Asked::Reopen => reopen(log),
+            Asked::Upgrade => no_upgrade(),
+            Asked::Stop => {
+                eprintln!("sluicegate: stopped at once by a second signal");
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
+/// Opens the access log's file again.
+fn reopen(log: &record::Log) {
+    match log.reopen() {
+        Ok(()) => eprintln!("sluicegate: logs are opened again"),
+        Err(error) => tracing::error!(%error, "the access log cannot be opened again, the old file goes on"),
+    }
+}
+
+fn no_upgrade() {
+    eprintln!("sluicegate: SIGUSR2 is ignored: this version has no upgrade to a new binary");
 }
 
 /// An error and its causes; one that the error before it has said already is not said again.

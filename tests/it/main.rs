@@ -39,6 +39,7 @@ mod lua_exact;
 mod overload;
 mod penalty;
 mod pools;
+mod process;
 mod proxy_protocol;
 mod redis_slow;
 mod reload;
