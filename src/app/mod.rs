@@ -83,6 +83,7 @@ impl Gateway {
             current: Arc::clone(&current),
             overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
+            gathered: Arc::default(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),

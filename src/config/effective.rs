@@ -266,6 +266,9 @@ impl Page {
             "retry",
             table([("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))]),
         );
+        let uploads = &upstream.uploads;
+        let (gather, rate) = (size(uploads.gather_bytes as u64), size(uploads.rate_min));
+        self.key("uploads", table([("gather", gather), ("least-rate", rate)]));
     }
 
     fn tier(&mut self, name: &str, limit: &[Quota]) {

@@ -9,6 +9,7 @@ pub mod exchange;
 pub mod farewell;
 pub mod forward;
 pub mod framing;
+mod gather;
 pub mod guard;
 pub mod headers;
 pub mod held;

@@ -16,6 +16,7 @@ pub mod lease;
 pub mod pool;
 pub mod request;
 pub mod resolve;
+pub mod uploads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Upstream {
     pub servers: Vec<Server>,
     /// How TLS is spoken to those servers that want it.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// One a request that may take a connection before the first bytes of its body are there.
+    pub early: Arc<Semaphore>,
     resolving: AtomicBool,
 }
 
@@ -59,6 +62,8 @@ pub struct Server {
     pub idle: AtomicUsize,
     /// `host:port` as the configuration has it: for `Host`, logs and errors.
     pub authority: String,
+    /// Requests' bodies on their way to it.
+    uploads: uploads::Uploads,
 }
 
 impl Upstream {
@@ -66,7 +71,9 @@ impl Upstream {
     pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
         let servers = config.servers.iter().map(|server| Server::new(server, &config)).collect();
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Upstream { id, config, servers, tls, resolving: AtomicBool::new(false) }
+        let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
+        let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
+        Upstream { id, config, servers, tls, early, resolving: AtomicBool::new(false) }
     }
 
     /// True once: for whoever is to keep its names resolved.
@@ -92,8 +99,12 @@ impl Server {
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             authority,
+            uploads: uploads::Uploads::default(),
         }
     }
 }
+
+/// One in so many connections may be taken by a request whose body has only begun to come.
+const EARLY_PART: usize = 8;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);

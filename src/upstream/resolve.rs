@@ -65,6 +65,7 @@ mod tests {
             timeouts: Timeouts::default(),
             retry: Retry::default(),
             host: config::HostHeader::default(),
+            uploads: config::Uploads::default(),
         };
         Arc::new(Upstream::new(config, None))
     }

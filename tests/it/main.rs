@@ -52,3 +52,4 @@ mod told_until_answered;
 mod trailers;
 mod trouble;
 mod upgrade;
+mod uploads;
