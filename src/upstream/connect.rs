@@ -1,6 +1,7 @@
 //! One new connection to a server: TCP, TLS where wanted, HTTP/2's handshake.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,19 +40,25 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
 /// Opens an HTTP/1.1 connection to server `index`.
-pub(super) async fn http1(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
+pub(super) async fn http1(
+    upstream: &Upstream,
+    index: usize,
+) -> Result<(Box<dyn Stream>, SocketAddr), ConnectError> {
     within(upstream, stream(upstream, index)).await
 }
 
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
-pub(super) async fn http2<B>(upstream: &Upstream, index: usize) -> Result<http2::SendRequest<B>, ConnectError>
+pub(super) async fn http2<B>(
+    upstream: &Upstream,
+    index: usize,
+) -> Result<(http2::SendRequest<B>, SocketAddr), ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let (stream, address) = stream(upstream, index).await?;
         let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
         let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
         let stream = TokioIo::new(Metered::new(stream, Rc::clone(&meter), clock::instant));
@@ -69,7 +76,7 @@ where
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
-        Ok(sender)
+        Ok((sender, address))
     })
     .await
 }
@@ -83,18 +90,19 @@ async fn within<T>(
 }
 
 /// The first address that answers.
-async fn stream(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
-    let addresses = upstream.servers[index].addresses.load_full();
+async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, SocketAddr), ConnectError> {
+    let addresses = upstream.servers[index].addresses();
     let mut last = ConnectError::Unresolved;
     for address in addresses.iter() {
         match TcpStream::connect(address).await {
             Ok(tcp) => {
                 tcp.set_nodelay(true)?;
                 let server = &upstream.config.servers[index];
-                return match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => Ok(Box::new(secure(Arc::clone(tls), server, tcp).await?)),
-                    _ => Ok(Box::new(tcp)),
+                let stream: Box<dyn Stream> = match (&upstream.tls, server.tls) {
+                    (Some(tls), true) => Box::new(secure(Arc::clone(tls), server, tcp).await?),
+                    _ => Box::new(tcp),
                 };
+                return Ok((stream, *address));
             }
             Err(error) => last = error.into(),
         }

@@ -51,7 +51,9 @@ pub struct Upstream {
 #[derive(Debug)]
 pub struct Server {
     /// Where it is; empty until its name resolves.
-    pub addresses: ArcSwap<Vec<SocketAddr>>,
+    addresses: ArcSwap<Vec<SocketAddr>>,
+    /// Counts the changes of that, so that a connection need not look its address up at each request.
+    moves: AtomicU64,
     /// One a connection that may still be opened.
     pub permits: Arc<Semaphore>,
     /// Requests of any worker that wait for a connection.
@@ -94,6 +96,7 @@ impl Server {
         };
         Server {
             addresses: ArcSwap::from_pointee(literal),
+            moves: AtomicU64::new(0),
             permits: Arc::new(Semaphore::new(upstream.connections.max)),
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -106,5 +109,22 @@ impl Server {
 
 /// One in so many connections may be taken by a request whose body has only begun to come.
 const EARLY_PART: usize = 8;
+
+impl Server {
+    /// Where it is now.
+    pub fn addresses(&self) -> Arc<Vec<SocketAddr>> {
+        self.addresses.load_full()
+    }
+
+    /// It is elsewhere from now on: connections to where it is no more serve no new request.
+    fn move_to(&self, addresses: Vec<SocketAddr>) {
+        self.addresses.store(Arc::new(addresses));
+        self.moves.fetch_add(1, Ordering::Release);
+    }
+
+    fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+}
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);

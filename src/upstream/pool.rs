@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +59,10 @@ struct ServerPool<B: Body + 'static> {
 pub(super) struct Open {
     upstream: Arc<Upstream>,
     server: usize,
+    /// Where it leads, once it is made.
+    address: Option<SocketAddr>,
+    /// How often the server had moved when its address was last known to be one of the server's.
+    moves: Cell<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -238,9 +243,10 @@ where
         lease: &mut Lease<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
-        let open = Open::new(&self.upstream, index, permit);
+        let mut open = Open::new(&self.upstream, index, permit);
         let connected = connect::http1(&self.upstream, index).await;
-        let connected = connected.map_err(|source| self.unreachable(index, source))?;
+        let (connected, address) = connected.map_err(|source| self.unreachable(index, source))?;
+        open.address = Some(address);
         lease.connect_ns = since(began);
         let now = clock::instant();
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
@@ -278,9 +284,10 @@ where
         drop(waiting);
         let opening = clock::instant();
         lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
-        let open = Open::new(&self.upstream, index, permit);
-        let sender =
+        let mut open = Open::new(&self.upstream, index, permit);
+        let (sender, address) =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        open.address = Some(address);
         lease.connect_ns = since(opening);
         Ok(pool.shared.add(sender, clock::instant() + self.age(), open))
     }
@@ -314,7 +321,8 @@ where
         self.upstream.config.connections.max_age / 1_000 * per_mille
     }
 
-    /// Closes what has been idle too long, is too old, closed by the server, or wanted by another worker. Called
+    /// Closes what has been idle too long, is too old, closed by the server, leads to where that is no more, or is wanted
+    /// by another worker. Called
     /// now and then by the worker; `workers` share the number of idle connections.
     pub fn sweep(&self, now: Instant, workers: usize) {
         let bounds = &self.upstream.config.connections;
@@ -322,7 +330,7 @@ where
         for (pool, shared) in self.servers.iter().zip(&self.upstream.servers) {
             let mut idle = pool.idle.borrow_mut();
             idle.retain_mut(|connection| {
-                now < connection.retires
+                connection.is_usable(now)
                     && now < connection.idle_since + bounds.idle_timeout
                     && connection.is_idle()
             });
@@ -373,7 +381,7 @@ where
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
-            if now < connection.retires && connection.is_idle() {
+            if connection.is_usable(now) && connection.is_idle() {
                 return Some(connection);
             }
         }
@@ -385,7 +393,23 @@ impl Open {
     /// Holds a permit for a connection to server `server`.
     pub(super) fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
         upstream.servers[server].open.fetch_add(1, Ordering::Relaxed);
-        Open { upstream: Arc::clone(upstream), server, _permit: permit }
+        // Before its addresses are read: a move in between is seen later.
+        let moves = Cell::new(upstream.servers[server].moves());
+        Open { upstream: Arc::clone(upstream), server, address: None, moves, _permit: permit }
+    }
+
+    /// Whether the server is still where this leads.
+    pub(super) fn is_current(&self) -> bool {
+        let server = &self.upstream.servers[self.server];
+        let moves = server.moves();
+        if moves == self.moves.get() {
+            return true;
+        }
+        let is_current = self.address.is_none_or(|address| server.addresses().contains(&address));
+        if is_current {
+            self.moves.set(moves);
+        }
+        is_current
     }
 }
 

@@ -2,7 +2,7 @@
 //! it had; one that never did leaves its server without an address, which a request learns at once.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use super::Upstream;
@@ -17,9 +17,9 @@ pub async fn resolve(upstream: &Upstream) {
             Ok(found) => {
                 let mut addresses: Vec<SocketAddr> = found.collect();
                 addresses.dedup();
-                if !addresses.is_empty() && **server.addresses.load() != addresses {
+                if !addresses.is_empty() && !are_same(&server.addresses(), &addresses) {
                     tracing::info!(upstream = %upstream.config.name, server = %server.authority, ?addresses, "resolved");
-                    server.addresses.store(Arc::new(addresses));
+                    server.move_to(addresses);
                 }
             }
             Err(error) => {
@@ -27,6 +27,11 @@ pub async fn resolve(upstream: &Upstream) {
             }
         }
     }
+}
+
+/// Whether they are the same in any order: name servers turn them to spread connections.
+fn are_same(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
+    one.len() == other.len() && one.iter().all(|address| other.contains(address))
 }
 
 /// Resolves again and again, for the first time after a pause, until the last user of the upstream is gone.
@@ -37,7 +42,7 @@ pub async fn keep_resolving(upstream: Weak<Upstream>) {
             if strong.config.servers.iter().all(|server| server.host.parse::<std::net::IpAddr>().is_ok()) {
                 return;
             }
-            let known = strong.servers.iter().all(|server| !server.addresses.load().is_empty());
+            let known = strong.servers.iter().all(|server| !server.addresses().is_empty());
             if known { EVERY } else { UNTIL_KNOWN }
         };
         tokio::time::sleep(pause).await;
@@ -46,13 +51,14 @@ pub async fn keep_resolving(upstream: Weak<Upstream>) {
     }
 }
 
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(5);
 const UNTIL_KNOWN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::upstream::config::{self, Config, Connections, Retry, Timeouts};
+    use std::sync::Arc;
 
     fn upstream(host: &str) -> Arc<Upstream> {
         let server = config::Server { tls: false, host: host.to_owned(), port: 80, weight: 1 };
@@ -73,7 +79,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_is_asked_for_again_only_after_a_pause() {
         let upstream = upstream("localhost");
-        let known = || !upstream.servers[0].addresses.load().is_empty();
+        let known = || !upstream.servers[0].addresses().is_empty();
         let keeping = tokio::spawn(keep_resolving(Arc::downgrade(&upstream)));
         tokio::time::sleep(UNTIL_KNOWN / 2).await;
         assert!(!known(), "whoever began has just asked");
