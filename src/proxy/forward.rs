@@ -432,9 +432,10 @@ fn switch(
     };
     exchange.answer(StatusCode::SWITCHING_PROTOCOLS);
     headers.insert(CONNECTION, UPGRADE_TOKEN);
+    let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     headers.insert(UPGRADE, protocol);
     let conn = Rc::clone(&exchange.conn);
-    conn.tunnel.replace(Some(Tunnel::new(upgraded, exchange)));
+    conn.tunnel.replace(Some(Tunnel::new(upgraded, is_websocket, exchange)));
     let mut response = Response::new(ResponseBody::empty(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;

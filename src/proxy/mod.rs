@@ -30,4 +30,5 @@ pub mod tunnel;
 pub mod unread;
 pub mod upgrade;
 mod watch;
+mod websocket;
 pub mod worker;
