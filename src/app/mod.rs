@@ -10,6 +10,7 @@ pub mod explain;
 mod first_try;
 mod keys;
 mod listeners;
+mod neighbour;
 mod reload;
 mod store;
 
@@ -124,8 +125,9 @@ impl Gateway {
     }
 
     async fn serve(mut self, mut signals: Signals) -> anyhow::Result<()> {
-        self.reloader.open_listeners().await?;
+        // The admin first: it shares its address with nobody, so that of two starts at once one ends here.
         let admin = self.open_admin()?;
+        self.reloader.open_listeners().await?;
         self.reloader.resolve_upstreams().await;
         if let Some(store) = &self.store {
             store.ready().await;
@@ -164,7 +166,10 @@ impl Gateway {
     /// Opens the admin listener, if there is to be one.
     fn open_admin(&self) -> anyhow::Result<Option<JoinHandle<()>>> {
         let Some((config, state)) = &self.admin else { return Ok(None) };
-        let listener = admin::Listener::bind(&config.bind)?;
+        let listener = admin::Listener::bind(&config.bind).map_err(|error| match config.bind {
+            admin::Bind::Tcp(addr) => listeners::in_use(error.into(), addr),
+            admin::Bind::Unix(_) => error.into(),
+        })?;
         match (&config.bind, listener.tcp_address()) {
             (_, Some(addr)) => eprintln!("sluicegate: admin on http://{addr}"),
             (admin::Bind::Unix(path), None) => eprintln!("sluicegate: admin on unix:{}", path.display()),

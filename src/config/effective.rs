@@ -148,6 +148,9 @@ impl Page {
         if listener.redirect_https {
             self.key("redirect", text("https"));
         }
+        if listener.reuse_port {
+            self.key("reuse-port", true);
+        }
         self.key("max-connections", listener.connections_max);
         self.key("max-connections-per-ip", listener.connections_per_ip_max);
         let timeouts = &listener.timeouts;

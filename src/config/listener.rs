@@ -195,6 +195,9 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         let choices = [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
         listener.underscores = value.choice(&choices, &[]).unwrap_or_default();
     }
+    if let Some(value) = table.value("reuse-port") {
+        listener.reuse_port = value.boolean().unwrap_or_default();
+    }
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = value.choice(&[("https", true)], &[]).unwrap_or_default();
         if listener.redirect_https && !listener.certs.is_empty() {
@@ -332,6 +335,7 @@ fn default(name: String) -> Listener {
         addresses: Addresses::default(),
         proxies: Vec::new(),
         redirect_https: false,
+        reuse_port: false,
         connections_max: 50_000,
         connections_per_ip_max: 50_000,
         timeouts: Timeouts::default(),

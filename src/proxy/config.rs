@@ -33,6 +33,8 @@ pub struct Listener {
     pub proxies: Vec<IpNet>,
     /// Every request is answered by a redirect to https.
     pub redirect_https: bool,
+    /// Another process may listen on the address too, and the kernel spreads connections over both.
+    pub reuse_port: bool,
     /// Connections at once.
     pub connections_max: usize,
     /// Connections at once from one client address (IPv6: its prefix).

@@ -105,19 +105,34 @@ fn caller(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// A listening socket of one worker; several may share an address, and the kernel spreads connections over them.
-pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// A socket of one worker; several may share an address, and the kernel spreads connections over them once they listen.
+pub fn bind(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = unbound(addr)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    Ok(socket)
+}
+
+/// Lets the kernel take connections for it.
+pub fn listen(socket: &Socket) -> io::Result<()> {
+    socket.listen(BACKLOG)
+}
+
+/// Fails where any socket listens on the address already, those that would share it included.
+pub fn probe(addr: SocketAddr) -> io::Result<()> {
+    unbound(addr)?.bind(&addr.into())
+}
+
+fn unbound(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.is_ipv6() {
         // "[::]:80" means every address, IPv4 too, whatever the system's default is.
         socket.set_only_v6(false)?;
     }
+    // A restart need not wait for the last run's connections to be forgotten.
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&addr.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Accepts on one socket until the worker drains, then takes what the kernel has accepted already and closes it.
@@ -289,6 +304,7 @@ pub(super) mod tests {
             addresses: crate::policy::access::Addresses::default(),
             proxies: Vec::new(),
             redirect_https: false,
+            reuse_port: false,
             connections_max: 1,
             connections_per_ip_max: 1,
             timeouts: config::Timeouts::default(),

@@ -1,9 +1,12 @@
 //! The life of a process: its signals, its descriptors, another one beside it.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
-use crate::support::{Gateway, eventually};
+use crate::support::{Client, Directory, Gateway, eventually, run, text};
 
 const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }";
 
@@ -51,4 +54,90 @@ fn usr2_is_ignored_with_a_line_while_it_serves_and_while_it_drains() {
     gateway.signal("HUP");
     eventually("a line says so", || says(&gateway, "SIGHUP is ignored").then_some(()));
     assert!(gateway.is_running() && TcpStream::connect(gateway.plain()).is_ok());
+}
+
+/// Runs a gateway with this configuration that must end on its own.
+fn start_in_vain(config: &str) -> Output {
+    let directory = Directory::new();
+    let file = directory.write("gateway.toml", config);
+    run(env!("CARGO_BIN_EXE_sluicegate"), &["run", "--config", file.to_str().expect("the path is text")])
+}
+
+fn listening(plain: SocketAddr, admin: &str, more: &str) -> String {
+    format!(
+        "admin = {admin}\n[listener.first]\nbind = \"127.0.0.1:0\"\n[listener.plain]\nbind = \"{plain}\"\n{more}\n\
+         [log]\naccess = false\n{OK}"
+    )
+}
+
+#[test]
+fn a_second_start_fails_before_it_takes_a_connection_and_names_the_first() {
+    let gateway = Gateway::start(OK);
+    let (plain, admin) = (gateway.plain(), gateway.listener("admin"));
+    let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // A connection in the queue of a socket that is given up would break.
+                    let answer = Client::connect(plain).get("/");
+                    assert_eq!(answer.status, 200);
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for admin in
+            ["false".to_owned(), "{ bind = \"127.0.0.1:0\" }".to_owned(), format!("{{ bind = \"{admin}\" }}")]
+        {
+            for _ in 0..3 {
+                let output = start_in_vain(&listening(plain, &admin, ""));
+                let said = text(&output.stderr);
+                assert_eq!(output.status.code(), Some(1), "{said}");
+                assert!(said.contains(&format!("process {} (sluicegate)", gateway.pid())), "{said}");
+                assert!(!said.contains("listener \"first\" on"), "nothing listens before: {said}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(served.load(Ordering::Relaxed) > 9, "there was traffic meanwhile");
+}
+
+#[test]
+fn another_program_on_the_address_is_named_too() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let plain = other.local_addr().expect("it is bound");
+    let said = text(&start_in_vain(&listening(plain, "false", "")).stderr);
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
+    // Every address of the port is that one, too.
+    let every = SocketAddr::from(([0, 0, 0, 0], plain.port()));
+    let said = text(&start_in_vain(&listening(every, "false", "")).stderr);
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
+}
+
+#[test]
+fn processes_share_an_address_where_that_is_asked_for() {
+    let first = Gateway::start(OK);
+    let second =
+        Gateway::start(&format!("[listener.plain]\nbind = \"{}\"\nreuse-port = true\n{OK}", first.plain()));
+    eventually("both serve", || {
+        assert_eq!(first.get("/").status, 200);
+        let both = [&first, &second].map(|gateway| gateway.metric("sluicegate_requests_total", &[]));
+        both.iter().all(|count| *count > 0.0).then_some(())
+    });
+}
+
+#[test]
+fn a_reload_takes_no_address_that_another_process_has() {
+    let other = Gateway::start(OK);
+    let gateway = Gateway::start(OK);
+    let taken = format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.more]\nbind = \"{}\"\n{OK}",
+        other.plain()
+    );
+    gateway.reload_refused(&taken);
+    assert!(says(&gateway, &format!("process {} (sluicegate)", other.pid())), "{:?}", gateway.stderr());
+    // Its own address under another name is its own.
+    let plain = gateway.plain();
+    gateway.reload(&format!("[listener.renamed]\nbind = \"{plain}\"\n{OK}"));
+    assert_eq!(crate::support::get(plain, "/").status, 200);
 }

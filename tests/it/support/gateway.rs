@@ -187,6 +187,11 @@ impl Gateway {
         super::stdout_of("prlimit", &arguments);
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         eventually("the gateway ends", || self.child.try_wait().expect("it is a child of ours"))
