@@ -174,12 +174,12 @@ fn cannot_bind(config: &config::Listener) -> String {
 /// The error with the name of whoever has the address already, where that is what it says.
 pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    if !io.is_some_and(|io| io.kind() == std::io::ErrorKind::AddrInUse) {
-        return error;
-    }
-    match neighbour::on(addr) {
-        Some(other) => anyhow::anyhow!("{error}: {other} listens there"),
-        None => error,
+    match io.map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::AddrInUse) => match neighbour::on(addr) {
+            Some(other) => anyhow::anyhow!("{error}: {other} listens there"),
+            None => error,
+        },
+        _ => error,
     }
 }
 

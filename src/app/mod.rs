@@ -6,6 +6,7 @@ mod build;
 mod centre;
 mod certificates;
 mod credentials;
+pub mod descriptors;
 pub mod explain;
 mod first_try;
 mod keys;
@@ -43,6 +44,11 @@ pub use store::{explain_from_outside, measure_from_outside};
 /// # Errors
 /// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
 pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
+    let limit = crate::descriptors::raise();
+    descriptors::keep(&loaded.config, limit);
+    if let Some(warning) = descriptors::warning(&loaded.config, limit) {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")

@@ -269,6 +269,9 @@ impl Trip<'_> {
                     ConnectError::Timeout(_) => {
                         (Refusal::UpstreamConnectTimeout, metrics::Exchange::ConnectTimeout, Some(*index))
                     }
+                    ConnectError::Descriptors(_) => {
+                        (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
+                    }
                     ConnectError::Io(_) | ConnectError::Http(_) => {
                         (Refusal::UpstreamConnect, metrics::Exchange::ConnectFailed, Some(*index))
                     }

@@ -220,7 +220,7 @@ impl Refusal {
             Refusal::UpstreamReset => "the upstream closed the connection before it answered".to_owned(),
             Refusal::UpstreamBadResponse => "the upstream's answer is not valid HTTP".to_owned(),
             Refusal::ClientGone => "the request body ended early".to_owned(),
-            Refusal::Overloaded => "the gateway is short of memory".to_owned(),
+            Refusal::Overloaded => "the gateway is short of memory or file descriptors".to_owned(),
             Refusal::Panic => "an internal error".to_owned(),
         }
     }

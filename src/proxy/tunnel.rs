@@ -171,7 +171,7 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
                         return Ok(End::Sides);
                     }
                     let passes = match &mut self.frames {
-                        Some(frames) if is_draining => frames.to_end(&buffer[..count]),
+                        Some(frames) if is_draining => frames.pass_end(&buffer[..count]),
                         Some(frames) => {
                             frames.follow(&buffer[..count]);
                             count

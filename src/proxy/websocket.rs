@@ -23,7 +23,7 @@ impl Frames {
     }
 
     /// Follows `bytes`; how many of them end the frame that is under way.
-    pub fn to_end(&mut self, bytes: &[u8]) -> usize {
+    pub fn pass_end(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.is_between() {
             at += self.step(&bytes[at..]);
@@ -120,7 +120,7 @@ mod tests {
                     while !rest.is_empty() {
                         let first = usize::from(frames.is_between());
                         frames.follow(&rest[..first]);
-                        let count = first + frames.to_end(&rest[first..]);
+                        let count = first + frames.pass_end(&rest[first..]);
                         at += count;
                         rest = &rest[count..];
                         if frames.is_between() {

@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::{Upstream, config};
-use crate::clock;
 use crate::frames::{Meter, Metered, Peer};
+use crate::{clock, descriptors};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,9 @@ pub enum ConnectError {
     /// It took too long.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
+    /// The process has no descriptor for it; the server is not to blame.
+    #[error("{0}")]
+    Descriptors(std::io::Error),
     /// The HTTP handshake broke.
     #[error("{0}")]
     Http(#[from] hyper::Error),
@@ -103,6 +106,10 @@ async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, S
                     _ => Box::new(tcp),
                 };
                 return Ok((stream, *address));
+            }
+            Err(error) if descriptors::is_shortage(&error) => {
+                descriptors::ran_out("a connection to an upstream", &error, clock::now_ns());
+                return Err(ConnectError::Descriptors(error));
             }
             Err(error) => last = error.into(),
         }

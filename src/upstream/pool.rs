@@ -91,6 +91,12 @@ pub enum AcquireError {
     },
 }
 
+impl AcquireError {
+    fn is_for_descriptors(&self) -> bool {
+        matches!(self, AcquireError::Connect { source: ConnectError::Descriptors(_), .. })
+    }
+}
+
 impl<B> Pool<B>
 where
     B: Body<Data = Bytes> + Unpin + 'static,
@@ -158,7 +164,12 @@ where
     async fn open_or_wait(&self, index: usize, lease: &mut Lease<B>) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-            return self.open(index, permit, lease).await;
+            return match self.open(index, permit, lease).await {
+                Err(error) if error.is_for_descriptors() => {
+                    self.wait_for_descriptor(index, lease, error).await
+                }
+                opened => opened,
+            };
         }
         let bounds = &self.upstream.config.connections;
         let full = |wait_ns| self.full(index, wait_ns);
@@ -236,6 +247,34 @@ where
         AcquireError::Full { server, max: self.upstream.config.connections.max, wait_ns }
     }
 
+    /// The process has no descriptor for a new connection: one that comes free here will do, and the other workers, which
+    /// see that somebody waits, close their idle ones.
+    async fn wait_for_descriptor(
+        &self,
+        index: usize,
+        lease: &mut Lease<B>,
+        mut error: AcquireError,
+    ) -> Result<Box<Http1<B>>, AcquireError> {
+        let (shared, bounds) = (&self.upstream.servers[index], &self.upstream.config.connections);
+        let Some(_waiting) = self.servers[index].wait(shared, bounds.waiting) else { return Err(error) };
+        let (tx, mut rx) = oneshot::channel();
+        self.servers[index].waiters.borrow_mut().push_back(tx);
+        let began = clock::instant();
+        while clock::instant().saturating_duration_since(began) < bounds.wait {
+            lease.wait_ns = since(began);
+            if let Ok(Ok(connection)) = tokio::time::timeout(DESCRIPTOR_LOOK, &mut rx).await {
+                return Ok(connection);
+            }
+            if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
+                match self.open(index, permit, lease).await {
+                    Err(again) if again.is_for_descriptors() => error = again,
+                    opened => return opened,
+                }
+            }
+        }
+        Err(error)
+    }
+
     async fn open(
         &self,
         index: usize,
@@ -311,7 +350,9 @@ where
     }
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
-        self.balancer.rest(index, clock::instant() + REST);
+        if !matches!(source, ConnectError::Descriptors(_)) {
+            self.balancer.rest(index, clock::instant() + REST);
+        }
         AcquireError::Connect { server: self.upstream.servers[index].authority.clone(), index, source }
     }
 
@@ -484,6 +525,8 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// How often a new connection is tried where there was no descriptor for one.
+const DESCRIPTOR_LOOK: Duration = Duration::from_millis(25);
 /// How often the first in the line of uploads looks whether it may go on.
 const UPLOAD_LOOK: Duration = Duration::from_millis(25);
 /// How long a server that could not be reached is asked last.

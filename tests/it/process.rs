@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::{Client, Directory, Gateway, eventually, run, text};
+use crate::support::{Client, Directory, Gateway, Upstream, eventually, run, text};
 
 const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }";
 
@@ -135,9 +135,67 @@ fn a_reload_takes_no_address_that_another_process_has() {
         other.plain()
     );
     gateway.reload_refused(&taken);
-    assert!(says(&gateway, &format!("process {} (sluicegate)", other.pid())), "{:?}", gateway.stderr());
+    let named = format!("process {} (sluicegate)", other.pid());
+    eventually("the log names it", || says(&gateway, &named).then_some(()));
     // Its own address under another name is its own.
     let plain = gateway.plain();
     gateway.reload(&format!("[listener.renamed]\nbind = \"{plain}\"\n{OK}"));
     assert_eq!(crate::support::get(plain, "/").status, 200);
+}
+
+/// The binary under test with so many descriptors, soft and hard.
+fn with_descriptors(soft: u32, hard: u32) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--nofile={soft}:{hard}")).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    command
+}
+
+#[test]
+fn check_and_start_warn_where_descriptors_are_fewer_than_the_configuration_may_need() {
+    let directory = Directory::new();
+    let checked = |config: &str| {
+        let file = directory.write("gateway.toml", config);
+        let output = with_descriptors(64, 1024).args(["check", "--config"]).arg(file).output();
+        let output = output.expect("prlimit is part of util-linux");
+        assert_eq!(output.status.code(), Some(0));
+        text(&output.stderr)
+    };
+    let upstreams = "[upstream.u]\nservers = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n\
+                     connections = { max = 200 }\n[[route]]\nto = \"u\"\n";
+    let said = checked(upstreams);
+    for figure in ["1024 file descriptors", "may need 50656", "50000 for clients", "400 for upstreams"] {
+        assert!(said.contains(figure), "{figure}: {said}");
+    }
+    let small = "[listener.plain]\nbind = \"127.0.0.1:0\"\nmax-connections = 300\n";
+    assert_eq!(checked(&format!("{upstreams}{small}")), "", "they suffice");
+    let gateway = Gateway::start_by(with_descriptors(64, 1024), Directory::new(), OK);
+    assert!(says(&gateway, "1024 file descriptors"), "{:?}", gateway.stderr());
+    let limits = fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).expect("it runs");
+    let open_files = limits.lines().find(|line| line.starts_with("Max open files")).expect("Linux says so");
+    assert_eq!(open_files.split_whitespace().nth(3), Some("1024"), "the soft limit is raised: {open_files}");
+}
+
+#[test]
+fn without_descriptors_clients_wait_requests_go_on_and_readyz_says_so() {
+    let upstream = Upstream::ok();
+    let config =
+        format!("workers = 2\n[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"", upstream.addr());
+    let gateway = Gateway::start_by(with_descriptors(256, 256), Directory::new(), &config);
+    assert_eq!(gateway.admin("/readyz").status, 200);
+    let mut clients: Vec<Client> = (0..400).map(|_| gateway.client()).collect();
+    eventually("/readyz says so", || (gateway.admin("/readyz").status == 503).then_some(()));
+    // Each of them is served in its turn; those that are accepted find connections to the upstream.
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                assert_eq!(client.response().status, 200);
+            });
+        }
+    });
+    drop(clients);
+    let lines = gateway.stderr().iter().filter(|line| line.contains("no file descriptor")).count();
+    assert_eq!(lines, 1, "{:?}", gateway.stderr());
+    eventually("it is over", || (gateway.admin("/readyz").status == 200).then_some(()));
+    assert_eq!(gateway.get("/").status, 200);
 }
