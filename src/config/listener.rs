@@ -8,7 +8,9 @@ use ipnet::IpNet;
 
 use crate::admin::Bind;
 use crate::policy::access::Addresses;
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
+use crate::proxy::config::{
+    CONNECTIONS_MAX_UNWRITTEN, ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores,
+};
 use crate::tls;
 
 use super::Config;
@@ -336,7 +338,7 @@ fn default(name: String) -> Listener {
         proxies: Vec::new(),
         redirect_https: false,
         reuse_port: false,
-        connections_max: 50_000,
+        connections_max: CONNECTIONS_MAX_UNWRITTEN,
         connections_per_ip_max: 50_000,
         timeouts: Timeouts::default(),
         max: Sizes::default(),

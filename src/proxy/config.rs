@@ -45,6 +45,9 @@ pub struct Listener {
     pub max: Sizes,
 }
 
+/// Connections of a listener at once where its configuration does not say.
+pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
+
 impl Listener {
     /// Whether a connection from there begins with a header of the PROXY protocol.
     pub fn announces(&self, peer: IpAddr) -> bool {
