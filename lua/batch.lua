@@ -5,8 +5,8 @@
 --           long the record stays, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
 --           'd' each
 --       [2] the operations, little-endian: kind 'B', parts of the operation 'B', the parts, and then
---                 1 renew   epoch 'I4', demand reported rate pending hint spent delta keep 'd' each; how many costs
---                           'B', the costs 'd' each (none: a unit each)
+--                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent delta keep
+--                           'd' each; how many costs 'B', the costs 'd' each (none: a unit each)
 --                 2 take
 --                 3 return  taken_us 'd'
 --                 4 peek
@@ -35,12 +35,41 @@
 
 local byte = string.byte
 local head, asked = ARGV[1], ARGV[2]
-local lease_renew, perform
+local renew, perform
 -- Where the next operation begins, or the next piece of this one.
 local at = 1
 local plans, parts = {}, {}
 
--- Of all that is not in a run. To define it costs a call of runs more than it is worth.
+-- Renewals, one after the other: most calls are of nothing else.
+local function renewing()
+  local lease_renew = module(7)
+
+  return function()
+    local key, plan, flags, epoch, demand, reported, rate, pending, hint, spent, delta, keep, count, costs, _
+    key, plan, _, flags, epoch, demand, reported, rate, pending, hint, spent, delta, keep, count, at =
+      unpack_from('<HHBBI4ddddddddB', asked, at)
+    if count > 0 then
+      costs = {}
+      for index = 1, count do
+        costs[index], at = unpack_from('<d', asked, at)
+      end
+    end
+    plan = plans[plan]
+    local is_release, is_ahead = flags % 16 >= 8, flags >= 16
+    local number, tokens, given, lasts_us, deny_us, level = lease_renew(key, plan, epoch, demand, reported, rate,
+      pending, hint, spent, delta, keep, is_release, is_ahead, costs)
+    local sum = number + tokens + given + lasts_us + deny_us + level
+    -- Of a record that was none come no numbers: it is one of another kind.
+    if sum - sum ~= 0 then
+      heads[key], kept_ms[key], values[key] = nil, nil, ''
+      number, tokens, given, lasts_us, deny_us, level = lease_renew(key, plan, epoch, demand, reported, rate, pending,
+        hint, spent, delta, keep, is_release, is_ahead, costs)
+    end
+    return pack('<BI4ddddd', 71, number, tokens, given, lasts_us, deny_us, level)
+  end
+end
+
+-- Of all that is no renewal and not in a run. To define it costs a call of runs more than it is worth.
 local function performing()
   -- The tables are the same for every operation: none of them outlives it.
   local function read_part(index)
@@ -52,41 +81,10 @@ local function performing()
     local key, key_high, plan, plan_high, cost, flags = byte(asked, at, at + 5)
     at = at + 6
     if flags >= 4 then
-      part.is_ahead = flags >= 16
-      part.is_release = flags % 16 >= 8
       if flags % 8 >= 4 then cost, at = unpack_from('<d', asked, at) end
       flags = flags % 4
     end
     part.key, part.plan, part.cost, part.flags = key + 256 * key_high, plans[plan + 256 * plan_high], cost, flags
-  end
-
-  local renewal = {}
-
-  local function renew()
-    local r, part = renewal, parts[1]
-    r.epoch, r.demand, r.reported, r.rate, r.pending, r.hint, r.spent, r.delta, r.keep, at =
-      unpack_from('<I4dddddddd', asked, at)
-    r.release, r.ahead, r.costs, part.is_release, part.is_ahead = part.is_release, part.is_ahead, nil, false, false
-    local count = byte(asked, at)
-    at = at + 1
-    if count > 0 then
-      r.costs = {}
-      for index = 1, count do
-        r.costs[index], at = unpack_from('<d', asked, at)
-      end
-    end
-    if not lease_renew then lease_renew = module(7) end
-    local key, plan = part.key, part.plan
-    -- A lease is read from what the key's string is by now.
-    if heads[key] ~= nil then values[key] = string_of(key) end
-    local epoch, tokens, rate, lasts_us, deny_us, level = lease_renew(key, plan, r)
-    local sum = epoch + tokens + rate + lasts_us + deny_us + level
-    -- Of a record that was none come no numbers: it is one of another kind.
-    if sum - sum ~= 0 then
-      heads[key], kept_ms[key], values[key] = nil, nil, ''
-      epoch, tokens, rate, lasts_us, deny_us, level = lease_renew(key, plan, r)
-    end
-    return pack('<BI4ddddd', 71, epoch, tokens, rate, lasts_us, deny_us, level)
   end
 
   local function taken(count)
@@ -120,7 +118,6 @@ local function performing()
       read_part(index)
     end
     if kind == 2 then return taken(count) end
-    if kind == 1 then return renew() end
     if kind == 3 then
       local taken_us
       taken_us, at = unpack_from('<d', asked, at)
@@ -150,7 +147,7 @@ local function one(run, at, before, plan)
   run_at, said = at + 3, before
   local part = parts[1] or {}
   parts[1] = part
-  part.key, part.plan, part.cost, part.flags, part.is_release = run[at], plan, run[at + 2], 0, false
+  part.key, part.plan, part.cost, part.flags = run[at], plan, run[at + 2], 0
   if is_look then
     part.wait_us, part.remaining, part.reset_us = peek(part)
   else
@@ -193,7 +190,10 @@ local function perform_next()
   while at <= #asked do
     local kind, count = byte(asked, at, at + 1)
     at = at + 2
-    if kind >= 8 then
+    if kind == 1 then
+      renew = renew or renewing()
+      replies[#replies + 1] = renew()
+    elseif kind >= 8 then
       replies[#replies + 1] = string.char(67, count)
       run, run_at, said, is_look = { byte(asked, at, at + 3 * count - 1) }, 1, 0, kind == 9
       at = at + 3 * count

@@ -8,6 +8,7 @@
 -- kept_until(key, until_s, need_us, spare_us)  until when a key is kept, seconds, whose string is needed for so long
 -- keep(key, head, tail)                        a key's string from here on; false: none
 -- write_keys()                                 writes what has changed
+-- unwritten                                    functions that write what is no string, called by it
 --
 -- To call Redis costs more than what a limit computes, and to keep a key for longer more than to change its string.
 -- So a string is a head that changes with every charge and a tail that does not, and its head says until when the
@@ -27,6 +28,7 @@ local heads, kept_ms = {}, {}
 local is_nothing
 -- Which keys are something else, and how many of a wrong type were replaced.
 local wrong, repaired = {}, 0
+local unwritten = {}
 
 -- Lua's stack has room for some thousand arguments.
 local together = 1000
@@ -80,6 +82,9 @@ local function keep(key, head, tail)
 end
 
 local function write_keys()
+  for index = 1, #unwritten do
+    unwritten[index]()
+  end
   local KEYS, heads, kept_ms, values, call = KEYS, heads, kept_ms, values, call
   for key = 1, #KEYS do
     local head = heads[key]

@@ -1,10 +1,11 @@
 -- A lease on a token bucket: what a node may spend by itself until the epoch ends.
 --
--- lease_renew(key, plan, r) reads and changes the one string of `key` (keys.lua). Windows it leaves to
--- window_lease.lua, which stands before this file.
+-- lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead, costs)
+-- reads and changes the one string of `key` (keys.lua). Windows it leaves to window_lease.lua, which stands before this
+-- file and keeps the plan at hand.
 --   plan    algorithm, limit, period_ns, burst, epoch_us
---   r       epoch, demand, reported, rate, pending, hint, spent, delta, keep, release, ahead (booleans), costs (what
---           each of those who wait costs, or nil: a unit each): what the node says. Rates are units a second
+--   costs   what each of those who wait costs, or nil: a unit each. This and all before is what the node says; rates
+--           are units a second
 -- returns epoch, tokens, rate, lasts_us, deny_us, level.
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
@@ -13,247 +14,320 @@
 -- who reported (16 bits). What is promised is paid already: the bucket refills at `refill - promised`. A key's first
 -- epoch begins when its record is made, so keys do not renew all at once.
 --
--- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit.
+-- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit. What the script
+-- leaves out where it cannot matter, it leaves out because the twin's answer is the same without it.
+--
+-- A call of a function and a field of a table cost more than what they are for: a record is locals, and the greater of
+-- two numbers is `if b > a then a = b end`, which is what math.max does, also with what is no number.
 
-local lease_floor, lease_ceil, lease_max, lease_min = math.floor, math.ceil, math.max, math.min
-
--- Refills until `to_us`. What is left here and what the nodes hold unspent are never more than the burst together, so
--- the fleet as a whole is one bucket.
-local function lease_fill(s, r, out, to_us)
-  local cap = lease_max(r.burst - lease_max(out, 0), 0)
-  s.level = lease_min(cap, s.level + lease_max(r.refill - s.promised, 0) * ((to_us - s.at_us) / 1e6))
-  s.at_us = to_us
+-- Refills from `from_us` until `to_us`. What is left here and what the nodes hold unspent (`out`) are never more than
+-- the burst together, so the fleet as a whole is one bucket.
+local function lease_fill(level, promised, out, from_us, to_us)
+  if 0 > out then out = 0 end
+  local cap, inflow = burst - out, refill - promised
+  if 0 > cap then cap = 0 end
+  if 0 > inflow then inflow = 0 end
+  level = level + inflow * ((to_us - from_us) / 1e6)
+  if level < cap then return level end
+  return cap
 end
 
--- Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between.
-local function lease_advance(s, r, begins_us, to_us)
-  local aged_us = begins_us + r.epoch_us / 5 + 10000
-  if s.at_us < aged_us then
-    local until_us = lease_min(to_us, aged_us)
-    lease_fill(s, r, s.out + s.promised * ((until_us - begins_us) / 1e6) + s.out_before, until_us)
+-- Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between. Returns
+-- the level.
+local function lease_advance(level, promised, out, out_before, at_us, begins_us, to_us)
+  local aged_us = begins_us + fifth_us + 10000
+  if at_us < aged_us then
+    local until_us = to_us
+    if aged_us < until_us then until_us = aged_us end
+    local unspent = out + promised * ((until_us - begins_us) / 1e6) + out_before
+    level = lease_fill(level, promised, unspent, at_us, until_us)
+    at_us = until_us
   end
-  if s.at_us < to_us then
-    lease_fill(s, r, s.out + s.promised * ((to_us - begins_us) / 1e6), to_us)
+  if at_us < to_us then
+    level = lease_fill(level, promised, out + promised * ((to_us - begins_us) / 1e6), at_us, to_us)
   end
+  return level
 end
 
--- Whether units of the last epoch may still be spent: for a fifth of this one, and a message takes 10 ms at most.
-local function lease_is_young(since_us, r)
-  return since_us < r.epoch_us / 5 + 10000
-end
-
--- The record as it is now, in its epoch.
-local function lease_open(saved, now_us, r)
-  local s = { at_us = now_us, level = r.burst, promised = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, ends_us = 0, number = 0 }
+-- The record as it is now, in its epoch. Whether what was given before this epoch is too old to be spent: after more
+-- than an epoch.
+local function lease_open(saved, is_release)
+  local to_us, at_us, level, promised, wanted, wanted_before = now_us, now_us, burst, 0, 0, 0
+  local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
   if saved and #saved ~= 44 then
     -- Another kind of limit wrote it: empty.
-    s.level = 0
+    level = 0
   elseif saved then
-    s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes, s.nodes_before =
+    local packed
+    at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    s.since_us, s.until_s = lease_times(s.at_us, s.since_us)
+    since_us = packed % lease_since
+    local at_s = at_us / 1e6
+    until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
     -- A clock that stepped back a little stands still; one that stepped far goes on from there.
-    if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
-    now_us = lease_max(now_us, s.at_us)
-    s.level = lease_min(s.level, r.burst)
+    if at_us > to_us + 2 * epoch_us then at_us = to_us end
+    if at_us > to_us then to_us = at_us end
+    if burst < level then level = burst end
   end
-  local begins_us = s.at_us - s.since_us
+  local begins_us = at_us - since_us
   -- A node counts its lease from when it asked, so it may ask for the next a little before this one is over here.
-  local ends_us = begins_us + r.epoch_us
-  if not r.release and now_us >= ends_us - 1000 and now_us < ends_us then now_us = ends_us end
-  if now_us < ends_us then
-    lease_advance(s, r, begins_us, now_us)
+  local ends_us = begins_us + epoch_us
+  if to_us < ends_us and not is_release and to_us >= ends_us - 1000 then to_us = ends_us end
+  if to_us < ends_us then
+    level = lease_advance(level, promised, out, out_before, at_us, begins_us, to_us)
   else
-    lease_advance(s, r, begins_us, lease_max(ends_us, s.at_us))
-    local turns = lease_floor((now_us - begins_us) / r.epoch_us)
+    local turn_us = ends_us
+    if at_us > turn_us then turn_us = at_us end
+    level = lease_advance(level, promised, out, out_before, at_us, begins_us, turn_us)
     -- What was given still earlier may come back too, as far as the bucket has not refilled in its place: what is lent
     -- of the level never ages here.
-    local lent = s.out + s.promised * (r.epoch_us / 1e6)
-    local missing = r.burst - lease_max(lent, 0) - s.level
-    s.out_before = lent + lease_min(s.out_before, lease_max(missing, 0))
-    s.wanted_before, s.nodes_before = s.wanted, s.nodes
-    s.wanted, s.promised, s.nodes, s.out = 0, 0, 0, 0
-    lease_advance(s, r, ends_us, now_us)
-    begins_us = begins_us + turns * r.epoch_us
-    if turns > 1 then s.wanted_before, s.nodes_before, s.is_aged = 0, 0, true end
+    local lent = out + promised * epoch_s
+    local held = lent
+    if 0 > held then held = 0 end
+    local missing = burst - held - level
+    if 0 > missing then missing = 0 end
+    if missing < out_before then out_before = missing end
+    out_before = lent + out_before
+    wanted_before, nodes_before = wanted, nodes
+    wanted, promised, nodes, out = 0, 0, 0, 0
+    level = lease_advance(level, 0, 0, out_before, turn_us, ends_us, to_us)
+    local turns = (to_us - begins_us) / epoch_us
+    turns = turns - turns % 1
+    begins_us = begins_us + turns * epoch_us
+    if turns > 1 then wanted_before, nodes_before, is_aged = 0, 0, true end
   end
-  s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, begins_us + r.epoch_us
-  s.number = lease_number(begins_us)
-  return s
+  return to_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before,
+    until_s, is_aged
 end
 
-local function lease_save(key, s, r)
-  local need_us = lease_ceil((r.burst - s.level) / r.refill * 1e6) + r.epoch_us * 2 + 200000
-  local until_s = kept_until(key, s.until_s, need_us, lease_min(need_us, 6e8))
-  keep(key, pack('<ddfffffI4HH', s.at_us, s.level, s.promised, s.wanted, s.wanted_before, s.out, s.out_before,
-    lease_packed(s.at_us, s.since_us, until_s), s.nodes, s.nodes_before), '')
-end
-
--- What nodes may hold unspent: granted in this epoch and come by since, and before where that is not too old.
-local function lease_unspent(s, is_aged)
-  local aging = 0
-  if not is_aged then aging = s.out_before end
-  return s.out + s.promised * (s.since_us / 1e6) + aging
-end
-
--- Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
-local function is_small(r)
-  return r.refill * (r.epoch_us / 1e6) < 12
+local function lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes,
+  nodes_before, until_s)
+  local need_us = (burst - level) / refill * 1e6
+  local part = need_us % 1
+  if part > 0 then need_us = need_us - part + 1 end
+  need_us = need_us + epoch_us * 2 + 200000
+  if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
+  heads[key] = pack('<ddfffffI4HH', at_us, level, promised, wanted, wanted_before, out, out_before,
+    lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 
 -- Whether the fleet wants so much more than refills that each node could ask for every unit.
-local function is_greedy(s, r)
-  return r.refill * 0.33 > 1 and lease_max(s.wanted, s.wanted_before) > 2 * r.refill
+local function is_greedy(wanted, wanted_before)
+  if wanted_before > wanted then wanted = wanted_before end
+  return refill * 0.33 > 1 and wanted > 2 * refill
 end
 
--- Rates: out of what refills; debts are repaid out of it first. `n` is the node that asks: its demand, its share of
--- what the fleet wants, its rate, whether it is_first, and what is left of the epoch.
-local function lease_rate(s, r, n)
-  local pool = lease_max(r.refill + lease_min(s.level, 0) / (r.epoch_us / 1e6), r.refill / 2)
-  local target = lease_min(pool * n.share, 1.3 * n.demand + 0.5 / (r.epoch_us / 1e6))
+-- What a node's rate grows by: out of what refills; debts are repaid out of it first.
+local function lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
+  if 0 < level then level = 0 end
+  local pool = refill + level / epoch_s
+  if refill / 2 > pool then pool = refill / 2 end
+  local target, most = pool * share, 1.3 * demand + 0.5 / epoch_s
+  if most < target then target = most end
   -- Too little for a lease: first come, first served here.
-  if (target - n.rate) * n.left_s < 1.5 or is_small(r) then target = n.rate end
+  if (target - rate) * left_s < 1.5 then return 0 end
   -- While the demand of the others is not known yet, half of what is free.
-  local all = lease_max(s.wanted_before, s.wanted)
-  local free = pool - s.promised
-  if s.wanted_before < 0.7 * all then free = free * 0.5 end
-  local add = lease_max(lease_min(target - n.rate, free), 0)
-  s.promised = s.promised + add
-  s.out = s.out - add * (s.since_us / 1e6)
-  n.rate = n.rate + add
+  local all, free = wanted_before, pool - promised
+  if wanted > all then all = wanted end
+  if wanted_before < 0.7 * all then free = free * 0.5 end
+  local add = target - rate
+  if free < add then add = free end
+  if 0 > add then add = 0 end
+  return add
 end
 
--- Units at once: out of the level. Returns them, and the part of the level that is the node's.
-local function lease_tokens(s, r, n, is_aged)
-  local ahead_s = lease_min(n.left_s, lease_max(4 / n.demand, 0.1))
+-- The part of the level that is a node's. Three small shares at once: by shares alone the last of a level that all want
+-- goes in ever smaller parts, a message each.
+local function lease_part(share)
+  if not (share < 0.25) then return share / 2 end
+  local part = share * 3
+  if 0.25 < part then return 0.25 end
+  return part
+end
+
+-- Units for requests to come: out of the level, as long as nodes do not hold too much unspent.
+local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pending, hint, left_s, is_small)
+  local ahead_s, expected = 4 / demand, 0
+  if 0.1 > ahead_s then ahead_s = 0.1 end
+  if left_s < ahead_s then ahead_s = left_s end
+  expected = demand * ahead_s
   -- By how much more may come than is expected.
-  local slack = 2 * math.sqrt(n.demand * ahead_s)
-  local expected = n.demand * ahead_s
-  if s.level > r.burst / 4 then
+  local slack = 2 * sqrt(expected)
+  if level > burst / 4 then
     -- There is enough for nobody to ask twice: who has just begun says less than is to come.
-    slack = slack + 3
-    expected = expected * 4
-    if n.demand * (r.epoch_us / 1e6) >= 1.5 then
-      slack = slack + s.level / lease_max(16 * lease_max(s.nodes, s.nodes_before), 60)
+    slack, expected = slack + 3, expected * 4
+    if demand * epoch_s >= 1.5 then
+      local sixteen = 16 * nodes
+      if 60 > sixteen then sixteen = 60 end
+      slack = slack + level / sixteen
     end
   end
-  local beyond = lease_max((1.2 * n.demand - n.rate) * ahead_s, lease_min(r.hint, lease_ceil(expected) + 1), 0)
-  -- Three small shares at once: by shares alone the last of a level that all want goes in ever smaller parts, a
-  -- message each.
-  local part = n.share / 2
-  if n.share < 0.25 then part = lease_min(n.share * 3, 0.25) end
-  local dither = (s.at_us - lease_floor(s.at_us / 1000) * 1000) / 1000
-  local whole = lease_floor(s.level)
-  -- Where parts of what is left are too small to be worth a message, who asks first has two and what comes in a
-  -- fiftieth of a second, up to eight.
-  local most = lease_max(s.level * part + dither, lease_min(n.demand * 0.02 + 2, 8))
-  -- What a thin node is given for requests to come only goes back.
-  expected = n.demand * (r.epoch_us / 1e6)
-  local is_thin = expected < 0.4 and r.hint == 0
-  if is_small(r) then
-    most = s.level * 0.5
-    is_thin = expected < 1 or (not r.ahead and not is_greedy(s, r))
+  local beyond = (1.2 * demand - rate) * ahead_s
+  if hint > 0 then
+    local part = expected % 1
+    if part > 0 then expected = expected - part + 1 end
+    if expected + 1 < hint then hint = expected + 1 end
+    if hint > beyond then beyond = hint end
   end
-  local wanted = 0
-  if not is_thin then wanted = beyond + slack end
-  local extra = lease_min(wanted, most - r.pending, lendable(r, s.level) - lease_max(lease_unspent(s, is_aged), 0),
-    whole - r.pending)
-  extra = lease_max(lease_floor(extra), 0)
-  local served = lease_served(r, whole)
-  extra = lease_useful(r, extra, served)
-  s.level = s.level - (served + extra)
-  -- What requests wait for is spent at once.
-  s.out = s.out + extra
-  return served + extra, part
+  if 0 > beyond then beyond = 0 end
+  local most
+  if is_small then
+    most = level * 0.5
+  else
+    -- Where parts of what is left are too small to be worth a message, who asks first has two and what comes in a
+    -- fiftieth of a second, up to eight.
+    local least = demand * 0.02 + 2
+    if 8 < least then least = 8 end
+    most = level * lease_part(share) + at_us % 1000 / 1000
+    if least > most then most = least end
+  end
+  local extra, lendable = beyond + slack, level / 64
+  if lent_min > lendable then lendable = lent_min end
+  if most - pending < extra then extra = most - pending end
+  if 0 > unspent then unspent = 0 end
+  if lendable - unspent < extra then extra = lendable - unspent end
+  local rest = level - level % 1 - pending
+  if rest < extra then extra = rest end
+  if extra < 1 then return 0 end
+  return extra - extra % 1
 end
 
--- How long the node denies by itself when it is out of units.
-local function lease_deny(s, r, n, part)
-  if is_small(r) then
-    -- Until a unit is there, which is anybody's.
-    local least, wait_min_s = 1, 0
-    if is_greedy(s, r) then least, wait_min_s = 3, 0.33 end
-    local wait_s = 0
-    if s.level < least then wait_s = lease_max((1 - s.level) / r.refill, wait_min_s) end
-    return lease_floor(wait_s * 1e6)
-  end
-  -- Who asks first has it, while there is any; but what a node is due in a fiftieth of a second is the least to ask
-  -- for, or a flooded one would ask each round trip.
-  local due = r.refill * n.share
-  local nodes = lease_max(s.nodes, s.nodes_before)
-  local level = s.level
+-- How long a node denies by itself when it is out of units, where the limit is small: until a unit is there, which is
+-- anybody's.
+local function lease_deny_small(level, wanted, wanted_before)
+  if level >= 3 then return 0 end
+  local least, wait_min_s = 1, 0
+  if is_greedy(wanted, wanted_before) then least, wait_min_s = 3, 0.33 end
+  if level >= least then return 0 end
+  local wait_s = (1 - level) / refill
+  if wait_min_s > wait_s then wait_s = wait_min_s end
+  local wait_us = wait_s * 1e6
+  return wait_us - wait_us % 1
+end
+
+-- The same of all others. Who asks first has it, while there is any; but what a node is due in a fiftieth of a second
+-- is the least to ask for, or a flooded one would ask each round trip.
+local function lease_deny(level, promised, wanted, wanted_before, nodes, demand, share, rate, is_first, left_s)
+  local due = refill * share
   -- Of the last unit for each of the others nothing is worth a message to who wants three even shares and more.
-  if n.demand * nodes > 3 * r.refill then level = level - lease_min(nodes - 1, r.burst / 8) end
-  if level >= lease_max(due * 0.02, 1) then return 0 end
-  local life_s = r.epoch_us / 1e6
-  local owned = s.promised
-  if n.left_s > 0.8 * life_s then owned = lease_max(owned, lease_min(r.refill, 1.3 * s.wanted_before)) end
-  local unowned = lease_max(r.refill - owned, 0)
+  if demand * nodes > 3 * refill then level = level - min(nodes - 1, burst / 8) end
+  local least = due * 0.02
+  if 1 > least then least = 1 end
+  if level >= least then return 0 end
+  local owned = promised
+  if left_s > 0.8 * epoch_s then owned = max(owned, min(refill, 1.3 * wanted_before)) end
+  local unowned = refill - owned
   local wait_s = 1e9
-  if unowned > 0 then wait_s = lease_max(2 - level * part, 1) / (unowned * n.share) end
+  if unowned > 0 then wait_s = max(2 - level * lease_part(share), 1) / (unowned * share) end
   -- Who is new, or has much less than is due because others have not given theirs back, asks again soon; the latter
   -- not before eight units are due, nor where so much is wanted that nothing comes back.
-  local is_short = n.rate < 0.5 * lease_min(due, n.demand) and due * life_s >= 4 and s.wanted < 9 * r.refill
-  if n.is_first and n.demand <= 0.5 then wait_s = lease_min(wait_s, 0.1) end
-  if is_short then wait_s = lease_min(wait_s, lease_max(8 / due, 0.1)) end
+  local is_short = rate < 0.5 * min(due, demand) and due * epoch_s >= 4 and wanted < 9 * refill
+  if is_first and demand <= 0.5 then wait_s = min(wait_s, 0.1) end
+  if is_short then wait_s = min(wait_s, max(8 / due, 0.1)) end
   -- So does who wants hardly more than is due: it is short by chance, and others have what it lacks.
-  if n.demand < 1.25 * due then wait_s = lease_min(wait_s, lease_max(4 / due, life_s * 0.8)) end
-  if level >= 1 then wait_s = 0.02 else wait_s = lease_max(wait_s, 0.02) end
-  return lease_floor(lease_min(n.left_s, wait_s) * 1e6)
+  if demand < 1.25 * due then wait_s = min(wait_s, max(4 / due, epoch_s * 0.8)) end
+  if level >= 1 then wait_s = 0.02 end
+  if 0.02 > wait_s then wait_s = 0.02 end
+  if wait_s < left_s then left_s = wait_s end
+  local wait_us = left_s * 1e6
+  return wait_us - wait_us % 1
 end
 
-local function lease_renew(key, plan, r)
-  r.algorithm, r.limit, r.period_ns, r.burst, r.epoch_us =
-    plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us
-  r.refill = r.limit * 1e9 / r.period_ns
-  if r.algorithm == 2 or r.algorithm == 3 then return window_lease_renew(key, r) end
-  local s = lease_open(values[key] or absent(key), now_us, r)
-  local left_s = (s.ends_us - s.at_us) / 1e6
-  local is_first = r.epoch ~= s.number
+-- Debts and returns; no debt sinks the level below a whole burst owed. And what the nodes hold unspent, as far as it is
+-- known. `to_come` is what a lease that ends has not accrued yet. Returns level, out, out_before.
+local function lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta, keep, to_come)
+  if is_first then out_before = out_before - spent end
   -- What was given in earlier epochs may come back, as far as the bucket has not refilled in its place.
-  local is_aged = s.is_aged or not lease_is_young(s.since_us, r)
-  if is_first then s.out_before = s.out_before - r.spent end
   if is_aged then
-    local missing = r.burst - lease_max(lease_unspent(s, is_aged), 0) - s.level
-    s.out_before = lease_min(s.out_before, lease_max(missing, 0))
+    local held = out + promised * (since_us / 1e6)
+    if 0 > held then held = 0 end
+    local missing = burst - held - level
+    if 0 > missing then missing = 0 end
+    if missing < out_before then out_before = missing end
   end
-  -- Debts and returns; no debt sinks the level below a whole burst owed. And what the nodes hold unspent, as far as it
-  -- is known.
-  local delta = r.delta
   if is_first then
-    delta = lease_max(delta, -lease_max(s.out_before, 0))
-    s.out_before = lease_max(s.out_before + delta - r.keep, 0)
-    s.out = s.out + r.keep
+    local most = out_before
+    if 0 > most then most = 0 end
+    if -most > delta then delta = -most end
+    out_before = out_before + delta - keep
+    if 0 > out_before then out_before = 0 end
+    out = out + keep
   else
-    s.out = s.out + (delta - r.spent)
-    -- What the lease has not accrued yet will refill here.
-    if r.release then delta = delta + r.rate * left_s end
+    out = out + (delta - spent)
+    -- That will refill here.
+    delta = delta + to_come
   end
-  s.level = lease_min(r.burst, lease_max(s.level - delta, lease_min(s.level, -r.burst)))
-  if r.release then
+  local least = level
+  if -burst < least then least = -burst end
+  level = level - delta
+  if least > level then level = least end
+  if not (level < burst) then level = burst end
+  return level, out, out_before
+end
+
+local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release,
+  is_ahead, costs)
+  if plan ~= at_hand then lease_adopt(plan) end
+  if is_window then
+    return window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
+  end
+  local at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
+    is_aged = lease_open(heads[key] == nil and values[key] or string_of(key), is_release)
+  local since_us, lasts_us, begins_ms = at_us - begins_us, begins_us + epoch_us - at_us, begins_us / 1000
+  local left_s, number = lasts_us / 1e6, (begins_ms - begins_ms % 1) % 16777215 + 1
+  local is_first = epoch ~= number
+  -- Units of the last epoch may still be spent for a fifth of this one, and a message takes 10 ms at most.
+  is_aged = is_aged or not (since_us < fifth_us + 10000)
+  level, out, out_before = lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta,
+    keep, is_release and rate * left_s or 0)
+  if is_release then
     if not is_first then
-      s.promised = lease_max(0, s.promised - r.rate)
-      s.out = s.out + r.rate * (r.epoch_us / 1e6)
-      s.wanted = lease_max(0, s.wanted - r.reported)
-      s.nodes = lease_max(0, s.nodes - 1)
+      promised, wanted, nodes = max(0, promised - rate), max(0, wanted - reported), max(0, nodes - 1)
+      out = out + rate * epoch_s
     end
-    lease_save(key, s, r)
-    return s.number, 0, 0, 0, 0, s.level
+    lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
+      until_s)
+    return number, 0, 0, 0, 0, level
   end
-  local rate, reported, demand = r.rate, r.reported, lease_max(r.demand, 0.001)
+  if 0.001 > demand then demand = 0.001 end
   if is_first then
-    rate, reported = 0, 0
-    s.nodes = lease_min(s.nodes + 1, 65535)
+    rate, reported, nodes = 0, 0, nodes + 1
+    if 65535 < nodes then nodes = 65535 end
   end
-  s.wanted = lease_max(s.wanted + demand - reported, demand)
-  local share = lease_share(s, demand)
-  local n = { demand = demand, share = share, rate = rate, is_first = is_first, left_s = left_s }
-  lease_rate(s, r, n)
-  local tokens, part = lease_tokens(s, r, n, is_aged)
-  local deny_us = lease_deny(s, r, n, part)
-  lease_save(key, s, r)
-  return s.number, tokens, n.rate, s.ends_us - s.at_us, deny_us, s.level
+  wanted = wanted + demand - reported
+  if demand > wanted then wanted = demand end
+  -- So little refills in an epoch that leases would hold what others miss: who comes first has it. Nobody has a share
+  -- then, and no rate.
+  local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
+  if nodes_before > count then count = nodes_before end
+  if is_small then
+    is_thin = demand * epoch_s < 1 or not is_greedy(wanted, wanted_before)
+  else
+    share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
+    local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
+    promised, out, rate = promised + add, out - add * (since_us / 1e6), rate + add
+    -- What a thin node is given for requests to come only goes back.
+    is_thin = demand * epoch_s < 0.4 and hint == 0
+  end
+  local extra, served = 0, lease_served(level - level % 1, pending, costs)
+  -- None where some of those who wait are refused, nor fewer than those cost.
+  if not is_thin and served == pending then
+    local unspent = out + promised * (since_us / 1e6)
+    if not is_aged then unspent = unspent + out_before end
+    extra = lease_extra(at_us, level, unspent, count, demand, share, rate, pending, hint, left_s, is_small)
+    if costs and extra < pending then extra = 0 end
+  end
+  -- What requests wait for is spent at once.
+  level, out = level - (served + extra), out + extra
+  local deny_us
+  if is_small then
+    deny_us = lease_deny_small(level, wanted, wanted_before)
+  else
+    deny_us = lease_deny(level, promised, wanted, wanted_before, count, demand, share, rate, is_first, left_s)
+  end
+  lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
+    until_s)
+  return number, served + extra, rate, lasts_us, deny_us, level
 end
 
 return lease_renew

@@ -7,109 +7,164 @@
 -- A unit taken at t counts until just before t + period. A limit that changes finds the units as they are. What is
 -- over is cut off with the next change; when a place comes free is one look into the list. Where the clock went back and
 -- the oldest is of a time to come, or of none, all are of now.
+--
+-- A key's log is read once a call and written once, at its end: a rush on one key is a few commands, however many
+-- charges of it there are.
 
 local sliding_log = {}
+
+-- By key: its log, as it is by now.
+local logs = {}
 
 function sliding_log.prepare(plan)
   plan.period_us = ceil(plan.period_ns / 1000)
 end
 
-function sliding_log.open(state)
-  local name, period_us = KEYS[state.key], state.plan.period_us
-  state.name, state.limit, state.period_us, state.over, state.pushed = name, state.plan.limit, period_us, 0, 0
-  state.is_scaled, state.is_wrong = false, false
-  state.size = redis.pcall('LLEN', name)
-  state.newest_us = 1e16
+local function read(key, plan)
+  local name, period_us = KEYS[key], plan.period_us
+  local log = {
+    name = name, limit = plan.limit, period_us = period_us, over = 0, pushed = 0, newest_us = 1e16,
+    is_scaled = false, is_wrong = false, is_changed = false,
+  }
+  log.size = redis.pcall('LLEN', name)
   -- Of another type: what cannot be read is a log that is full.
-  if type(state.size) == 'table' then
-    state.size, state.used, state.pushed_us, state.newest_us = 0, state.limit, now_us, now_us
-    state.is_scaled, state.is_wrong = true, true
-    return
+  if type(log.size) == 'table' then
+    log.size, log.used, log.pushed_us, log.newest_us = 0, plan.limit, now_us, now_us
+    log.is_scaled, log.is_wrong = true, true
+    return log
   end
-  while state.over < state.size do
-    local times = redis.call('LRANGE', name, state.over, state.over + 63)
+  while log.over < log.size do
+    local times = redis.call('LRANGE', name, log.over, log.over + 63)
     local over = 0
     for index = 1, #times do
       if (tonumber(times[index]) or 1e16) + period_us > now_us then break end
       over = index
     end
-    state.over = state.over + over
+    log.over = log.over + over
     if over < #times then
-      state.is_scaled = (tonumber(times[over + 1]) or 1e16) > now_us
+      log.is_scaled = (tonumber(times[over + 1]) or 1e16) > now_us
       break
     end
   end
-  if state.is_scaled then state.newest_us = now_us end
-  state.used = state.size - state.over
+  if log.is_scaled then log.newest_us = now_us end
+  log.used = log.size - log.over
+  return log
 end
 
--- The time of an element; none is later than the newest may be.
-local function time_of(state, index)
-  if state.is_wrong then return now_us end
-  return min(tonumber(redis.call('LINDEX', state.name, index)) or 0, state.newest_us)
-end
-
-function sliding_log.wait(state, cost)
-  if cost > state.limit then return -1 end
-  if cost <= max(0, state.limit - state.used) then return 0 end
-  -- So many of the oldest have to be over first; those just counted are the newest.
-  local index = state.over + state.used + cost - state.limit - 1
-  local at_us = state.pushed_us
-  if index < state.size then at_us = time_of(state, index) end
-  return at_us + state.period_us - now_us
-end
-
-function sliding_log.left(state)
-  local reset_us = 0
-  if state.pushed > 0 then
-    reset_us = state.pushed_us + state.period_us - now_us
-  elseif state.used > 0 then
-    reset_us = time_of(state, -1) + state.period_us - now_us
+local function write(log)
+  if log.is_wrong then repaired = repaired + 1 end
+  local pushed, pushed_us = log.pushed, log.pushed_us
+  if log.is_scaled then
+    redis.call('DEL', log.name)
+    pushed, pushed_us = log.used, now_us
+  elseif log.over > 0 then
+    redis.call('LTRIM', log.name, log.over, -1)
   end
-  return max(0, state.limit - state.used), reset_us
-end
-
-function sliding_log.spend(state, cost)
-  -- In order even where the clock went back.
-  state.pushed_us = max(now_us, time_of(state, -1))
-  state.pushed = state.pushed + cost
-  state.used = state.used + cost
-end
-
-function sliding_log.deny(state, cost)
-  sliding_log.spend(state, min(cost, max(0, state.limit - state.used)))
-end
-
-function sliding_log.debit(state, cost)
-  sliding_log.spend(state, min(cost, max(0, 2 * state.limit - state.used)))
-end
-
-function sliding_log.back(state, cost, taken_us)
-  if state.is_wrong then return end
-  local gone = redis.call('LREM', state.name, string.format('%.0f', -cost), string.format('%.0f', taken_us))
-  state.used = max(0, state.used - gone)
-end
-
-function sliding_log.save(state)
-  if state.is_wrong then repaired = repaired + 1 end
-  if state.is_scaled then
-    redis.call('DEL', state.name)
-    state.pushed, state.pushed_us = state.used, now_us
-  elseif state.over > 0 then
-    redis.call('LTRIM', state.name, state.over, -1)
-  end
-  if state.pushed == 0 then return end
-  local time = string.format('%.0f', state.pushed_us)
-  local left = state.pushed
+  if pushed == 0 then return end
+  local time = string.format('%.0f', pushed_us)
+  local left = pushed
   while left > 0 do
     local times = {}
     for index = 1, min(left, together) do
       times[index] = time
     end
-    redis.call('RPUSH', state.name, unpack(times))
+    redis.call('RPUSH', log.name, unpack(times))
     left = left - #times
   end
-  redis.call('PEXPIRE', state.name, lasting_ms(state.pushed_us - now_us + state.period_us))
+  redis.call('PEXPIRE', log.name, lasting_ms(pushed_us - now_us + log.period_us))
+end
+
+local function write_all()
+  for _, log in pairs(logs) do
+    if log.is_changed then write(log) end
+  end
+  logs = {}
+end
+unwritten[#unwritten + 1] = write_all
+
+function sliding_log.open(state, is_look)
+  local key, plan = state.key, state.plan
+  local log = logs[key]
+  if log and (log.limit ~= plan.limit or log.period_us ~= plan.period_us) then
+    -- Under another plan: as if that call had ended.
+    if log.is_changed then write(log) end
+    log = nil
+  end
+  if not log then
+    log = read(key, plan)
+    logs[key] = log
+  end
+  if is_look then
+    local copy = {}
+    for field, value in pairs(log) do
+      copy[field] = value
+    end
+    log = copy
+  end
+  state.log, state.is_scaled = log, log.is_scaled
+end
+
+-- The time of an element; none is later than the newest may be.
+local function time_of(log, index)
+  if log.is_wrong then return now_us end
+  return min(tonumber(redis.call('LINDEX', log.name, index)) or 0, log.newest_us)
+end
+
+function sliding_log.wait(state, cost)
+  local log = state.log
+  if cost > log.limit then return -1 end
+  if cost <= max(0, log.limit - log.used) then return 0 end
+  -- So many of the oldest have to be over first; those just counted are the newest.
+  local index = log.over + log.used + cost - log.limit - 1
+  local at_us = log.pushed_us
+  if index < log.size then at_us = time_of(log, index) end
+  return at_us + log.period_us - now_us
+end
+
+function sliding_log.left(state)
+  local log, reset_us = state.log, 0
+  if log.pushed > 0 then
+    reset_us = log.pushed_us + log.period_us - now_us
+  elseif log.used > 0 then
+    reset_us = time_of(log, -1) + log.period_us - now_us
+  end
+  return max(0, log.limit - log.used), reset_us
+end
+
+function sliding_log.spend(state, cost)
+  local log = state.log
+  -- In order even where the clock went back.
+  if log.pushed == 0 then log.pushed_us = max(now_us, time_of(log, -1)) end
+  log.pushed = log.pushed + cost
+  log.used = log.used + cost
+end
+
+function sliding_log.deny(state, cost)
+  sliding_log.spend(state, min(cost, max(0, state.log.limit - state.log.used)))
+end
+
+function sliding_log.debit(state, cost)
+  sliding_log.spend(state, min(cost, max(0, 2 * state.log.limit - state.log.used)))
+end
+
+function sliding_log.back(state, cost, taken_us)
+  local log = state.log
+  if log.is_wrong then return end
+  -- What this call took may be what comes back.
+  if log.is_changed then
+    write(log)
+    log = read(state.key, state.plan)
+    logs[state.key], state.log = log, log
+  end
+  local gone = redis.call('LREM', log.name, string.format('%.0f', -cost), string.format('%.0f', taken_us))
+  if gone > 0 then
+    log = read(state.key, state.plan)
+    logs[state.key], state.log = log, log
+  end
+end
+
+function sliding_log.save(state)
+  state.log.is_changed = true
 end
 
 return sliding_log

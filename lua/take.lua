@@ -17,6 +17,8 @@
 -- One that is not simply admitted goes the long way, one(run, at, said, plan), which returns `said`. Of looks nothing is
 -- kept. Returns where the next begins, and `said`.
 --
+-- open(part, is_look): what is only looked at changes nothing that other charges of the call find.
+--
 -- An algorithm prepares a plan once a call. It opens a part's key as it is now and keeps what it found in the part; it
 -- tells how long a cost has to wait, changes what it found, says what is left of it, and saves it. Nothing is saved
 -- before everything is open, so a key that holds something else fails before anything is spent.
@@ -89,7 +91,7 @@ end
 
 local function peek(part)
   local act = part.plan.act or prepare(part.plan)
-  act.open(part)
+  act.open(part, true)
   local wait_us = act.wait(part, part.cost)
   if wait_us <= 0 and wait_us ~= -1 then act.spend(part, part.cost) end
   return wait_us, act.left(part)

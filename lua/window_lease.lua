@@ -1,205 +1,223 @@
 -- A lease on a fixed or a sliding window: units a node may spend by itself until the epoch, or the window, ends.
 --
--- window_lease_renew(key, r) is called by lease_renew (lease.lua) and takes and returns what that does. A window
--- refills at once or by forgetting, so there are no rates: the whole grant is units.
+-- window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs) is called by
+-- lease_renew (lease.lua) and takes and returns what that does. A window refills at once or by forgetting, so there are
+-- no rates: the whole grant is units. What is the same for buckets and windows stands here, the plan at hand first.
 --
 -- The record, 48 bytes: at_us; current, previous: units given in this window and spent in the one before (doubles);
 -- wanted, wanted_before: demand reported this epoch and in the last; out, out_before: units given (floats);
 -- microseconds since the epoch began (32 bits, of which the upper 13 say for how many seconds from at_us the key is
 -- kept: see keys.lua); nodes, nodes_before: who reported (16 bits). An epoch never crosses a window's end.
 --
--- Its twin is src/limit/centre/window.rs, operation for operation; a test compares them bit by bit.
+-- Its twin is src/limit/centre/window.rs, operation for operation; a test compares them bit by bit. What is left out,
+-- and why so little is called, lease.lua says.
 
-local window_floor, window_ceil, window_max, window_min = math.floor, math.ceil, math.max, math.min
+local sqrt = math.sqrt
 
--- An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
-local function lease_number(begins_us)
-  local begins_ms = math.floor(begins_us / 1000)
-  return begins_ms - math.floor(begins_ms / 16777215) * 16777215 + 1
+-- The plan at hand: upvalues cost a third of a table's fields, and most renewals of a call are of one plan.
+local at_hand, is_window, is_sliding
+local limit, burst, refill, per_epoch, period_us, epoch_us, epoch_s, fifth_us, lent_min
+
+local function lease_adopt(plan)
+  at_hand, limit, burst, epoch_us = plan, plan.limit, plan.burst, plan.epoch_us
+  is_sliding = plan.algorithm == 3
+  is_window = is_sliding or plan.algorithm == 2
+  refill, period_us = limit * 1e9 / plan.period_ns, floor(plan.period_ns / 1000)
+  epoch_s, fifth_us = epoch_us / 1e6, epoch_us / 5
+  per_epoch = refill * epoch_s
+  -- Units that all nodes may hold for requests to come are what refills in two epochs, or a 64th of what is left.
+  lent_min = per_epoch * 2
 end
 
 -- An epoch is half a second at most, 19 bits of microseconds; above them stands for how long the key is kept.
 local lease_since = 2 ^ 19
 
 local function lease_packed(at_us, since_us, until_s)
-  return since_us + lease_since * math.max(0, math.min(until_s - math.floor(at_us / 1e6), 8191))
-end
-
--- Since the epoch began, and until when the key is kept.
-local function lease_times(at_us, packed)
-  local since_us = packed % lease_since
-  return since_us, math.floor(at_us / 1e6) + (packed - since_us) / lease_since
+  local at_s = at_us / 1e6
+  local stays_s = until_s - (at_s - at_s % 1)
+  if 8191 < stays_s then stays_s = 8191 end
+  if 0 > stays_s then stays_s = 0 end
+  return since_us + lease_since * stays_s
 end
 
 -- A node's share of what the fleet wants; half an even one at least. The fleet wants what it wanted in the last epoch
 -- or wants in this, whichever is more, but no more than who has reported says now and who has not said then, and no
 -- more than if all others said what those have said.
-local function lease_share(s, demand)
-  local silent = math.max(1 - s.nodes / math.max(s.nodes_before, 1), 0)
-  local alike = s.wanted * math.max(s.nodes_before / math.max(s.nodes, 1), 1)
-  local all = math.min(math.max(s.wanted_before, s.wanted), s.wanted + s.wanted_before * silent, alike)
-  return math.max(math.min(demand / all, 1), 0.5 / math.max(s.nodes_before, s.nodes, 1))
-end
-
--- Units that all nodes may hold for requests to come: what refills in two epochs, or a 64th of what is left.
-local function lendable(r, left)
-  return math.max(r.refill * (r.epoch_us / 1e6) * 2, left / 64)
+local function lease_share(wanted, wanted_before, nodes, nodes_before, demand)
+  local now, before, most = nodes, nodes_before, nodes_before
+  if 1 > now then now = 1 end
+  if 1 > before then before = 1 end
+  if nodes > most then most = nodes end
+  if 1 > most then most = 1 end
+  local silent, times, all = 1 - nodes / before, nodes_before / now, wanted_before
+  if 0 > silent then silent = 0 end
+  if 1 > times then times = 1 end
+  if wanted > all then all = wanted end
+  local known, alike = wanted + wanted_before * silent, wanted * times
+  if known < all then all = known end
+  if alike < all then all = alike end
+  local share = demand / all
+  if 1 < share then share = 1 end
+  if 0.5 / most > share then share = 0.5 / most end
+  return share
 end
 
 -- What those who wait are given of `whole` units: first come, each all it costs or nothing.
-local function lease_served(r, whole)
-  if r.pending <= whole then return r.pending end
-  if not r.costs then return math.max(whole, 0) end
+local function lease_served(whole, pending, costs)
+  if pending <= whole then return pending end
+  if not costs then return 0 > whole and 0 or whole end
   local served = 0
-  for index = 1, #r.costs do
-    if served + r.costs[index] <= whole then served = served + r.costs[index] end
+  for index = 1, #costs do
+    if served + costs[index] <= whole then served = served + costs[index] end
   end
   return served
 end
 
--- Units for requests to come: none where some of those who wait are refused, nor fewer than those cost.
-local function lease_useful(r, extra, served)
-  if served < r.pending or (r.costs and extra < r.pending) then return 0 end
-  return extra
-end
-
--- When an epoch began, of its number, to the end of that millisecond: the last that is called so. A lease without one
--- is of now.
-local function lease_given_us(number, now_us)
-  if number == 0 then return now_us end
-  local now_ms = math.floor(now_us / 1000)
-  local ago_ms = now_ms - (number - 1)
-  return (now_ms + 1 - (ago_ms - math.floor(ago_ms / 16777215) * 16777215)) * 1000
-end
-
--- What of the limit is spent: the last window weighs by what of it still overlaps.
-local function window_spent(s, r)
-  if r.algorithm == 2 then return s.current end
-  return s.previous * ((s.window_ends_us - s.at_us) / s.period_us) + s.current
+-- When an epoch began, of its number, to the end of that millisecond: the last that is called so.
+local function window_given_us(number, at_us)
+  local now_ms = at_us / 1000
+  now_ms = now_ms - now_ms % 1
+  return (now_ms + 1 - (now_ms - (number - 1)) % 16777215) * 1000
 end
 
 -- The record as it is now, in its epoch and window.
-local function window_open(saved, now_us, r)
-  local s = { at_us = now_us, current = 0, previous = 0, wanted = 0, wanted_before = 0, out = 0, out_before = 0,
-    since_us = 0, nodes = 0, nodes_before = 0, until_s = 0, period_us = window_floor(r.period_ns / 1000),
-    window_ends_us = 0, ends_us = 0, number = 0 }
+local function window_open(saved)
+  local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, 0, 0, 0
+  local out, out_before, since_us, nodes, nodes_before, until_s = 0, 0, 0, 0, 0, 0
   if saved and #saved ~= 48 then
     -- Another kind of limit wrote it: spent, until the window ends.
-    s.current = r.limit
+    current = limit
   elseif saved then
-    s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out, s.out_before, s.since_us, s.nodes,
-      s.nodes_before = unpack_from('<dddffffI4HH', saved)
-    s.since_us, s.until_s = lease_times(s.at_us, s.since_us)
-    if s.at_us > now_us + 2 * r.epoch_us then s.at_us = now_us end
-    now_us = window_max(now_us, s.at_us)
+    local packed
+    at_us, current, previous, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
+      unpack_from('<dddffffI4HH', saved)
+    since_us = packed % lease_since
+    local at_s = at_us / 1e6
+    until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
+    if at_us > to_us + 2 * epoch_us then at_us = to_us end
+    if at_us > to_us then to_us = at_us end
   end
-  local index = window_floor(now_us / s.period_us)
-  local ahead = index - window_floor(s.at_us / s.period_us)
-  if ahead >= 1 then
-    s.previous = ahead == 1 and s.current or 0
-    s.current = 0
+  local index, then_index = to_us / period_us, at_us / period_us
+  index, then_index = index - index % 1, then_index - then_index % 1
+  local is_new = index - then_index >= 1
+  if is_new then
+    previous = index - then_index == 1 and current or 0
+    current = 0
   end
-  local starts_us = index * s.period_us
-  s.window_ends_us = starts_us + s.period_us
-  local begins_us = s.at_us - s.since_us
-  if ahead >= 1 or now_us >= begins_us + r.epoch_us then
-    local turns = window_floor((now_us - begins_us) / r.epoch_us)
+  local starts_us, begins_us = index * period_us, at_us - since_us
+  if is_new or to_us >= begins_us + epoch_us then
+    local turns = (to_us - begins_us) / epoch_us
+    turns = turns - turns % 1
     if turns <= 1 then
-      s.wanted_before, s.nodes_before = s.wanted, s.nodes
+      wanted_before, nodes_before = wanted, nodes
     else
-      s.wanted_before, s.nodes_before = 0, 0
+      wanted_before, nodes_before = 0, 0
     end
     -- Units of an earlier window are no more.
-    if ahead >= 1 then s.out_before = 0 else s.out_before = s.out_before + s.out end
-    s.wanted, s.nodes, s.out = 0, 0, 0
-    begins_us = window_max(begins_us + turns * r.epoch_us, starts_us)
+    if is_new then out_before = 0 else out_before = out_before + out end
+    wanted, nodes, out = 0, 0, 0
+    begins_us = begins_us + turns * epoch_us
+    if starts_us > begins_us then begins_us = starts_us end
   end
-  s.at_us, s.since_us, s.ends_us = now_us, now_us - begins_us, window_min(begins_us + r.epoch_us, s.window_ends_us)
-  s.number = lease_number(begins_us)
-  return s
+  return to_us, current, previous, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
+    starts_us
 end
 
-local function window_save(key, s)
-  local need_us = s.window_ends_us + s.period_us - s.at_us + 200000
-  local since_us = lease_packed(s.at_us, s.since_us, kept_until(key, s.until_s, need_us, 0))
-  keep(key, pack('<dddffffI4HH', s.at_us, s.current, s.previous, s.wanted, s.wanted_before, s.out, s.out_before,
-    since_us, s.nodes, s.nodes_before), '')
+local function window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes,
+  nodes_before, until_s, ends_us)
+  local need_us = ends_us + period_us - at_us + 200000
+  if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, 0) end
+  heads[key] = pack('<dddffffI4HH', at_us, current, previous, wanted, wanted_before, out, out_before,
+    lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 
 -- Until a unit is left if nobody spends, microseconds.
-local function window_wait(s, r)
-  local most = r.limit - 1
-  if window_spent(s, r) <= most then return 0 end
-  local ends_us = s.window_ends_us - s.at_us
-  if r.algorithm == 2 then return ends_us end
-  if s.current <= most then
+local function window_wait(spent, current, previous, ends_us)
+  local most = limit - 1
+  if spent <= most then return 0 end
+  if not is_sliding then return ends_us end
+  if current <= most then
     -- previous * x + current = most, x being what overlaps.
-    return window_max(window_ceil(ends_us - s.period_us * ((most - s.current) / s.previous)), 1)
+    return max(ceil(ends_us - period_us * ((most - current) / previous)), 1)
   end
-  return ends_us + window_max(window_ceil(s.period_us - s.period_us * (most / s.current)), 0)
+  return ends_us + max(ceil(period_us - period_us * (most / current)), 0)
 end
 
--- Units for who waits and for what is to come, and how long they may be spent.
-local function window_lend(s, r, demand)
-  local left = r.limit - window_spent(s, r)
-  -- A lease ends so early that its units are spent or aged before the window ends.
-  local ends_us = window_min(s.ends_us, s.window_ends_us - window_floor(r.epoch_us / 5))
-  local share = lease_share(s, demand)
+-- Units for requests to come, if any are left beside those that requests wait for.
+local function window_extra(at_us, left, out, out_before, share, demand, pending, keep, left_s)
+  local extra = 1.2 * demand * left_s + 2 * sqrt(demand * left_s) - keep
+  if 0 > extra then extra = 0 end
   if share >= 0.25 then share = share / 2 end
-  local lasts_us = window_max(ends_us - s.at_us, 0)
-  local left_s = lasts_us / 1e6
-  local dither = (s.at_us - window_floor(s.at_us / 1000) * 1000) / 1000
-  local need = window_max(1.2 * demand * left_s + 2 * math.sqrt(demand * left_s) - r.keep, 0)
-  -- What a thin node is given for requests to come only goes back.
-  if lasts_us == 0 or demand * (r.epoch_us / 1e6) < 1 then need = 0 end
-  local whole = window_floor(left)
-  local most = window_min(left * share + dither - r.pending, lendable(r, left) - s.out - s.out_before,
-    whole - r.pending)
-  local served = lease_served(r, whole)
-  local extra = lease_useful(r, window_max(window_floor(window_min(need, most)), 0), served)
-  s.current = s.current + (served + extra)
-  -- What requests wait for is spent at once.
-  s.out = s.out + extra
-  return served + extra, lasts_us
+  local most, lendable, rest = left * share + at_us % 1000 / 1000 - pending, left / 64, left - left % 1 - pending
+  if lent_min > lendable then lendable = lent_min end
+  lendable = lendable - out - out_before
+  if lendable < most then most = lendable end
+  if rest < most then most = rest end
+  if most < extra then extra = most end
+  if extra < 1 then return 0 end
+  return extra - extra % 1
 end
 
-local function window_lease_renew(key, r)
-  local s = window_open(values[key] or absent(key), now_us, r)
-  local is_first = r.epoch ~= s.number
-  -- What a lease gives back or owes goes where it was given.
-  local given_us, starts_us = lease_given_us(r.epoch, s.at_us), s.window_ends_us - s.period_us
+local function window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
+  local at_us, current, previous, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
+    starts_us = window_open(heads[key] == nil and values[key] or string_of(key))
+  local ends_us, begins_ms = starts_us + period_us, begins_us / 1000
+  local since_us, number = at_us - begins_us, (begins_ms - begins_ms % 1) % 16777215 + 1
+  local is_first = epoch ~= number
+  -- What a lease gives back or owes goes where it was given. None is of now, one of this epoch of this window, unless
+  -- the clock went back into another.
+  local given_us = at_us
+  if epoch ~= 0 and (is_first or begins_us < starts_us) then given_us = window_given_us(epoch, at_us) end
   local is_new = given_us < starts_us
-  if r.delta > 0 then
-    s.current = window_min(s.current + r.delta, window_max(s.current, 2 * r.limit))
+  if delta > 0 then
+    current = min(current + delta, max(current, 2 * limit))
   elseif not is_new then
-    s.current = window_max(s.current + r.delta, 0)
-  elseif r.algorithm == 3 and given_us >= starts_us - s.period_us then
-    s.previous = window_max(s.previous + r.delta, 0)
+    current = current + delta
+    if 0 > current then current = 0 end
+  elseif is_sliding and given_us >= starts_us - period_us then
+    previous = max(previous + delta, 0)
   end
   if not is_first then
-    s.out = window_max(s.out - r.spent + r.delta, 0)
+    out = out - spent + delta
+    if 0 > out then out = 0 end
   elseif not is_new then
-    s.out_before = window_max(s.out_before - r.spent + r.delta - r.keep, 0)
+    out_before = out_before - spent + delta - keep
+    if 0 > out_before then out_before = 0 end
   end
-  if r.release then
-    if not is_first then
-      s.wanted = window_max(s.wanted - r.reported, 0)
-      s.nodes = window_max(s.nodes - 1, 0)
-    end
-    window_save(key, s)
-    return s.number, 0, 0, 0, 0, r.limit - window_spent(s, r)
+  -- What of the limit is spent: the last window weighs by what of it still overlaps.
+  local aging = is_sliding and previous * ((ends_us - at_us) / period_us) or 0
+  if is_release then
+    if not is_first then wanted, nodes = max(wanted - reported, 0), max(nodes - 1, 0) end
+    window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
+      until_s, ends_us)
+    return number, 0, 0, 0, 0, limit - (aging + current)
   end
-  local reported, demand = r.reported, window_max(r.demand, 0.001)
+  if 0.001 > demand then demand = 0.001 end
   if is_first then
-    reported = 0
-    s.nodes = window_min(s.nodes + 1, 65535)
-    s.out = s.out + r.keep
+    reported, nodes, out = 0, nodes + 1, out + keep
+    if 65535 < nodes then nodes = 65535 end
     -- Given in another window, to be spent in this.
-    if is_new then s.current = s.current + r.keep end
+    if is_new then current = current + keep end
   end
-  s.wanted = window_max(s.wanted + demand - reported, demand)
-  local tokens, lasts_us = window_lend(s, r, demand)
-  local deny_us = window_wait(s, r)
-  window_save(key, s)
-  return s.number, tokens, 0, lasts_us, deny_us, r.limit - window_spent(s, r)
+  wanted = wanted + demand - reported
+  if demand > wanted then wanted = demand end
+  -- A lease ends so early that its units are spent or aged before the window ends.
+  local left, until_us = limit - (aging + current), ends_us - (fifth_us - fifth_us % 1)
+  if begins_us + epoch_us < until_us then until_us = begins_us + epoch_us end
+  local lasts_us, extra, served = until_us - at_us, 0, lease_served(left - left % 1, pending, costs)
+  if 0 > lasts_us then lasts_us = 0 end
+  -- What a thin node is given for requests to come only goes back. None where some of those who wait are refused, nor
+  -- fewer than those cost.
+  if served == pending and lasts_us ~= 0 and not (demand * epoch_s < 1) then
+    local share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
+    extra = window_extra(at_us, left, out, out_before, share, demand, pending, keep, lasts_us / 1e6)
+    if costs and extra < pending then extra = 0 end
+  end
+  -- What requests wait for is spent at once.
+  current, out = current + (served + extra), out + extra
+  spent = aging + current
+  local deny_us = window_wait(spent, current, previous, ends_us - at_us)
+  window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
+    until_s, ends_us)
+  return number, served + extra, 0, lasts_us, deny_us, limit - spent
 end

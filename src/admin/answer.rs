@@ -76,7 +76,7 @@ const PAGES: [Page; 7] = [
     Page {
         path: "/v1/explain",
         shows: Shows::Explain,
-        about: "?method=GET&url=/path&from=IP&header=name:value: what would become of a request",
+        about: "?method=GET&url=/path&from=IP&header=name:value&all=true: what would become of a request",
     },
     Page {
         path: "/v1/keys/{policy}/{value}",

@@ -17,6 +17,8 @@ pub struct ExplainRequest {
     pub from: Option<IpAddr>,
     /// Its headers.
     pub headers: HeaderMap,
+    /// Whether every route is to be named, not only the nearest.
+    pub all: bool,
 }
 
 /// What is wrong with a query; for whoever asked.
@@ -24,7 +26,7 @@ pub struct ExplainRequest {
 pub(super) enum Error {
     #[error("say which url: /v1/explain?method=GET&url=/v1/orders&from=192.0.2.1&header=x-plan:pro")]
     NoUrl,
-    #[error("parameters are method, url, from and header, each but header once")]
+    #[error("parameters are method, url, from, all and header, each but header once")]
     Parameter,
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
@@ -34,6 +36,8 @@ pub(super) enum Error {
     Url,
     #[error("from is not an IP address")]
     From,
+    #[error("all is true or false")]
+    All,
     #[error("header is not of the form name:value")]
     Header,
 }
@@ -41,7 +45,7 @@ pub(super) enum Error {
 impl ExplainRequest {
     /// Reads a query string: `method=GET&url=%2Fa&from=192.0.2.1&header=x-a%3A1&header=x-b%3A2`.
     pub(super) fn parse(query: &str) -> Result<ExplainRequest, Error> {
-        let (mut method, mut url, mut from) = (None, None, None);
+        let (mut method, mut url, mut from, mut all) = (None, None, None, None);
         let mut headers = HeaderMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or(Error::Parameter)?;
@@ -52,6 +56,7 @@ impl ExplainRequest {
                 }
                 "url" => once(&mut url, parse_url(&value)?)?,
                 "from" => once(&mut from, value.parse().map_err(|_| Error::From)?)?,
+                "all" => once(&mut all, value.parse().map_err(|_| Error::All)?)?,
                 "header" => {
                     let (name, value) = parse_header(&value)?;
                     headers.append(name, value);
@@ -64,6 +69,7 @@ impl ExplainRequest {
             url: url.ok_or(Error::NoUrl)?,
             from,
             headers,
+            all: all.unwrap_or(false),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What would become of a request: the route and why not the others, the keys, what is left. Nothing is spent.
 
 mod limit;
+mod nearest;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::policy::definition::PathEscapes;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Facts, Found, Table};
-use crate::proxy::headers;
+use crate::proxy::{headers, judge};
 use limit::{Limit, key, limits, penalise};
 
 /// A request that is only asked about.
@@ -35,6 +36,8 @@ pub struct Asked<'a> {
     pub headers: &'a HeaderMap,
     /// The client's address; loopback where none is given.
     pub from: Option<IpAddr>,
+    /// Whether every route is to be named, not only the nearest.
+    pub all: bool,
 }
 
 /// Who knows what is left.
@@ -55,7 +58,10 @@ pub struct Explained {
     goes_to: Option<String>,
     /// Who is calling, where the route asks.
     caller: Option<String>,
+    /// What became of the routes, the nearest first.
     considered: Vec<(String, String)>,
+    /// How many more there are.
+    hidden: usize,
     limits: Vec<Limit>,
     refused: Option<String>,
 }
@@ -77,7 +83,7 @@ pub fn explain(
         return Explained::refused("this gateway does not serve the method".to_owned());
     }
     let authority = headers::authority(asked.url, asked.headers);
-    let host = headers::bare_host(authority.to_str().unwrap_or_default()).to_ascii_lowercase();
+    let host = judge::host(&authority);
     let (path, doubt) = match path::canonical(asked.url.path()) {
         Ok(canonical) => (canonical.path, canonical.doubt),
         Err(error) => return Explained::refused(error.to_string()),
@@ -94,12 +100,11 @@ pub fn explain(
         identity: &NOBODY,
         refused: false,
     };
-    let considered = table
-        .explain(&facts)
-        .iter()
-        .map(|considered| (considered.route.name.to_string(), said(&considered.verdict)))
-        .collect();
-    let mut explained = Explained { considered, ..Explained::default() };
+    let considered = table.explain(&facts);
+    let shown = nearest::first(&considered, &facts, if asked.all { usize::MAX } else { ROUTES_SHOWN });
+    let hidden = considered.len() - shown.len();
+    let considered = shown.iter().map(|it| (it.route.name.to_string(), said(&it.verdict))).collect();
+    let mut explained = Explained { considered, hidden, ..Explained::default() };
     let found = table.find(&facts);
     if let Some(doubt) = doubt
         && !found.as_ref().is_ok_and(|found| found.route.path_escapes == PathEscapes::Keep)
@@ -130,7 +135,7 @@ pub fn explain(
                 penalise(&mut explained.limits, table, limiter, &charges, now_ns);
             }
             for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
-                limit.key = key(&table.policies()[usize::from(charge.policy)], &found, &facts);
+                limit.key = key(&table.policies()[charge.policy as usize], &found, &facts);
             }
         }
         Err(missing) => explained.refused = Some(format!("the request has no {}", missing.dimension)),
@@ -236,7 +241,7 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
         }
         Action::Respond(fixed) => format!("a fixed answer, {}", fixed.status),
         Action::Echo => "the built-in echo".to_owned(),
-        Action::RedirectHttps => "a redirect to https".to_owned(),
+        Action::RedirectHttps { port } => format!("a redirect to https, port {port}"),
     }
 }
 
@@ -269,6 +274,10 @@ impl Explained {
         for (route, said) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
             lines.push(format!("not      {route}: {said}"));
         }
+        if self.hidden > 0 {
+            let routes = if self.hidden == 1 { "route" } else { "routes" };
+            lines.push(format!("not      {} more {routes}; --all shows them", self.hidden));
+        }
         lines.extend(self.caller.iter().map(|caller| format!("caller   {caller}")));
         for limit in &self.limits {
             let shadow = if limit.shadow { " (shadow)" } else { "" };
@@ -294,9 +303,13 @@ impl Explained {
             "goes-to": self.goes_to,
             "caller": self.caller,
             "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<serde_json::Value>(),
+            "hidden": self.hidden,
             "limits": self.limits.iter().map(Limit::to_json).collect::<serde_json::Value>(),
             "refused": self.refused,
             "text": self.to_text(),
         })
     }
 }
+
+/// Routes that are told beside the one that answers, unless all are asked for.
+const ROUTES_SHOWN: usize = 10;

@@ -55,10 +55,15 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the control runtime does not start")?;
-    let _entered = runtime.enter();
-    // Before anything that takes time: until it is asked for, a signal ends the process.
-    let signals = Signals::new().context("signals")?;
-    runtime.block_on(Gateway::start(path, loaded)?.serve(signals))
+    let ended = {
+        let _entered = runtime.enter();
+        // Before anything that takes time: until it is asked for, a signal ends the process.
+        let signals = Signals::new().context("signals")?;
+        Gateway::start(path, loaded).and_then(|gateway| runtime.block_on(gateway.serve(signals)))
+    };
+    // A file that is being read, for a reload that nobody waits for any more, must not hold up the end.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The parts that live as long as the process.
@@ -131,8 +136,25 @@ impl Gateway {
     }
 
     async fn serve(mut self, mut signals: Signals) -> anyhow::Result<()> {
+        let mut admin = None;
+        let is_ready = tokio::select! {
+            begun = self.begin(&mut admin) => begun.map(|()| true)?,
+            () = signals.stop.any() => false,
+        };
+        if is_ready {
+            self.attend(&mut signals).await;
+        }
+        self.drain(signals).await;
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+        Ok(())
+    }
+
+    /// Opens everything, and says so. Dropped half way, it is as good as begun: it can be drained.
+    async fn begin(&mut self, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
         // The admin first: it shares its address with nobody, so that of two starts at once one ends here.
-        let admin = self.open_admin()?;
+        *admin = self.open_admin()?;
         self.reloader.open_listeners().await?;
         self.reloader.resolve_upstreams().await;
         if let Some(store) = &self.store {
@@ -144,29 +166,50 @@ impl Gateway {
         if let Some(url) = self.reloader.url_to_try() {
             eprintln!("sluicegate: try  curl -i {url}");
         }
+        Ok(())
+    }
+
+    /// Does what is to be done beside the workers, until a signal asks to stop. That is heard whatever is being done: a
+    /// reload that is dropped half way leaves what can be drained.
+    async fn attend(&mut self, signals: &mut Signals) {
         let mut watch = tokio::time::interval(FILES_EVERY);
+        watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut memory = tokio::time::interval(MEMORY_EVERY);
         memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
-            tokio::select! {
-                asked = signals.next() => match asked {
-                    Asked::Reload => self.reloader.reload(&self.log).await,
-                    Asked::Reopen => reopen(&self.log),
-                    Asked::Upgrade => no_upgrade(),
-                    Asked::Stop => break,
-                },
-                _ = watch.tick() => {
-                    self.reloader.watch_certificates();
-                    self.reloader.watch_credentials();
+            let asked = tokio::select! {
+                asked = signals.next() => Some(asked),
+                _ = watch.tick() => None,
+                _ = memory.tick() => {
+                    self.shared.overload.look();
+                    continue;
                 }
-                _ = memory.tick() => self.shared.overload.look(),
+            };
+            let is_reload = match asked {
+                Some(Asked::Stop) => return,
+                Some(Asked::Reopen) => {
+                    reopen(&self.log);
+                    continue;
+                }
+                Some(Asked::Upgrade) => {
+                    no_upgrade();
+                    continue;
+                }
+                Some(Asked::Reload) => true,
+                None => false,
+            };
+            let (reloader, log) = (&mut self.reloader, &self.log);
+            let work =
+                async { if is_reload { reloader.reload(log).await } else { reloader.watch_files().await } };
+            let mut work = std::pin::pin!(work);
+            loop {
+                tokio::select! {
+                    () = signals.stop.any() => return,
+                    () = &mut work => break,
+                    _ = memory.tick() => self.shared.overload.look(),
+                }
             }
         }
-        self.drain(signals).await;
-        if let Some(admin) = admin {
-            admin.abort();
-        }
-        Ok(())
     }
 
     /// Opens the admin listener, if there is to be one.
@@ -246,6 +289,7 @@ fn show(
                 url: &request.url,
                 headers: &request.headers,
                 from: request.from,
+                all: request.all,
             };
             let known = Known::Gateway(&limiter);
             let mut explained =
@@ -265,6 +309,11 @@ struct Signals {
     hup: Signal,
     usr1: Signal,
     usr2: Signal,
+    stop: Stop,
+}
+
+/// The signals that ask to stop.
+struct Stop {
     term: Signal,
     quit: Signal,
     int: Signal,
@@ -282,24 +331,38 @@ enum Asked {
 
 impl Signals {
     fn new() -> std::io::Result<Signals> {
+        let stop = Stop {
+            term: signal(SignalKind::terminate())?,
+            quit: signal(SignalKind::quit())?,
+            int: signal(SignalKind::interrupt())?,
+        };
         Ok(Signals {
             hup: signal(SignalKind::hangup())?,
             usr1: signal(SignalKind::user_defined1())?,
             usr2: signal(SignalKind::user_defined2())?,
-            term: signal(SignalKind::terminate())?,
-            quit: signal(SignalKind::quit())?,
-            int: signal(SignalKind::interrupt())?,
+            stop,
         })
     }
+}
 
+impl Signals {
     async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.hup.recv() => Asked::Reload,
             _ = self.usr1.recv() => Asked::Reopen,
             _ = self.usr2.recv() => Asked::Upgrade,
-            _ = self.term.recv() => Asked::Stop,
-            _ = self.quit.recv() => Asked::Stop,
-            _ = self.int.recv() => Asked::Stop,
+            () = self.stop.any() => Asked::Stop,
+        }
+    }
+}
+
+impl Stop {
+    /// Any of them. Cancel-safe, as each signal is.
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.quit.recv() => {}
+            _ = self.int.recv() => {}
         }
     }
 }

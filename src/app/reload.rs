@@ -1,5 +1,6 @@
 //! A reload: a whole new snapshot beside the old one, put into force at once or not at all.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::policy::definition::Policy;
 use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::Order;
-use crate::upstream::resolve;
+use crate::upstream::resolve::Resolver;
 use crate::{admin, clock, global, record, tls};
 
 /// What a reload works on.
@@ -47,6 +48,9 @@ pub(super) struct Parts {
     /// How each worker is reached.
     pub(super) orders: Vec<Sender<Order>>,
 }
+
+/// A snapshot, what of it the next one keeps, and its configuration as text.
+type Built = (Snapshot, Kept, String);
 
 /// Puts configurations into force.
 pub(super) struct Reloader {
@@ -125,12 +129,10 @@ impl Reloader {
         if !loaded.report.is_empty() {
             tracing::warn!("{}", loaded.report);
         }
-        let Loaded { config, table, .. } = loaded;
-        let parts = &mut self.parts;
         let generation = self.generation + 1;
-        let table = table.salted(&self.salt);
-        let (snapshot, kept) =
-            build::snapshot(&config, table, generation, &parts.limiter, &parts.metrics, &parts.kept)?;
+        let (config, built) = self.build(loaded, generation).await?;
+        let (snapshot, kept, effective) = built?;
+        let parts = &mut self.parts;
         let prepared = self.listeners.prepare(&config.listeners, parts.orders.len(), &self.tickets)?;
         if config.access_log.to != parts.config.access_log.to {
             log.switch(&config.access_log.to)?;
@@ -142,7 +144,7 @@ impl Reloader {
         }
         parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
-        parts.effective.store(Arc::new(config.effective()));
+        parts.effective.store(Arc::new(effective));
         descriptors::keep(&config, crate::descriptors::hard_limit());
         parts.overload.configure(config.overload.clone());
         parts.config = config;
@@ -155,15 +157,35 @@ impl Reloader {
         Ok(())
     }
 
+    /// Builds the snapshot of a configuration, and its text, where it holds up nothing else: of many routes it takes a
+    /// while.
+    async fn build(
+        &self,
+        loaded: Loaded,
+        generation: u64,
+    ) -> anyhow::Result<(Config, anyhow::Result<Built>)> {
+        let Loaded { config, table, .. } = loaded;
+        let parts = &self.parts;
+        let (limiter, metrics) = (Arc::clone(&parts.limiter), Arc::clone(&parts.metrics));
+        let (before, salt) = (parts.kept.clone(), self.salt);
+        let building = tokio::task::spawn_blocking(move || {
+            let table = table.salted(&salt);
+            let built = build::snapshot(&config, table, generation, &limiter, &metrics, &before);
+            let built = built.map(|(snapshot, kept)| (snapshot, kept, config.effective()));
+            (config, built)
+        });
+        Ok(building.await?)
+    }
+
     /// Resolves upstreams' names: waits a moment for the first answers, then goes on in the background.
     pub(super) async fn resolve_upstreams(&self) {
         let new = self.parts.kept.upstreams.values().filter(|upstream| upstream.begin_resolving());
         let first: Vec<_> = new
             .map(|upstream| {
-                let upstream = Arc::clone(upstream);
+                let mut resolver = Resolver::new(upstream);
                 tokio::spawn(async move {
-                    resolve::resolve(&upstream).await;
-                    tokio::spawn(resolve::keep_resolving(Arc::downgrade(&upstream)));
+                    resolver.resolve().await;
+                    tokio::spawn(resolver.keep_resolving());
                 })
             })
             .collect();
@@ -200,8 +222,14 @@ impl Reloader {
         let _ = tokio::time::timeout(FIRST_KEYS, all).await;
     }
 
+    /// Reads files anew that have changed.
+    pub(super) async fn watch_files(&mut self) {
+        self.watch_certificates();
+        self.watch_credentials().await;
+    }
+
     /// Renews the certificates whose files have changed; a broken pair keeps the old one and says so.
-    pub(super) fn watch_certificates(&mut self) {
+    fn watch_certificates(&mut self) {
         let listeners = &self.parts.config.listeners;
         let changed = self.watch.changed(listeners);
         if changed.is_empty() {
@@ -223,10 +251,13 @@ impl Reloader {
     }
 
     /// Reads files of keys and users that have changed; a broken one keeps what was known and says so.
-    pub(super) fn watch_credentials(&mut self) {
+    async fn watch_credentials(&mut self) {
         for method in self.credentials.changed(&self.parts.kept.auth) {
             let name = &method.config.name;
-            match method.reread() {
+            let changed = Arc::clone(&method);
+            // There may be hundreds of megabytes of them.
+            let reread = tokio::task::spawn_blocking(move || changed.reread().map_err(anyhow::Error::from));
+            match reread.await.map_err(anyhow::Error::from).and_then(|reread| reread) {
                 Ok(()) => tracing::info!(auth = %name, "credentials read again"),
                 Err(error) => {
                     self.parts.metrics.reload_failed();
@@ -251,8 +282,10 @@ fn warn_of_beginnings(before: &Config, after: &Config) {
         });
         plans.map(|plan| plan.mark()).collect()
     };
+    let before: HashMap<&str, &Policy> =
+        before.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
     for policy in &after.policies {
-        let Some(old) = before.policies.iter().find(|old| old.name == policy.name) else { continue };
+        let Some(old) = before.get(policy.name.as_str()) else { continue };
         if marks(policy).iter().zip(marks(old)).any(|(mark, old)| *mark != old) {
             tracing::warn!(policy = %policy.name, "counts otherwise than before, so its count in the store begins anew");
         }

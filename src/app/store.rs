@@ -36,7 +36,7 @@ pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<S
     // What is not shared, and what exact policies fall back on, takes the smaller part.
     let own_bytes = config.limits_memory / OWN_PART;
     let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
-    let fleet = Fleet::new(link, config.limits_memory - own_bytes, redis.deadline);
+    let fleet = Fleet::new(link, config.limits_memory - own_bytes, redis.deadline).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
     let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
     Ok((Arc::clone(&limiter), Some(Store { global, limiter, sweeping })))
@@ -98,10 +98,10 @@ pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limite
     let plans = fleet.plans();
     table.share(|policy, quota| {
         // A table has the policies of its configuration in their order.
-        let sharing = config.policies[usize::from(policy.index)].sharing(quota);
+        let sharing = config.policies[policy.index as usize].sharing(quota);
         plans.number(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
-    limiter.declare(plans.shares());
+    limiter.declare(plans.fallbacks());
 }
 
 impl Store {

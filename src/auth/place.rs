@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Checked;
 use crate::policy::percent::{self, Plus};
+use crate::policy::query;
 
 /// One place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +112,11 @@ fn credential(value: Option<&HeaderValue>) -> Carried<'_> {
     }
 }
 
-fn in_query<'r>(query: &'r str, name: &str) -> Carried<'r> {
-    let mut values = pairs(query).filter(|(key, _)| is_named(key, name)).map(|(_, value)| value);
+fn in_query<'r>(text: &'r str, name: &str) -> Carried<'r> {
+    if query::is_ambiguous(text, name) {
+        return Carried::Several;
+    }
+    let mut values = pairs(text).filter(|(key, _)| query::is_named(key, name)).map(|(_, value)| value);
     match (values.next(), values.next()) {
         (None | Some(""), None) => Carried::Nothing,
         (Some(value), None) => Carried::One(Cow::Owned(percent::decode(value, Plus::Space).collect())),
@@ -120,20 +124,20 @@ fn in_query<'r>(query: &'r str, name: &str) -> Carried<'r> {
     }
 }
 
-/// A query without the parameters of this name; `None` where nothing is left of it.
-pub fn without(query: &str, name: &str) -> Option<String> {
-    let left: Vec<&str> = query.split('&').filter(|pair| !is_named(key_of(pair), name)).collect();
+/// A query without the parameters of this name, in whatever way they are separated; `None` where nothing is left of it.
+pub fn without(text: &str, name: &str) -> Option<String> {
+    let left: Vec<&str> = text.split('&').filter(|part| !query::holds(part, name)).collect();
     (!left.is_empty()).then(|| left.join("&"))
 }
 
 /// A query with the values of these parameters starred out; `None` where it has none of them.
-pub fn masked(query: &str, names: &[Box<str>]) -> Option<String> {
-    let is_secret = |pair: &str| names.iter().any(|name| is_named(key_of(pair), name));
-    if !query.split('&').any(is_secret) {
+pub fn masked(text: &str, names: &[Box<str>]) -> Option<String> {
+    let is_secret = |part: &str| names.iter().any(|name| query::holds(part, name));
+    if !text.split('&').any(is_secret) {
         return None;
     }
-    let shown = query.split('&').map(|pair| match is_secret(pair) {
-        true => format!("{}=***", key_of(pair)),
+    let shown = text.split('&').map(|pair| match is_secret(pair) {
+        true => format!("{}=***", query::key_of(pair)),
         false => pair.to_owned(),
     });
     Some(shown.collect::<Vec<_>>().join("&"))
@@ -141,15 +145,6 @@ pub fn masked(query: &str, names: &[Box<str>]) -> Option<String> {
 
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-}
-
-fn key_of(pair: &str) -> &str {
-    pair.split_once('=').map_or(pair, |(key, _)| key)
-}
-
-/// Names are compared decoded: `%61pi_key` is `api_key`.
-fn is_named(key: &str, name: &str) -> bool {
-    percent::decode(key, Plus::Space).eq(name.bytes())
 }
 
 #[cfg(test)]
@@ -191,6 +186,7 @@ mod tests {
         assert_eq!(carried(&places, &both, Some("api_key=a")), Carried::Several);
         assert_eq!(carried(&places, &HeaderMap::new(), Some("%61pi_key=%61+b&x")), one("a b"));
         assert_eq!(carried(&places, &HeaderMap::new(), Some("api_key=a&api_key=")), Carried::Several);
+        assert_eq!(carried(&places, &HeaderMap::new(), Some("x;api_key=a")), Carried::Several);
         assert_eq!(
             carried(&places, &headers(&[("x-api-key", "a"), ("x-api-key", "a")]), None),
             Carried::Several
@@ -205,5 +201,7 @@ mod tests {
         let names: [Box<str>; 1] = ["api_key".into()];
         assert_eq!(masked("a=1&%61pi_key=x&b", &names).as_deref(), Some("a=1&%61pi_key=***&b"));
         assert_eq!(masked("a=1", &names), None);
+        assert_eq!(without("a=1;api_key=x&b", "api_key").as_deref(), Some("b"));
+        assert_eq!(masked("a;api_key=x&b;c", &names).as_deref(), Some("a;api_key=***&b;c"));
     }
 }

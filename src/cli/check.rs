@@ -99,7 +99,7 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             let share = |units: f64| format!("{:.2}%", units / whole * 100.0);
             let down = match sharing.when_down {
                 WhenDown::Local => format!("{} without", share(without)),
-                WhenDown::Allow => "as much as there are addresses without".to_owned(),
+                WhenDown::Allow => "ten times the limit for each address without".to_owned(),
                 WhenDown::Deny => "nothing is admitted without".to_owned(),
             };
             writeln!(

@@ -31,6 +31,9 @@ pub struct Arguments {
     /// The client's address
     #[arg(long)]
     from: Option<IpAddr>,
+    /// Say of every route why it does not answer, not only of the ten nearest
+    #[arg(long)]
+    all: bool,
 }
 
 fn url(text: &str) -> Result<Uri, &'static str> {
@@ -63,8 +66,8 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
-    let asked =
-        Asked { method: &arguments.method, url: &arguments.url, headers: &headers, from: arguments.from };
+    let Arguments { method, url, from, all, .. } = arguments;
+    let asked = Asked { method, url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
     let way = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
     let ways = match config.auth.iter().map(way).collect::<Result<Vec<_>, _>>() {
@@ -128,6 +131,9 @@ fn target(arguments: &Arguments) -> String {
     if let Some(from) = arguments.from {
         target.push_str(&format!("&from={}", encoded(&from.to_string())));
     }
+    if arguments.all {
+        target.push_str("&all=true");
+    }
     for (name, value) in &arguments.headers {
         let header = format!("{name}:{}", value.to_str().unwrap_or_default());
         target.push_str(&format!("&header={}", encoded(&header)));
@@ -148,4 +154,5 @@ fn encoded(text: &str) -> String {
 }
 
 const PATIENCE: Duration = Duration::from_secs(1);
-const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Room for what became of a million routes.
+const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;

@@ -3,7 +3,7 @@
 //!
 //! The table's keys are under no salt yet: whoever serves requests puts them under one of its own.
 
-use crate::policy::error::{Change, Direction, Place, PolicyField, Problem, RouteField};
+use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use crate::policy::{Options, Table};
 
 use super::Config;
@@ -14,12 +14,67 @@ use super::report::{Definition, Finding, Places};
 /// # Errors
 /// What is wrong with them.
 pub(super) fn compile(config: &Config, places: &Places) -> Result<Table, Vec<Finding>> {
+    table(config)
+        .map_err(|errors| errors.iter().map(|error| finding(error.place, &error.problem, places)).collect())
+}
+
+/// What is wrong with routes and policies one by one, in a configuration of which something could not be read: then
+/// nothing can be said of them together.
+pub(super) fn wrong_alone(config: &Config, places: &Places) -> Vec<Finding> {
+    let is_worth_telling = |error: &&Error| {
+        let definition = match error.place {
+            Place::Route { index, .. } => Definition::Route(index),
+            Place::Policy { index, .. } => Definition::Policy(index),
+        };
+        match dependence(&error.problem) {
+            Dependence::None => true,
+            Dependence::Definition => !places.is_flawed(definition),
+            Dependence::Others => false,
+        }
+    };
+    let errors = table(config).err().unwrap_or_default();
+    let told = errors.iter().filter(is_worth_telling);
+    told.map(|error| finding(error.place, &error.problem, places)).collect()
+}
+
+fn table(config: &Config) -> Result<Table, Vec<Error>> {
     let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let auth: Vec<String> = config.auth.iter().map(|auth| auth.name.clone()).collect();
     let ipv6_prefix = config.client_ip.ipv6_prefix;
     let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
     Table::compile(&config.routes, &config.policies, &options)
-        .map_err(|errors| errors.iter().map(|error| finding(error.place, &error.problem, places)).collect())
+}
+
+/// What has to be right for a problem to be one.
+enum Dependence {
+    /// Nothing else.
+    None,
+    /// The rest of its definition, in which defaults stand in for what could not be read.
+    Definition,
+    /// Other definitions.
+    Others,
+}
+
+fn dependence(problem: &Problem) -> Dependence {
+    match problem {
+        Problem::EmptyName
+        | Problem::HostWildcard
+        | Problem::Pattern(_)
+        | Problem::HeaderNeverMatches { .. }
+        | Problem::FramingHeader { .. }
+        | Problem::CostAboveCapacity { .. }
+        | Problem::CostTwice { .. }
+        | Problem::TooMany { .. } => Dependence::None,
+        // Numbers count what could be read, and templates name parameters of the path.
+        Problem::Host(_) | Problem::Template(_) | Problem::DimensionTwice => Dependence::Definition,
+        Problem::DuplicateName { .. }
+        | Problem::Tie { .. }
+        | Problem::UnknownPolicy { .. }
+        | Problem::PolicyTwice { .. }
+        | Problem::UnknownUpstream { .. }
+        | Problem::UnknownAuth { .. }
+        | Problem::ParamNowhere { .. } => Dependence::Others,
+    }
 }
 
 fn finding(place: Place, problem: &Problem, places: &Places) -> Finding {

@@ -2,6 +2,8 @@
 //!
 //! Nothing here is an error: another gateway, or a file that comes later, may give it its sense.
 
+use std::collections::HashMap;
+
 use crate::auth::Kind;
 use crate::policy::definition::{Action, Dimension};
 
@@ -19,7 +21,7 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
 /// A route that redirects to https and is served over https redirects to itself, for ever.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
-    let redirects = |action: &Action| matches!(action, Action::RedirectHttps);
+    let redirects = |action: &Action| matches!(action, Action::RedirectHttps { .. });
     for (route, fields) in config.routes.iter().zip(&places.routes) {
         if let Some(place) = fields.place("redirect").filter(|_| is_tls && redirects(&route.action)) {
             let message = "every listener serves this route: over https it redirects to itself";
@@ -43,9 +45,15 @@ fn certificates_nobody_shows(ctx: &Context<'_>, config: &Config, places: &Places
 
 /// A policy that counts by who is calling, on routes where nobody is asked who that is.
 fn callers_nobody_knows(ctx: &Context<'_>, config: &Config, places: &Places) {
+    // Whether any route with the limit authenticates; each route is looked at once, however many policies there are.
+    let mut used: HashMap<&str, bool> = HashMap::new();
+    for route in &config.routes {
+        for name in &route.limits {
+            *used.entry(name).or_default() |= !route.access.auth.is_empty();
+        }
+    }
     for (policy, fields) in config.policies.iter().zip(&places.policies) {
-        let mut routes = config.routes.iter().filter(|route| route.limits.contains(&policy.name)).peekable();
-        let is_blind = routes.peek().is_some() && routes.all(|route| route.access.auth.is_empty());
+        let is_blind = used.get(policy.name.as_str()) == Some(&false);
         if let Some(place) = fields.place("by").filter(|_| is_blind)
             && policy.by.iter().any(Dimension::needs_identity)
         {

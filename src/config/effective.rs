@@ -50,7 +50,7 @@ impl Config {
             if let Action::Respond(respond) = &mut route.action {
                 for (name, value) in &mut respond.headers {
                     if mask::is_secret_name(name.as_str()) {
-                        *value = http::HeaderValue::from_static(mask::MASK);
+                        mask::MASK.clone_into(value);
                     }
                 }
             }
@@ -145,8 +145,8 @@ impl Page {
             let from = array(listener.proxies.iter().map(|network| text(&network.to_string())));
             self.key("proxy-protocol", table([("from", from)]));
         }
-        if listener.redirect_https {
-            self.key("redirect", text("https"));
+        if let Some(port) = listener.redirect_https {
+            self.key("redirect", text(&super::listener::show_redirect(port)));
         }
         if listener.reuse_port {
             self.key("reuse-port", true);
@@ -373,7 +373,9 @@ impl Page {
             }
             Action::Respond(respond) => self.key("respond", show_respond(respond)),
             Action::Echo => self.key("to", text(super::upstream::ECHO)),
-            Action::RedirectHttps => self.key("redirect", text("https")),
+            Action::RedirectHttps { port } => {
+                self.key("redirect", text(&super::listener::show_redirect(*port)))
+            }
         }
         for (key, changes) in
             [("headers", &route.request_headers), ("response-headers", &route.response_headers)]
@@ -491,8 +493,7 @@ fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
 
 fn show_respond(respond: &Respond) -> String {
     let body = String::from_utf8_lossy(&respond.body);
-    let headers = respond.headers.iter();
-    let headers = headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let headers = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     table([
         ("status", respond.status.as_u16().to_string()),
         ("body", text(&body)),

@@ -24,6 +24,7 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
         Dimension::Ip => "ip".to_owned(),
         Dimension::Route => "route".to_owned(),
         Dimension::Method => "method".to_owned(),
+        Dimension::Host => "host".to_owned(),
         Dimension::Header(name) => format!("header:{name}"),
         Dimension::Query(name) => format!("query:{name}"),
         Dimension::Param(name) => format!("param:{name}"),

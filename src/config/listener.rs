@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::admin::Bind;
 use crate::policy::access::Addresses;
+use crate::policy::definition::HTTPS_PORT;
 use crate::proxy::config::{
     CONNECTIONS_MAX_UNWRITTEN, ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores,
 };
@@ -201,8 +202,8 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         listener.reuse_port = value.boolean().unwrap_or_default();
     }
     if let Some(value) = table.value("redirect") {
-        listener.redirect_https = value.choice(&[("https", true)], &[]).unwrap_or_default();
-        if listener.redirect_https && !listener.certs.is_empty() {
+        listener.redirect_https = redirect(&value);
+        if listener.redirect_https.is_some() && !listener.certs.is_empty() {
             value.wrong("a listener with `certs` is https already", "leave `redirect` or `certs` out");
         }
     }
@@ -229,6 +230,28 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     }
     table.finish(&[]);
     (listener, bind.filter(|_| address.is_some()))
+}
+
+/// The port that `redirect` sends clients to over https: `"https"`, or with a port `"https:8443"`.
+pub(super) fn redirect(value: &Value<'_>) -> Option<u16> {
+    let text = value.text()?;
+    let port = match text.text.split_once(':') {
+        Some(("https", port)) => port,
+        _ => return text.choice(&[("https", HTTPS_PORT)], &[]),
+    };
+    // Neither a sign nor a port that nobody listens on.
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|port| is_number && *port > 0);
+    if port.is_none() {
+        let hint = "write a port from 1 to 65535, as in `https:8443`, or `https` for 443";
+        text.wrong(format!("{} has no port that clients can be sent to", text.shown()), hint);
+    }
+    port
+}
+
+/// How a redirect is written that [`redirect`] reads.
+pub(super) fn show_redirect(port: u16) -> String {
+    if port == HTTPS_PORT { "https".to_owned() } else { format!("https:{port}") }
 }
 
 /// The versions of HTTP that are served: (1.1, 2).
@@ -336,7 +359,7 @@ fn default(name: String) -> Listener {
         client_auth: None,
         addresses: Addresses::default(),
         proxies: Vec::new(),
-        redirect_https: false,
+        redirect_https: None,
         reuse_port: false,
         connections_max: CONNECTIONS_MAX_UNWRITTEN,
         connections_per_ip_max: 50_000,

@@ -121,10 +121,12 @@ fn load_with(path: &Path, variables: Variables<'_>) -> Result<Loaded, Errors> {
 fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) -> Result<Loaded, Errors> {
     let (definitions, findings) = parse(&sources, findings, variables);
     let mut report = Report::new(sources, findings);
-    let Some((config, places)) = definitions.filter(|_| !report.has_errors()) else {
+    let Some((config, places)) = definitions else { return Err(report.into_errors()) };
+    if report.has_errors() {
+        let found = compile::wrong_alone(&config, &places);
+        report.add(found.into_iter().map(|finding| report.discreet(finding)).collect());
         return Err(report.into_errors());
-    };
-    // Only what is right by itself is worth looking at together.
+    }
     match compile::compile(&config, &places) {
         Ok(table) => Ok(Loaded { config, table, report: report.with_places(places) }),
         Err(findings) => {
@@ -202,6 +204,13 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
                 include.wrong_key("an included file includes nothing", "name the files in the main file");
             }
             _ => {}
+        }
+        if document.is_empty() {
+            ctx.warn(
+                document.place,
+                "there is nothing in this file",
+                "write a `[[route]]`, or do not include it",
+            );
         }
         document.finish(&["store", "peers", "trace"]);
     }

@@ -16,8 +16,10 @@ pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<P
     let mut policies = Vec::new();
     let mut places = Vec::new();
     for named in reader::named(documents, "policy") {
-        places.push(named.table.places());
+        let (mut fields, since) = (named.table.places(), named.table.since_now());
         policies.push(read(named, tiers));
+        fields.is_flawed = since.is_flawed();
+        places.push(fields);
     }
     (policies, places)
 }

@@ -86,7 +86,30 @@ impl<'c> Context<'c> {
     }
 }
 
+/// Whether something was found wrong since a moment of the reading.
+#[derive(Clone, Copy)]
+pub(super) struct Since<'c> {
+    ctx: &'c Context<'c>,
+    findings: usize,
+}
+
+impl Since<'_> {
+    pub(super) fn is_flawed(self) -> bool {
+        self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
+    }
+}
+
 impl<'c> Table<'c> {
+    /// From now on.
+    pub(super) fn since_now(&self) -> Since<'c> {
+        Since { ctx: self.ctx, findings: self.ctx.findings.borrow().len() }
+    }
+
+    /// Whether nothing is written in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     fn new(ctx: &'c Context<'c>, what: String, place: Place, entries: &'c DeTable<'c>) -> Table<'c> {
         Table { ctx, what, place, entries, asked: RefCell::new(Vec::new()) }
     }
@@ -117,7 +140,7 @@ impl<'c> Table<'c> {
         for entry in self.entries() {
             entry.place_into(&entry.key, &mut fields);
         }
-        Fields { whole: Some(self.place), fields }
+        Fields { whole: Some(self.place), is_flawed: false, fields }
     }
 
     /// Reports every key that nobody asked for: those of `later`, which the language has but this version does

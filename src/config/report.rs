@@ -98,6 +98,8 @@ pub(super) struct Places {
 pub(super) struct Fields {
     /// The definition's name or heading. `None`: it was not written but is a default.
     pub(super) whole: Option<Place>,
+    /// Whether reading it found an error: then defaults stand in for what could not be read.
+    pub(super) is_flawed: bool,
     /// Its keys, as the language spells them, with the places of their values; those inside of one as
     /// `limit[1]` and `headers.set`.
     pub(super) fields: Vec<(String, Place)>,
@@ -151,7 +153,7 @@ impl Report {
     }
 
     fn error_count(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+        self.findings.iter().filter(|finding| finding.is_error()).count()
     }
 
     pub(super) fn add(&mut self, findings: Vec<Finding>) {
@@ -243,6 +245,10 @@ impl Finding {
         Finding { severity: Severity::Warning, ..Finding::error(message) }
     }
 
+    pub(super) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
     /// Where it is, and what to write there instead (may be empty).
     pub(super) fn at(mut self, place: Place, hint: impl Into<String>) -> Finding {
         self.place = Some((place, mask::message(&hint.into())));
@@ -260,6 +266,11 @@ impl Places {
     /// Where a field of a definition was written, or what is nearest to it.
     pub(super) fn find(&self, definition: Definition, field: &str) -> Option<Place> {
         self.of(definition)?.place(field)
+    }
+
+    /// Whether reading a definition found an error.
+    pub(super) fn is_flawed(&self, definition: Definition) -> bool {
+        self.of(definition).is_some_and(|fields| fields.is_flawed)
     }
 
     fn of(&self, definition: Definition) -> Option<&Fields> {

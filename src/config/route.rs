@@ -7,10 +7,11 @@
 use std::collections::{HashMap, HashSet};
 
 use http::header::HOST;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, StatusCode};
 
 use crate::policy::changes::is_framing;
 use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Respond, Route};
+use crate::policy::host::Host;
 
 use super::listener::{self, BODY_BYTES_MAX};
 use super::reader::{self, Table, Text, Value};
@@ -31,9 +32,10 @@ pub(super) fn read_all(documents: &[Table<'_>], ways: &[String], config: &mut Co
         }
         for value in value.array().unwrap_or_default() {
             let Some(table) = value.table("a route") else { continue };
-            let fields = table.places();
+            let (mut fields, since) = (table.places(), table.since_now());
             let place = fields.place("name").unwrap_or(table.place);
             let route = reader.route(table);
+            fields.is_flawed = since.is_flawed();
             if let Some(first) = named.insert(route.name.clone(), place) {
                 let message = format!("two routes are named {}", quoted(&route.name));
                 value.wrong_beside(place, message, "give each its own `name`", first);
@@ -60,7 +62,13 @@ impl Reader<'_> {
     fn route(&mut self, table: Table<'_>) -> Route {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
-        let path = table.value("path").and_then(|value| path(&value));
+        let path = match table.value("path") {
+            Some(value) => path(&value),
+            None => Some(ANY_PATH.to_owned()),
+        };
+        // What has no name that can be read gets one that nothing else has, or it would seem to be another's.
+        let unknown = format!("?{}", self.config.routes.len());
+        let is_known = path.is_some();
         let mut route = Route {
             hosts,
             methods,
@@ -74,8 +82,9 @@ impl Reader<'_> {
             ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
         };
         route.name = match table.value("name") {
-            Some(value) => name(&value),
-            None => made_name(&route),
+            Some(value) => name(&value).unwrap_or(unknown),
+            None if is_known => made_name(&route),
+            None => unknown,
         };
         if let Some(value) = table.value("limit") {
             route.limits = self.limits(&value, &route.name);
@@ -101,7 +110,7 @@ impl Reader<'_> {
             (Some(to), None, None) => self.forward(to),
             (None, Some(respond), None) => fixed(respond).map(Action::Respond),
             (None, None, Some(redirect)) => {
-                redirect.choice(&[("https", ())], &[]).map(|()| Action::RedirectHttps)
+                listener::redirect(redirect).map(|port| Action::RedirectHttps { port })
             }
             (None, None, None) => {
                 table.wrong(
@@ -157,7 +166,7 @@ impl Reader<'_> {
         let name = upstream.name.clone();
         if self.upstreams.insert(name.clone()) {
             self.config.upstreams.push(upstream);
-            self.places.upstreams.push(Fields { whole: Some(text.place), fields: Vec::new() });
+            self.places.upstreams.push(Fields { whole: Some(text.place), ..Fields::default() });
         }
         Some(Action::Forward { upstream: name, rewrite: None })
     }
@@ -243,7 +252,7 @@ impl Reader<'_> {
         let policy = policy::of_shorthand(name.clone(), text)?;
         self.policies.insert(name.clone(), self.config.policies.len());
         self.config.policies.push(policy);
-        self.places.policies.push(Fields { whole: Some(text.place), fields: Vec::new() });
+        self.places.policies.push(Fields { whole: Some(text.place), ..Fields::default() });
         Some(name)
     }
 }
@@ -256,16 +265,16 @@ fn shorthand_name(route: &str, number: usize) -> String {
     format!("route:{}{suffix}", &route[..route.len().min(room)])
 }
 
-fn name(value: &Value<'_>) -> String {
-    let Some(text) = value.text() else { return "?".to_owned() };
+fn name(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
     if !reader::is_name(&text.text) {
         text.wrong(
             format!("{} cannot be a name", text.shown()),
             "start with a letter, then printable ASCII characters without `\"` and `\\`",
         );
-        return "?".to_owned();
+        return None;
     }
-    text.text
+    Some(text.text)
 }
 
 /// A name that says which requests a route takes: `GET,POST api.example.com/v1/orders/{id} [x-beta]`.
@@ -299,9 +308,16 @@ fn host(text: &Text<'_>) -> Option<String> {
     let hint = match &host {
         host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
         host if host.contains('/') => "leave the path out; it has its own key, `path`",
-        host if host.is_empty() || host == "*" => "leave `host` out for any host",
+        // An underscore is what nginx calls any other host.
+        host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
-        _ => return Some(host),
+        host => match Host::parse(host) {
+            Ok(_) => return Some(host.clone()),
+            Err(error) => {
+                text.wrong(format!("{} is not a host", text.shown()), error.to_string());
+                return None;
+            }
+        },
     };
     text.wrong(format!("{} is not a host", text.shown()), hint);
     None
@@ -310,7 +326,14 @@ fn host(text: &Text<'_>) -> Option<String> {
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !text.text.starts_with('/') {
-        text.wrong(format!("{} does not start with `/`", text.shown()), "write it as in `/v1/orders/{id}`");
+        // `~ ^/x`, `^~ /x`, `= /x`: as nginx has it.
+        let hint = match text.text.starts_with(['~', '^', '=', '@']) {
+            true => {
+                "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; there are no regular expressions"
+            }
+            false => "write it as in `/v1/orders/{id}`",
+        };
+        text.wrong(format!("{} does not start with `/`", text.shown()), hint);
         return None;
     }
     if let Some(at) = text.text.find(['?', '#']) {
@@ -386,6 +409,9 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
                 let hint = "a field's value is one line of printable ASCII";
                 text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
             }
+            if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
+                text.warn(format!("`{found}` is sent as it stands"), format!("write {instead}"));
+            }
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
                 text.warn(
                     format!("`{name}` stands in the file itself"),
@@ -396,6 +422,16 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
         }
     }
     fields
+}
+
+/// What other gateways would replace in a value, and what to write for it.
+fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
+    let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
+        text.split_once(foreign).is_some_and(|(_, behind)| {
+            !behind.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_')
+        })
+    });
+    found.copied()
 }
 
 fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
@@ -416,10 +452,27 @@ fn fixed(value: &Value<'_>) -> Option<Respond> {
         table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    let header = |(name, value): (HeaderName, String)| Some((name, HeaderValue::from_str(&value).ok()?));
     table.finish(&[]);
-    Some(Respond { status, headers: headers.into_iter().filter_map(header).collect(), body: body.into() })
+    Some(Respond { status, headers, body: body.into() })
 }
 
 /// What a route takes that names no path.
 const ANY_PATH: &str = "/{*rest}";
+
+/// Variables of nginx, HAProxy and Envoy that stand for what a `{...}` is for.
+const FOREIGN_VALUES: [(&str, &str); 14] = [
+    ("$remote_addr", "`{ip}`"),
+    ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),
+    ("$host", "`{host}`"),
+    ("$http_host", "`{host}`"),
+    ("$request_method", "`{method}`"),
+    ("$uri", "`{path}`"),
+    ("$request_uri", "`{path}`, and `{query}` for what follows it"),
+    ("$args", "`{query}`"),
+    ("$query_string", "`{query}`"),
+    ("$request_id", "`{request_id}`"),
+    ("%[src]", "`{ip}`"),
+    ("%[req.hdr(host)]", "`{host}`"),
+    ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "`{ip}`"),
+    ("%REQ(:PATH)%", "`{path}`"),
+];

@@ -34,7 +34,7 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
         let (before, code) = match self.meter.borrow().excess() {
             // Before the peer's first frame ours may have to go out, too: empty, it does for either side.
             Some(Excess::Unannounced) => (frame(SETTINGS, 0, 0, &[]), PROTOCOL_ERROR),
-            Some(Excess::PseudoTrailers) => (Vec::new(), PROTOCOL_ERROR),
+            Some(Excess::PseudoTrailers | Excess::PseudoAnswer) => (Vec::new(), PROTOCOL_ERROR),
             _ => (Vec::new(), ENHANCE_YOUR_CALM),
         };
         let goaway = [&before[..], GOAWAY, &[code]].concat();

@@ -1,4 +1,5 @@
-//! Trailers with pseudo-headers, which RFC 9113 section 8.1 calls malformed and hyper passes over in silence.
+//! Pseudo-headers where RFC 9113 has none and hyper passes over them in silence: in trailers (section 8.1), and those of
+//! a request in an answer (section 8.3.2).
 //!
 //! This reads as much of HPACK (RFC 7541) as that takes: it decodes no value and keeps no dynamic table, so a
 //! pseudo-header that an earlier head left in the table is not seen. It would not reach anybody either.
@@ -8,18 +9,61 @@ use super::splitter::{HAS_PRIORITY, Head, PADDED};
 /// Whether the payload of HEADERS names a pseudo-header. What cannot be read is the protocol's to refuse.
 pub fn have_pseudo(head: Head, payload: &[u8]) -> bool {
     let Some(mut block) = fields(head, payload) else { return false };
-    while !block.is_empty() {
-        match next_is_pseudo(&mut block) {
-            Some(true) => return true,
-            Some(false) => {}
-            None => return false,
+    while let Some(field) = next(&mut block) {
+        let is_pseudo = match field {
+            Field::Table(index) | Field::Named(index, _) => (1..=PSEUDO_LAST).contains(&index),
+            Field::Literal(name, _) => begins_with_colon(name),
+            Field::Resize => false,
+        };
+        if is_pseudo {
+            return true;
         }
     }
     false
 }
 
-/// The fields without padding and priority (RFC 9113 section 6.2).
-fn fields(head: Head, payload: &[u8]) -> Option<&[u8]> {
+/// What an answer's head begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beginning {
+    /// A pseudo-header that only a request may have, beside a status: without one the implementation refuses it.
+    pub is_of_a_request: bool,
+    /// A status that says that another answer follows (RFC 9110 section 15.2).
+    pub is_interim: bool,
+}
+
+/// Looks at the pseudo-headers in the fields of a server, trailers included. They come first (the implementation refuses
+/// others), so this ends at the first field that is none: two or three bytes, as a rule. A field of the dynamic table
+/// may be a status that came before.
+pub fn beginning(mut block: &[u8]) -> Beginning {
+    let mut found = Beginning::default();
+    let (mut is_first, mut has_status) = (true, false);
+    while let Some(field) = next(&mut block) {
+        has_status |= match field {
+            Field::Table(index) | Field::Named(index, _) => {
+                (STATUS_FIRST..=PSEUDO_LAST).contains(&index) || index >= TABLE_DYNAMIC
+            }
+            Field::Literal(name, _) => is_status(name),
+            Field::Resize => false,
+        };
+        match field {
+            Field::Table(STATUS_FIRST..=PSEUDO_LAST) | Field::Resize => {}
+            Field::Table(1..=PSEUDO_LAST) | Field::Named(1..STATUS_FIRST, _) => found.is_of_a_request = true,
+            Field::Named(STATUS_FIRST..=PSEUDO_LAST, value) => found.is_interim |= begins_with_one(value),
+            Field::Literal(name, value) if is_status(name) => found.is_interim |= begins_with_one(value),
+            Field::Literal(name, _) if begins_with_colon(name) => found.is_of_a_request = true,
+            // By the name of a field that came before: in front of all others it is the status.
+            Field::Named(TABLE_DYNAMIC.., value) if is_first => found.is_interim |= begins_with_one(value),
+            Field::Table(TABLE_DYNAMIC..) | Field::Named(TABLE_DYNAMIC.., _) => {}
+            Field::Table(_) | Field::Named(..) | Field::Literal(..) => break,
+        }
+        is_first &= field == Field::Resize;
+    }
+    found.is_of_a_request &= has_status;
+    found
+}
+
+/// The fields in the payload of HEADERS, without padding and priority (RFC 9113 section 6.2).
+pub fn fields(head: Head, payload: &[u8]) -> Option<&[u8]> {
     let mut block = payload;
     if head.flags & PADDED != 0 {
         let (padding, rest) = block.split_first()?;
@@ -28,25 +72,36 @@ fn fields(head: Head, payload: &[u8]) -> Option<&[u8]> {
     if head.flags & HAS_PRIORITY != 0 { block.get(5..) } else { Some(block) }
 }
 
-/// Passes over one representation (RFC 7541 section 6); `None` where it is cut short.
-fn next_is_pseudo(block: &mut &[u8]) -> Option<bool> {
-    let first = *block.first()?;
-    let (prefix, is_literal) = match first {
+/// One representation (RFC 7541 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field<'a> {
+    /// A field of the table.
+    Table(usize),
+    /// A name of the table with this value.
+    Named(usize, Text<'a>),
+    /// A name and a value.
+    Literal(Text<'a>, Text<'a>),
+    /// A new size of the dynamic table.
+    Resize,
+}
+
+/// A string, and whether it is in Huffman's code.
+type Text<'a> = (bool, &'a [u8]);
+
+/// Takes one representation; `None` at the end, and where it is cut short.
+fn next<'a>(block: &mut &'a [u8]) -> Option<Field<'a>> {
+    let (prefix, is_literal) = match *block.first()? {
         0x80.. => (7, false),
         0x40.. => (6, true),
-        // A new size of the dynamic table.
-        0x20.. => return integer(block, 5).map(|_| false),
+        0x20.. => return integer(block, 5).map(|_| Field::Resize),
         _ => (4, true),
     };
     let index = integer(block, prefix)?;
-    let mut is_pseudo = (1..=PSEUDO_LAST).contains(&index);
-    if is_literal {
-        if index == 0 {
-            is_pseudo = begins_with_colon(string(block)?);
-        }
-        string(block)?;
+    match (is_literal, index) {
+        (false, index) => Some(Field::Table(index)),
+        (true, 0) => Some(Field::Literal(string(block)?, string(block)?)),
+        (true, index) => Some(Field::Named(index, string(block)?)),
     }
-    Some(is_pseudo)
 }
 
 /// An integer behind a prefix of so many bits (RFC 7541 section 5.1).
@@ -71,7 +126,7 @@ fn integer(block: &mut &[u8], prefix: u32) -> Option<usize> {
 }
 
 /// A string, and whether it is in Huffman's code (RFC 7541 section 5.2).
-fn string<'a>(block: &mut &'a [u8]) -> Option<(bool, &'a [u8])> {
+fn string<'a>(block: &mut &'a [u8]) -> Option<Text<'a>> {
     let is_huffman = *block.first()? & 0x80 != 0;
     let length = integer(block, 7)?;
     let text = block.get(..length)?;
@@ -80,13 +135,29 @@ fn string<'a>(block: &mut &'a [u8]) -> Option<(bool, &'a [u8])> {
 }
 
 /// `:` is 1011100 in Huffman's code.
-fn begins_with_colon((is_huffman, text): (bool, &[u8])) -> bool {
+fn begins_with_colon((is_huffman, text): Text<'_>) -> bool {
     let first = text.first().copied().unwrap_or_default();
     if is_huffman { first >> 1 == 0b101_1100 } else { first == b':' }
 }
 
-/// Entries of the static table up to here are pseudo-headers (RFC 7541 appendix A).
+/// `1` is 00001 in Huffman's code.
+fn begins_with_one((is_huffman, text): Text<'_>) -> bool {
+    let first = text.first().copied().unwrap_or_default();
+    if is_huffman { first >> 3 == 0b00001 } else { first == b'1' }
+}
+
+fn is_status((is_huffman, name): Text<'_>) -> bool {
+    name == if is_huffman { STATUS_HUFFMAN } else { STATUS }
+}
+
+/// Entries of the static table up to here are pseudo-headers (RFC 7541 appendix A), and from the first of these on they
+/// are `:status`.
 const PSEUDO_LAST: usize = 14;
+const STATUS_FIRST: usize = 8;
+/// Entries from here on are of the dynamic table.
+const TABLE_DYNAMIC: usize = 62;
+const STATUS: &[u8] = b":status";
+const STATUS_HUFFMAN: &[u8] = b"\xb8\x84\x8d\x36\xa3";
 
 #[cfg(test)]
 mod tests {
@@ -128,5 +199,46 @@ mod tests {
         }
         assert!(!pseudo(4 | PADDED, b"\x01\x82"), "the padding looks like one");
         assert!(!pseudo(4 | PADDED, b"\x09\x82"));
+    }
+
+    #[test]
+    fn what_an_answer_begins_with_is_found_in_every_spelling() {
+        let begins = |block: &[u8]| {
+            let Beginning { is_of_a_request, is_interim } = beginning(block);
+            (is_of_a_request, is_interim)
+        };
+        for block in [
+            &b"\x88\x84"[..],
+            b"\x88\x04\x01/",
+            b"\x84\x88",
+            b"\x88\x00\x05:path\x01/",
+            b"\x88\x40\x84\xb9\x58\xd3\x3f\x01/",
+            b"\xbe\x84",
+            b"\x3f\xe1\x1f\x88\x84",
+        ] {
+            assert_eq!(begins(block), (true, false), "{block:x?}");
+        }
+        for block in [
+            &b"\x08\x03103"[..],
+            b"\x48\x82\x08\x19",
+            b"\x00\x07:status\x03100",
+            b"\x00\x85\xb8\x84\x8d\x36\xa3\x03103",
+            b"\x7f\x00\x03102",
+        ] {
+            assert_eq!(begins(block), (false, true), "{block:x?}");
+        }
+        for block in [
+            &b"\x88"[..],
+            b"\x08\x03200",
+            b"\x88\xbe\x5f\x01a",
+            b"\x00\x07:status\x03301",
+            b"\x88\x00\x01a\x01b\x84",
+            b"\x82\x84\x86",
+            b"\x88\x7f\x00\x03102",
+            b"\x40\x0bgrpc-status\x010",
+            b"",
+        ] {
+            assert_eq!(begins(block), (false, false), "{block:x?}");
+        }
     }
 }

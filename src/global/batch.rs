@@ -64,9 +64,10 @@ impl Drop for Asker {
 }
 
 impl Entry {
-    /// Entries that are equal in this may go together. Sent elsewhere, each goes alone.
+    /// Entries that are equal in this may go together, in this order: what is told goes before what is asked. Sent
+    /// elsewhere, each goes alone.
     pub(super) fn kind(&self) -> (usize, bool, bool) {
-        (self.shard, self.is_kept(), self.moves > 0)
+        (self.shard, !self.is_kept(), self.moves > 0)
     }
 
     /// Whether it goes into a batch with a record, which is sent again until it is answered. What takes and waits

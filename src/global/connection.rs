@@ -231,6 +231,11 @@ impl Connector {
 }
 
 impl Connection {
+    /// Whether it has not ended yet.
+    pub(super) fn is_open(&self) -> bool {
+        !self._driver.0.is_finished()
+    }
+
     /// Sends a command and waits for its reply, however long that takes.
     pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(command).await?.extract_error()

@@ -12,6 +12,7 @@ pub mod config;
 mod connection;
 mod herald;
 mod lane;
+mod moved;
 mod name;
 mod node;
 mod probe;
@@ -47,6 +48,7 @@ use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
 use lane::Lane;
+use moved::Moves;
 use node::{Locator, Node};
 use ring::Ring;
 use routes::{Shared, Way};
@@ -139,7 +141,13 @@ impl Global {
         let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
         let (shards, locators, way, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
-        let shared = Arc::new(Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, way));
+        // Who only looks brings nothing.
+        let moves = Moves::new(match &config.topology {
+            Topology::Ring { shards, .. } if is_member => shards,
+            _ => &[],
+        });
+        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, way, moves);
+        let shared = Arc::new(shared);
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut nodes = Vec::new();
@@ -175,6 +183,9 @@ impl Global {
             tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
         }
         tasks.spawn(herald::keep(Arc::clone(&shared), stop.subscribe()));
+        if !shared.moves.is_known() {
+            tasks.spawn(moved::ask(Arc::clone(&shared), stop.subscribe()));
+        }
         let nodes = Arc::new(AtomicU32::new(1));
         if is_member {
             tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
@@ -199,7 +210,9 @@ impl Global {
             return asker.tell(Err(Unanswered::Refused), now_ns);
         }
         let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
-        self.shared.post(entry, key, now_ns);
+        if let Some(entry) = self.shared.moves.hold(&self.shared, entry, key) {
+            self.shared.post(entry, key, now_ns);
+        }
     }
 
     /// Whether to ask for this key: its shard answers, or this call is one of the few that find out.
@@ -255,7 +268,7 @@ impl Global {
     pub async fn ready(&self, patience: Duration) {
         let told = |shard: &Shard| shard.condition() != Condition::Unknown;
         let all = async {
-            while !self.shared.shards.iter().all(told) {
+            while !(self.shared.shards.iter().all(told) && self.shared.moves.is_known()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

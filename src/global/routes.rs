@@ -15,6 +15,7 @@ use crate::limit::central::Unanswered;
 use super::batch::{Batch, Entry, Posted};
 use super::condition::Condition;
 use super::connection::Connector;
+use super::moved::Moves;
 use super::name::Names;
 use super::node::Node;
 use super::probe::Probe;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     /// They are only ever added to.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
     pub(super) way: Way,
+    /// What a ring was before.
+    pub(super) moves: Moves,
     /// Wakes who looks where the slots of a cluster are.
     pub(super) look: Notify,
     /// Where calls were sent and no node is known: one that has no slot yet is on no map.
@@ -62,6 +65,7 @@ impl Shared {
         connector: Connector,
         shards: Vec<Shard>,
         way: Way,
+        moves: Moves,
     ) -> Shared {
         Shared {
             deadline_ns,
@@ -72,6 +76,7 @@ impl Shared {
             shards: shards.into(),
             nodes: ArcSwap::default(),
             way,
+            moves,
             look: Notify::new(),
             wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),
@@ -90,6 +95,11 @@ impl Shared {
             },
             Way::Tags => (key >> 64) as usize % self.shards.len(),
         }
+    }
+
+    /// Whether a shard is some tenants' own.
+    pub(super) fn is_dedicated(&self, shard: usize) -> bool {
+        matches!(&self.way, Way::Ring { shared, .. } if shard >= *shared)
     }
 
     /// Hands an entry to the lane of its key; where there is no room, nobody waits.

@@ -108,7 +108,8 @@ impl<'o> Call<'o> {
         match op {
             Op::Renew(renewal) => {
                 self.operations.extend([1, 1]);
-                let flags = RELEASE * u8::from(renewal.release) | AHEAD * u8::from(renewal.ahead);
+                let (release, ahead) = (u8::from(renewal.release), u8::from(renewal.ahead));
+                let flags = (RELEASE * release) | (AHEAD * ahead);
                 self.write_part(renewal.key, &renewal.plan, 0, flags);
                 self.write_renewal(renewal);
             }

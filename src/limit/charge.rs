@@ -12,7 +12,7 @@ pub struct Charge {
     /// Units this request costs.
     pub cost: u64,
     /// Index of the policy in its table.
-    pub policy: u16,
+    pub policy: u32,
     /// Index of the window in its policy.
     pub window: u16,
     /// Counted and reported, never refused.

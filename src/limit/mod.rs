@@ -24,6 +24,6 @@ pub use outcome::{Answer, Outcome};
 pub use penalty::{Conduct, Penalty};
 pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
-pub use share::{Share, Told, View, Wanted};
+pub use share::{LEAD_MIN_NS, Share, Told, View, Wanted};
 pub use sliding_log::Log;
 pub use state::State;

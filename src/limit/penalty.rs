@@ -70,7 +70,7 @@ pub struct Conduct {
     /// How it is punished.
     pub rule: Penalty,
     /// Index of the policy in its table.
-    pub policy: u16,
+    pub policy: u32,
     /// Counted and reported, never refused.
     pub shadow: bool,
     /// How long the caller is kept out, nanoseconds, where that has been looked at; 0: it is not.

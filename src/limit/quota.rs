@@ -88,6 +88,15 @@ impl Quota {
         Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
     }
 
+    /// What one address is admitted where a policy admits while Redis is away: ten times the window, since callers that
+    /// the policy tells apart may share an address. A bucket whatever the window is, so that nobody waits in a queue and
+    /// no log is kept.
+    pub fn for_address(self) -> Quota {
+        let tenfold = |whole: u64| NonZeroU64::new(whole.saturating_mul(10)).unwrap_or(NonZeroU64::MIN);
+        let (limit, capacity) = (tenfold(self.limit.get()), tenfold(self.capacity()));
+        Quota::new(Algorithm::TokenBucket, limit, self.period_ns, capacity)
+    }
+
     /// How it counts.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::exact::Fate;
 use super::waiting::{Verdict, Wait, Waiting};
 use super::{Caller, Decision, Limiter};
 use crate::limit::{Algorithm, Charge, Outcome};
@@ -85,7 +86,10 @@ impl Limiter {
         }
         decision.outcomes.push(outcome);
         match stand {
-            Stand::Taken { undo, .. } => decision.note(0, undo),
+            Stand::Taken { undo, .. } => {
+                decision.note(0, undo);
+                self.fleet.iter().for_each(|fleet| fleet.owe_alone(charge, &stand));
+            }
             Stand::Refused => decision.is_refused = !charge.shadow,
             Stand::Asked => return Some(self.ask(slice::from_ref(charge), smallvec![stand], caller, now_ns)),
             Stand::Unspent => {}
@@ -129,7 +133,17 @@ impl Limiter {
             }
         }
         self.conclude(charges, &stands, now_ns, decision);
+        if decision.is_admitted() {
+            self.owe_all(charges, &stands);
+        }
         None
+    }
+
+    /// Notes what was admitted without the centre where it had not even been asked.
+    fn owe_all(&self, charges: &[Charge], stands: &[Stand]) {
+        if let Some(fleet) = &self.fleet {
+            charges.iter().zip(stands).for_each(|(charge, stand)| fleet.owe_alone(charge, stand));
+        }
     }
 
     /// Ends a wait with what the centre has said so far, in the decision that began it. What it has not said is
@@ -139,17 +153,33 @@ impl Limiter {
         // From here on it is undone here, not when the wait is dropped.
         let mut stands = std::mem::take(&mut waiting.stands);
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
+        let (before, reserved) = (stands.clone(), std::mem::take(&mut waiting.reserved));
         let plans = &fleet.plans;
+        // Who wait for an answer still, and whose questions the centre certainly did nothing about.
+        let (mut awaits, mut undone) = (SmallVec::<[usize; 4]>::new(), SmallVec::<[usize; 4]>::new());
         for (index, verdict) in verdicts.into_iter().enumerate() {
             if stands[index] != Stand::Asked {
                 continue;
             }
             let charge = &waiting.charges[index];
+            match verdict {
+                None => awaits.push(index),
+                Some(Verdict::Undone) => undone.push(index),
+                Some(_) => {}
+            }
             let said = verdict.and_then(Verdict::stand);
+            let mine = reserved.iter().find(|reserved| reserved.index == index);
             let (stand, outcome) = match (said, plans.get(charge.plan)) {
                 (Some(said), _) => {
                     decision.tier = decision.tier.max(Tier::Global);
+                    if let (Some(mine), false) = (mine, matches!(said.0, Stand::Taken { .. })) {
+                        self.give_back_share(fleet, charge, mine.undo);
+                    }
                     said
+                }
+                (None, Some(_)) if let Some(late) = self.decide_late(fleet, charge, mine, now_ns) => {
+                    decision.tier = Tier::Fallback;
+                    late
                 }
                 (None, Some(plan)) => self.alone(fleet, plan, charge, waiting.caller, now_ns, decision),
                 (None, None) => unreachable!("what was asked of the centre has a plan"),
@@ -158,7 +188,26 @@ impl Limiter {
             decision.outcomes[index] = outcome;
             stands[index] = stand;
         }
+        // What another window was owed while this one was asked is told, too.
+        for (charge, stand) in waiting.charges.iter().zip(&stands) {
+            if matches!(stand, Stand::Taken { renews: true, .. }) && !decision.is_refused {
+                self.renew_ahead(charge, now_ns);
+            }
+        }
         self.conclude(&waiting.charges, &stands, waiting.started_ns, decision);
+        if decision.is_admitted() {
+            self.owe_all(&waiting.charges, &before);
+        }
+        if awaits.is_empty() && undone.is_empty() {
+            return;
+        }
+        let fates = Limiter::fates(&waiting.charges, &stands, decision.is_admitted());
+        for index in undone {
+            if fates[index] == Some(Fate::Stands) {
+                fleet.owe_alone(&waiting.charges[index], &stands[index]);
+            }
+        }
+        self.tell_fates(&waiting.wait, &waiting.charges, fates);
     }
 
     /// Says what stands, all or nothing. What this node took by itself it took at `taken_ns`, or says when.
@@ -253,6 +302,13 @@ impl Limiter {
     ) -> Waiting {
         let asked = |stand: &&Stand| **stand == Stand::Asked;
         let wait = Arc::new(Wait::new(charges.len(), stands.iter().filter(asked).count()));
+        let indices: SmallVec<[usize; 4]> =
+            (0..charges.len()).filter(|index| stands[*index] == Stand::Asked).collect();
+        let reserved = match &self.fleet {
+            Some(fleet) => self.reserve(fleet, charges, &indices, now_ns),
+            None => SmallVec::new(),
+        };
+        wait.reserve(&reserved);
         let waiting = Waiting {
             limiter: Arc::clone(self),
             charges: charges.into(),
@@ -260,8 +316,8 @@ impl Limiter {
             wait: Arc::clone(&wait),
             caller,
             started_ns: now_ns,
+            reserved,
         };
-        let indices = (0..charges.len()).filter(|index| waiting.stands[*index] == Stand::Asked).collect();
         self.ask_centre(charges, indices, &wait, now_ns);
         waiting
     }
@@ -274,7 +330,7 @@ impl Verdict {
             Verdict::Taken(outcome, undo) => Some((Stand::taken(undo), outcome)),
             Verdict::Fits(outcome) => Some((Stand::Unspent, outcome)),
             Verdict::Refused(outcome) => Some((Stand::Refused, outcome)),
-            Verdict::Unanswered => None,
+            Verdict::Unanswered | Verdict::Undone => None,
         }
     }
 }

@@ -1,10 +1,16 @@
 //! What one node knows of the keys it shares with its fleet: leases, denials, and its own share while the store is
 //! away.
 
+use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use siphasher::sip128::{Hasher128, SipHasher13};
+
 use super::attempt::{Stand, Undo};
+use super::debts::Debts;
+use super::exact::Questions;
 use super::link::Link;
 use super::permits::Permits;
 use super::plans::Plans;
@@ -14,7 +20,7 @@ use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
 use crate::limit::central::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
-use crate::limit::{Share, Told, View};
+use crate::limit::{LEAD_MIN_NS, Share, Told, View};
 use crate::local::Shares;
 use crate::metrics::Tier;
 
@@ -27,6 +33,12 @@ pub struct Fleet {
     pub(super) renewals: Renewals,
     pub(super) watched: Watched,
     pub(super) permits: Permits,
+    /// How much ahead of need leases are renewed, nanoseconds.
+    lead_ns: AtomicU64,
+    /// What keys of addresses are hashed from.
+    addresses: SipHasher13,
+    pub(super) questions: Questions,
+    pub(super) debts: Debts,
 }
 
 impl Fleet {
@@ -41,7 +53,29 @@ impl Fleet {
             renewals: Renewals::default(),
             watched: Watched::default(),
             permits: Permits::default(),
+            lead_ns: AtomicU64::new(LEAD_MIN_NS),
+            addresses: SipHasher13::new(),
+            questions: Questions::default(),
+            debts: Debts::default(),
         }
+    }
+
+    /// Hashes keys of addresses under this salt, so that no client can choose addresses whose keys collide.
+    pub fn salted(self, salt: &[u8; 16]) -> Fleet {
+        Fleet { addresses: SipHasher13::new_with_key(salt), ..self }
+    }
+
+    /// How much ahead of need leases are renewed, nanoseconds.
+    #[inline]
+    pub(super) fn lead_ns(&self) -> u64 {
+        self.lead_ns.load(Ordering::Relaxed)
+    }
+
+    /// Leases are renewed as much ahead of need as answers take, of all shards the slowest.
+    pub(super) fn follow(&self, round_trip_ns: u64) {
+        let is_late = u128::from(round_trip_ns) > self.deadline.as_nanos();
+        let lead_ns = if is_late { round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS } else { LEAD_MIN_NS };
+        self.lead_ns.store(lead_ns.min(LEAD_MAX_NS), Ordering::Relaxed);
     }
 
     /// The table of shares.
@@ -79,7 +113,11 @@ impl Fleet {
         let spent = self.shares.change_known(charge.key, |number, words| {
             let mut share = Share::from_words(*words);
             // After a reload the share may be another plan's still.
-            let left = if number == charge.plan { share.spend(plan, charge.cost, now_ns) } else { None };
+            let left = if number == charge.plan {
+                share.spend(plan, charge.cost, now_ns, self.lead_ns())
+            } else {
+                None
+            };
             *words = share.into_words();
             left
         });
@@ -96,6 +134,16 @@ impl Fleet {
         })
     }
 
+    /// The key of a client's address in a charge's window, whatever the policy counts: what it counts may be the
+    /// client's to choose.
+    fn key_of_address(&self, charge: &Charge, caller: Caller) -> u128 {
+        let mut state = self.addresses;
+        state.write_u32(charge.plan);
+        state.write_u16(charge.window);
+        state.write_u128(caller.address);
+        state.finish128().as_u128()
+    }
+
     /// What this node knows of a key that the fleet shares; `None` where it has nothing of it.
     pub fn view(&self, key: u128, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
@@ -105,7 +153,7 @@ impl Fleet {
     /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
     /// cannot wait for answers.
     pub(super) fn wants_ahead(&self, key: u128) -> bool {
-        self.link.nodes() <= 1 || !self.link.is_quick(key)
+        self.link.nodes() <= 1 || u128::from(self.link.round_trip_ns(key)) > self.deadline.as_nanos()
     }
 
     /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
@@ -139,6 +187,13 @@ impl Fleet {
         if is_alone { self.plans.share(charge.plan) } else { None }
     }
 
+    /// What is left of an exact window as far as this node knows, units.
+    pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
+        let Some(plan) = self.plans.get(charge.plan) else { return 0 };
+        let (number, words) = self.shares.peek(charge.key).unwrap_or_default();
+        share_under(charge, number, words, now_ns).estimate(plan, now_ns).0
+    }
+
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
@@ -151,7 +206,7 @@ impl Fleet {
             }
             (true, Some(retry_after_ns)) if charge.cost > 0 => Told::Denied { retry_after_ns },
             (false, _) if charge.cost > remaining => {
-                let told = share.take(plan, charge.cost, now_ns);
+                let told = share.take(plan, charge.cost, now_ns, self.lead_ns());
                 return Some(lease_outcome(plan, charge.cost, told, (remaining, reset_ns)));
             }
             _ => Told::Admitted { renew: false },
@@ -205,6 +260,35 @@ impl Limiter {
             None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
                 (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0))
             }
+            None => self.without_answer(fleet, plan, charge, caller, now_ns, decision),
+        }
+    }
+
+    /// Decides a charge for which nobody waits: its shard is away, or slower than a request may wait. One that is slow
+    /// is told all the same, and lends for those to come; who has a lease has nothing beside it meanwhile.
+    fn without_answer(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        plan: &Arc<Plan>,
+        charge: &Charge,
+        caller: Caller,
+        now_ns: u64,
+        decision: &mut Decision,
+    ) -> (Stand, Outcome) {
+        let is_slow =
+            !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !fleet.is_held_back(charge.key);
+        let lead_ns = fleet.lead_ns();
+        let left = fleet.change_known(charge.key, |_, share| {
+            (is_slow && share.has_lease(now_ns, lead_ns)).then(|| share.estimate(plan, now_ns))
+        });
+        if is_slow {
+            self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);
+        }
+        match left.flatten() {
+            Some(left) => {
+                let told = Told::Denied { retry_after_ns: lead_ns };
+                (Stand::Refused, lease_outcome(plan, charge.cost, told, left))
+            }
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
@@ -218,7 +302,7 @@ impl Limiter {
         now_ns: u64,
     ) -> Option<(Told, (u64, u64))> {
         let said = fleet.change(charge, now_ns, |share| {
-            let told = match share.take(plan, charge.cost, now_ns) {
+            let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
                 Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(now_ns) => {
                     Told::Admitted { renew: true }
                 }
@@ -258,17 +342,19 @@ impl Limiter {
                 (stand_of(&outcome, Undo::Permit), outcome)
             }
             WhenDown::Allow => {
-                // Coarse: what the whole window allows, for each address. It is not given back what another policy
-                // refuses.
-                let key = charge.key ^ spread(caller.address);
-                let taken = self.table.take(&Charge { key, ..*charge }, now_ns);
-                (stand_of(&taken.outcome, Undo::Nothing), taken.outcome)
+                // Coarse. It is not given back what another policy refuses.
+                let (key, quota) = (fleet.key_of_address(charge, caller), plan.quota.for_address());
+                let outcome = self.table.take(&Charge { key, quota, ..*charge }, now_ns).outcome;
+                // A client is promised no more than the window that it knows.
+                let remaining = outcome.remaining.min(plan.quota.capacity());
+                let outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
+                (stand_of(&outcome, Undo::Nothing), outcome)
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
-                let nodes = fleet.link.nodes();
+                let (nodes, is_away) = (fleet.link.nodes(), !fleet.link.is_up(charge.key));
                 let told = fleet.change(charge, now_ns, |share| {
-                    let told = share.take_alone(plan, charge.cost, now_ns, nodes);
+                    let told = share.take_alone(plan, charge.cost, now_ns, nodes, is_away);
                     (told, share.estimate(plan, now_ns))
                 });
                 match told {
@@ -302,7 +388,7 @@ fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Sh
 }
 
 /// Whether a denial that the centre gave still stands for this charge.
-fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
     let refused = fleet.change_known(charge.key, |number, share| {
         // A denial under another plan says nothing of what this one allows: the limit has changed.
         if number != charge.plan {
@@ -353,13 +439,6 @@ fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
     if outcome.is_admitted() { Stand::taken(undo) } else { Stand::Refused }
 }
 
-/// An address over all the bits of a key. A product alone leaves the low half as it was where the address has none in
-/// its own, as a network of IPv6: every caller of a key would share the few places that half chooses.
-fn spread(address: u128) -> u128 {
-    let product = address.wrapping_mul(SPREAD);
-    product ^ product >> 64
-}
-
 /// A charge as the centre is asked for it.
 pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
     Part {
@@ -371,9 +450,9 @@ pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
     }
 }
 
+/// Leases are renewed no more ahead of need: a fifth of their longest life.
+const LEAD_MAX_NS: u64 = 100_000_000;
 /// When a caller that is denied because the store is away may try again.
 const DOWN_RETRY_NS: u64 = 1_000_000_000;
 /// When one may for whom the centre had too little, without saying how long that will be so.
 const ASK_RETRY_NS: u64 = 10_000_000;
-/// An odd number with its bits well mixed (2^128 divided by the golden ratio).
-const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

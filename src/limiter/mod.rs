@@ -12,6 +12,8 @@
 
 mod attempt;
 mod conduct;
+mod debts;
+mod exact;
 mod fleet;
 mod link;
 mod look;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::limit::{Plan, Quota};
+use crate::limit::{Plan, Quota, WhenDown};
 
 /// All plans.
 #[derive(Debug, Default)]
@@ -57,15 +57,18 @@ impl Plans {
         Some(self.get(number)?.quota.share_of(nodes))
     }
 
-    /// All of these shares.
-    pub fn shares(&self) -> Vec<Quota> {
+    /// All that this node enforces without the store: these shares, and what an address is admitted.
+    pub fn fallbacks(&self) -> Vec<Quota> {
         let count = self.numbers().len() as u32;
-        (1..=count).filter_map(|number| self.share(number)).collect()
+        let shares = (1..=count).filter_map(|number| self.share(number));
+        let allowing = (1..=count).filter_map(|number| self.get(number));
+        let allowing = allowing.filter(|plan| plan.sharing.when_down == WhenDown::Allow);
+        shares.chain(allowing.map(|plan| plan.quota.for_address())).collect()
     }
 
     /// Works out every plan's share anew where the fleet has become another size.
     pub fn resize(&self, nodes: u32) -> Vec<Quota> {
-        if self.nodes.swap(nodes, Ordering::Relaxed) == nodes { Vec::new() } else { self.shares() }
+        if self.nodes.swap(nodes, Ordering::Relaxed) == nodes { Vec::new() } else { self.fallbacks() }
     }
 
     fn numbers(&self) -> MutexGuard<'_, HashMap<Arc<Plan>, u32>> {
@@ -88,7 +91,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::limit::{Algorithm, Sharing, WhenDown};
+    use crate::limit::{Algorithm, Sharing};
 
     fn plan(policy: &str, limit: u64) -> Plan {
         let positive = |number| NonZeroU64::new(number).expect("tests give no zero");

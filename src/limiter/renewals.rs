@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::attempt::Undo;
-use super::fleet::{Fleet, lease_outcome, outcome_of, part};
+use super::exact::Question;
+use super::fleet::{Fleet, lease_outcome, outcome_of};
 use super::waiting::{Attempt, Verdict, Wait};
 use crate::limit::Plan;
-use crate::limit::central::{Op, Part, Renewal, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Charge, Outcome};
+use crate::limit::central::{Op, Renewal, Reply, Unanswered};
+use crate::limit::{Algorithm, Charge, Outcome};
 use crate::limit::{Share, Told, Wanted};
 
 /// Renewals on their way, by key.
@@ -155,11 +156,8 @@ impl Limiter {
             }
         }
         for group in groups {
-            let parts = group.iter().filter_map(|index| {
-                let charge = &charges[*index];
-                Some(part(charge, plans.get(charge.plan)?))
-            });
-            self.take_at_centre(fleet, charges, group.clone(), parts.collect(), Arc::clone(wait), now_ns);
+            let charges = group.iter().map(|index| charges[*index]).collect();
+            self.ask_exact(fleet, Question { wait: Arc::clone(wait), indices: group, charges }, now_ns);
         }
     }
 
@@ -192,6 +190,52 @@ impl Limiter {
             Op::Renew(renewal),
             Box::new(move |answer, now_ns| limiter.renewed(leased, &sent, answer, now_ns)),
         );
+    }
+
+    /// Gives a key's lease back, unless a renewal is on its way; what is asked for meanwhile waits for the answer, so that
+    /// the centre hears everything of a key in its order. Whether it did.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        key: u128,
+        number: u32,
+        plan: &Arc<Plan>,
+        now_ns: u64,
+    ) -> bool {
+        if !fleet.renewals.begin(key, None) {
+            return false;
+        }
+        let release = fleet.change_known(key, |_, share| share.release(plan, key, now_ns)).flatten();
+        let leased = Leased { key, number, plan: Arc::clone(plan), sent_ns: now_ns };
+        let Some(release) = release else {
+            self.renew_next(fleet, leased, now_ns);
+            return true;
+        };
+        let (limiter, sent) = (Arc::clone(self), release.clone());
+        fleet.link.send(
+            Op::Renew(release),
+            Box::new(move |answer, now_ns| {
+                let Some(fleet) = &limiter.fleet else { return };
+                let known = fleet.change_known(key, |_, share| {
+                    share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
+                });
+                if known.is_some() && answer.is_err() {
+                    // It says so again.
+                    fleet.watched.add(key, leased.number);
+                }
+                limiter.renew_next(fleet, leased, now_ns);
+            }),
+        );
+        true
+    }
+
+    /// Ends a question about a key, and asks for those who came meanwhile.
+    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, now_ns: u64) {
+        if let Some((wanted, number)) = fleet.renewals.next(leased.key) {
+            // A reload may have come between the two.
+            let plan = fleet.plans.get(number).map_or(leased.plan, Arc::clone);
+            self.send_renewal(fleet, Leased { number, plan, sent_ns: now_ns, ..leased }, wanted);
+        }
     }
 
     /// Takes up the answer to a renewal: first for those who wait, then for those to come.
@@ -251,78 +295,7 @@ impl Limiter {
         if known.is_some() && grant.is_some() {
             serve_queued(fleet, &leased, now_ns);
         }
-        if let Some((wanted, number)) = fleet.renewals.next(key) {
-            // A reload may have come between the two.
-            let plan = fleet.plans.get(number).map_or_else(|| Arc::clone(plan), Arc::clone);
-            self.send_renewal(fleet, Leased { key, number, plan, sent_ns: now_ns }, wanted);
-        }
-    }
-
-    /// Lets the centre decide exact windows of one shard.
-    fn take_at_centre(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        charges: &[Charge],
-        indices: SmallVec<[usize; 2]>,
-        parts: SmallVec<[Part; 2]>,
-        wait: Arc<Wait>,
-        now_ns: u64,
-    ) {
-        let charges: SmallVec<[Charge; 2]> = indices.iter().map(|index| charges[*index]).collect();
-        let limiter = Arc::clone(self);
-        fleet.link.send(
-            Op::Take(parts),
-            Box::new(move |answer, _| {
-                let Some(fleet) = &limiter.fleet else { return };
-                let Ok(Reply::Taken(taken)) = answer else {
-                    for index in indices {
-                        wait.settle(index, || Verdict::Unanswered);
-                    }
-                    return;
-                };
-                limiter.note_said(fleet, &charges, &taken, now_ns);
-                let undo = Undo::Centre { taken_us: taken.at_us };
-                for ((index, charge), outcome) in indices.iter().zip(&charges).zip(&taken.outcomes) {
-                    let said = match taken.admitted {
-                        false if outcome.is_admitted() => Verdict::Fits(*outcome),
-                        _ => verdict(*outcome, undo),
-                    };
-                    let is_taken = matches!(said, Verdict::Taken(..));
-                    let note = || {
-                        // What this node would have to know if the store went away now.
-                        if is_taken {
-                            limiter.table.take(&fleet.own_part(charge), now_ns);
-                        }
-                        said
-                    };
-                    // The request was decided without this answer, so it was not this that let it pass.
-                    if !wait.settle(*index, note) && is_taken {
-                        limiter.return_to_centre(fleet, charge, taken.at_us);
-                    }
-                }
-            }),
-        );
-    }
-
-    /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
-    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
-        for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
-            let Some(plan) = fleet.plans.get(charge.plan) else { continue };
-            fleet.change(charge, sent_ns, |share| {
-                share.hear(outcome.remaining, sent_ns);
-                match outcome.answer() {
-                    // Of what is dearer than a share can note, none cheaper is known to be refused.
-                    Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
-                        share.refuse(charge.cost, retry_after_ns, sent_ns);
-                    }
-                    // What was refused before has come back.
-                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
-                        share.deny_for(0, sent_ns);
-                    }
-                    Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
-                }
-            });
-        }
+        self.renew_next(fleet, leased, now_ns);
     }
 }
 
@@ -345,7 +318,7 @@ fn spend(
 /// What the share of one who has waited says now, and what is left; `None`: the key has no slot.
 fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
     fleet.change(charge, now_ns, |share| {
-        (share.take_again(plan, charge.cost, now_ns), share.estimate(plan, now_ns))
+        (share.take_again(plan, charge.cost, now_ns, fleet.lead_ns()), share.estimate(plan, now_ns))
     })
 }
 
@@ -367,7 +340,7 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
     }
 }
 
-fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
+pub(super) fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
     if outcome.is_admitted() { Verdict::Taken(outcome, undo) } else { Verdict::Refused(outcome) }
 }
 

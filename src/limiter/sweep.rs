@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Limiter;
 use super::fleet::Fleet;
-use crate::limit::Plan;
-use crate::limit::Share;
-use crate::limit::central::Op;
+use crate::limit::{Plan, Share};
 
 /// Keys that hold something, and the number of their plan.
 #[derive(Debug, Default)]
@@ -31,12 +29,13 @@ impl Limiter {
     /// `SWEEP_EVERY`.
     pub fn sweep(self: &Arc<Self>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
-        let shares = fleet.plans.resize(fleet.link.nodes());
-        if !shares.is_empty() {
-            self.table.declare(shares);
+        let quotas = fleet.plans.resize(fleet.link.nodes());
+        if !quotas.is_empty() {
+            self.table.declare(quotas);
         }
         self.release_where(fleet, now_ns, |share, plan| share.is_idle(plan, now_ns));
         self.say_permits(fleet, now_ns);
+        self.tell_debts(fleet, now_ns);
     }
 
     /// Gives back leases: this node decides nothing any more. Whether to call again in a moment, because there are
@@ -53,43 +52,32 @@ impl Limiter {
         now_ns: u64,
         is_over: impl Fn(&Share, &Plan) -> bool,
     ) -> bool {
-        let (mut released, mut is_more) = (Vec::new(), false);
-        let plans = &fleet.plans;
+        let (mut over, mut is_more) = (Vec::new(), false);
+        let (plans, mut round_trip_ns) = (&fleet.plans, 0);
         fleet.watched.keys().retain(|&key, &mut number| {
             let Some(plan) = plans.get(number) else { return false };
+            round_trip_ns = round_trip_ns.max(fleet.link.round_trip_ns(key));
             let kept = fleet.change_known(key, |_, share| {
                 if share.says_nothing(plan, now_ns) {
                     return false;
                 }
                 share.forgive(now_ns);
-                if !is_over(share, plan) || !fleet.link.is_up(key) {
-                    return true;
+                let is_out = share.has_something_of_the_centre() || share.is_in_flight();
+                if is_out && is_over(share, plan) && fleet.link.is_up(key) {
+                    is_more |= share.is_in_flight() || over.len() >= RELEASED_MAX;
+                    if over.len() < RELEASED_MAX {
+                        over.push((key, number));
+                    }
                 }
-                let is_late = share.is_in_flight() || released.len() >= RELEASED_MAX;
-                is_more |= is_late;
-                if !is_late {
-                    released.extend(share.release(plan, key, now_ns));
-                }
-                is_late
+                true
             });
             kept.unwrap_or(false)
         });
-        for renewal in released {
-            let (limiter, sent) = (Arc::clone(self), renewal.clone());
-            fleet.link.send(
-                Op::Renew(renewal),
-                Box::new(move |answer, _| {
-                    let (Err(why), Some(fleet)) = (answer, &limiter.fleet) else { return };
-                    let known = fleet.change_known(sent.key, |number, share| {
-                        share.take_back(&sent, why.is_undone());
-                        number
-                    });
-                    // It says so again.
-                    if let Some(number) = known {
-                        fleet.watched.add(sent.key, number);
-                    }
-                }),
-            );
+        fleet.follow(round_trip_ns);
+        for (key, number) in over {
+            if let Some(plan) = plans.get(number) {
+                is_more |= !self.release(fleet, key, number, plan, now_ns);
+            }
         }
         is_more
     }

@@ -20,10 +20,19 @@ impl Limiter {
             (Undo::Alone { place, taken_ns }, Some(fleet)) => {
                 let quota = fleet.share_of(charge);
                 self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+                fleet.debts.forgive(charge);
             }
             (Undo::Share, Some(fleet)) => {
                 // A share that has gone meanwhile has been returned whole.
-                let _ = fleet.change_known(charge.key, |_, share| share.give_back(charge.cost));
+                let held = fleet.change_known(charge.key, |number, share| {
+                    let held_nothing = share.holds_nothing();
+                    share.give_back(charge.cost);
+                    held_nothing.then_some(number)
+                });
+                // One whose lease ended while the request waited may be watched no more.
+                if let Some(Some(number)) = held {
+                    fleet.watched.add(charge.key, number);
+                }
             }
             (Undo::Centre { taken_us }, Some(fleet)) => {
                 self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use smallvec::SmallVec;
 
 use super::attempt::{Stand, Undo};
+use super::exact::{Fate, Late};
 use super::{Caller, Limiter};
 use crate::limit::{Charge, Outcome};
 
@@ -22,6 +23,16 @@ pub struct Waiting {
     pub(super) wait: Arc<Wait>,
     pub(super) caller: Caller,
     pub(super) started_ns: u64,
+    /// What this node's table holds for charges that the centre is asked about: they are admitted where no answer comes.
+    pub(super) reserved: SmallVec<[Reserved; 2]>,
+}
+
+/// A charge that this node's own share has room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reserved {
+    pub(super) index: usize,
+    pub(super) undo: Undo,
+    pub(super) outcome: Outcome,
 }
 
 /// What is said of one charge while its request waits.
@@ -35,6 +46,8 @@ pub(super) enum Verdict {
     Refused(Outcome),
     /// There is no answer.
     Unanswered,
+    /// There is none, and the centre took nothing.
+    Undone,
 }
 
 /// What came of trying to settle a charge.
@@ -58,6 +71,12 @@ struct State {
     open: usize,
     /// Nobody waits any more.
     over: bool,
+    /// Which charges this node's table counts already.
+    reserved: SmallVec<[usize; 2]>,
+    /// What became of each charge that was decided without its answer; empty: that is not known yet.
+    fates: SmallVec<[Option<Fate>; 4]>,
+    /// Answers that came after the wait and before that was known.
+    late: SmallVec<[(usize, Late); 2]>,
     waker: Option<Waker>,
 }
 
@@ -65,7 +84,25 @@ impl Wait {
     /// For a request of so many charges, of which `open` wait.
     pub(super) fn new(charges: usize, open: usize) -> Wait {
         let verdicts = SmallVec::from_elem(None, charges);
-        Wait(Mutex::new(State { verdicts, open, over: false, waker: None }))
+        Wait(Mutex::new(State {
+            verdicts,
+            open,
+            over: false,
+            reserved: SmallVec::new(),
+            fates: SmallVec::new(),
+            late: SmallVec::new(),
+            waker: None,
+        }))
+    }
+
+    /// Notes which charges this node's table counts already, before the centre is asked.
+    pub(super) fn reserve(&self, reserved: &[Reserved]) {
+        self.state().reserved = reserved.iter().map(|reserved| reserved.index).collect();
+    }
+
+    /// Whether this node's table counts a charge already.
+    pub(super) fn is_reserved(&self, charge: usize) -> bool {
+        self.state().reserved.contains(&charge)
     }
 
     /// Lets `verdict` say what becomes of a charge, if its request still waits; else returns false.
@@ -107,6 +144,24 @@ impl Wait {
         std::mem::take(&mut state.verdicts)
     }
 
+    /// Takes an answer to a charge that was decided without it: what became of the charge, or `None` where that is being
+    /// decided, by who takes up the answer then.
+    pub(super) fn settle_late(&self, charge: usize, late: Late) -> Option<Fate> {
+        let mut state = self.state();
+        if let Some(fate) = state.fates.get(charge) {
+            return *fate;
+        }
+        state.late.push((charge, late));
+        None
+    }
+
+    /// Says what became of the charges; the answers that have come meanwhile.
+    pub(super) fn tell_fates(&self, fates: SmallVec<[Option<Fate>; 4]>) -> SmallVec<[(usize, Late); 2]> {
+        let mut state = self.state();
+        state.fates = fates;
+        std::mem::take(&mut state.late)
+    }
+
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.state();
         if state.open == 0 {
@@ -138,12 +193,23 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let verdicts = self.wait.close();
+        for reserved in self.reserved.drain(..) {
+            // What the centre took, too, is undone with that.
+            if !matches!(verdicts.get(reserved.index), Some(Some(Verdict::Taken(..)))) {
+                self.stands[reserved.index] = Stand::taken(reserved.undo);
+            }
+        }
         for (stand, verdict) in self.stands.iter_mut().zip(verdicts) {
             if let Some(Verdict::Taken(_, undo)) = verdict {
                 *stand = Stand::taken(undo);
             }
         }
         self.limiter.undo(&self.charges, &self.stands, self.started_ns);
+        // Resumed, it has none.
+        if !self.stands.is_empty() {
+            let fates = SmallVec::from_elem(Some(Fate::Refused), self.charges.len());
+            self.limiter.tell_fates(&self.wait, &self.charges, fates);
+        }
     }
 }
 

@@ -5,14 +5,15 @@
 
 mod policies;
 mod routes;
+mod ties;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
 use super::error::{Error, Place, PolicyField, Problem, RouteField};
 use super::host::Hosts;
-use super::route::{HeaderMatch, Route};
+use super::route::Route;
 use super::table::{Table, join_items, precedence};
 use super::tree::{ANY_HOST, Tree};
 
@@ -32,8 +33,8 @@ pub struct Options<'o> {
 /// Routes a table may have.
 pub const ROUTES_MAX: usize = 1_000_000;
 
-/// Policies a table may have: what [`Charge::policy`](crate::limit::Charge::policy) holds.
-pub const POLICIES_MAX: usize = u16::MAX as usize;
+/// Policies a table may have: a few of its own for each route.
+pub const POLICIES_MAX: usize = 4_000_000;
 
 /// Dimensions a key may have.
 pub const DIMENSIONS_MAX: usize = 16;
@@ -55,7 +56,7 @@ impl Table {
         options: &Options<'_>,
     ) -> Result<Table, Vec<Error>> {
         let mut errors = Errors::default();
-        check_counts(routes, policies, &mut errors);
+        check_counts(routes.len(), policies.len(), &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);
         }
@@ -63,13 +64,13 @@ impl Table {
         let mut compiled_routes = routes::compile(routes, policies, options, &mut errors);
         check_params(routes, policies, &compiled_routes, &mut errors);
         let (hosts, mut tree) = plant(&compiled_routes);
-        check_ties(&mut tree, &compiled_routes, &mut errors);
+        ties::check(&mut tree, &compiled_routes, &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);
         }
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
         for route in compiled_routes.iter_mut().flatten() {
-            let own = || route.policies.iter().map(|&policy| &policies[usize::from(policy)]);
+            let own = || route.policies.iter().map(|&policy| &policies[policy as usize]);
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());
             route.penalises = own().any(|policy| policy.penalty.is_some());
@@ -79,8 +80,8 @@ impl Table {
             route.windows = if is_by_tier { usize::MAX } else { count };
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
-            let needs_nobody = |policy: &&u16| {
-                !policies[usize::from(**policy)].by.iter().any(definition::Dimension::needs_identity)
+            let needs_nobody = |policy: &&u32| {
+                !policies[**policy as usize].by.iter().any(definition::Dimension::needs_identity)
             };
             route.strangers = route.policies.iter().filter(needs_nobody).copied().collect();
         }
@@ -109,12 +110,12 @@ impl Errors {
 }
 
 /// Indices must fit. Where they do not, nothing else can be said.
-fn check_counts(routes: &[definition::Route], policies: &[definition::Policy], errors: &mut Errors) {
-    if policies.len() > POLICIES_MAX {
+fn check_counts(routes: usize, policies: usize, errors: &mut Errors) {
+    if policies > POLICIES_MAX {
         let problem = Problem::TooMany { what: "policies", max: POLICIES_MAX };
         errors.policy(POLICIES_MAX, PolicyField::Name, problem);
     }
-    if routes.len() > ROUTES_MAX {
+    if routes > ROUTES_MAX {
         errors.route(ROUTES_MAX, RouteField::Name, Problem::TooMany { what: "routes", max: ROUTES_MAX });
     }
 }
@@ -141,18 +142,35 @@ fn check_params(
     compiled: &[Option<Route>],
     errors: &mut Errors,
 ) {
-    for (index, policy) in policies.iter().enumerate() {
-        let params = policy.by.iter().enumerate().filter_map(|(number, dimension)| match dimension {
-            Dimension::Param(name) => Some((number, name)),
+    let params = |policy: &definition::Policy| -> Vec<(usize, String)> {
+        let numbered = policy.by.iter().enumerate();
+        let params = numbered.filter_map(|(number, dimension)| match dimension {
+            Dimension::Param(name) => Some((number, name.clone())),
             _ => None,
         });
-        for (number, name) in params {
-            let using = routes.iter().zip(compiled).filter(|(route, _)| route.limits.contains(&policy.name));
-            let mut has = using
-                .map(|(_, route)| route.as_ref().is_none_or(|route| route.pattern.param(name).is_some()));
+        params.collect()
+    };
+    // Asked for each policy, all routes are looked at once only: there may be as many of one as of the other.
+    let mut using: HashMap<&str, Vec<usize>> = HashMap::new();
+    for policy in policies.iter().filter(|policy| !params(policy).is_empty()) {
+        using.insert(&policy.name, Vec::new());
+    }
+    for (index, route) in routes.iter().enumerate() {
+        for name in &route.limits {
+            if let Some(routes) = using.get_mut(name.as_str()) {
+                routes.push(index);
+            }
+        }
+    }
+    for (index, policy) in policies.iter().enumerate() {
+        for (number, name) in params(policy) {
+            let using = using.get(policy.name.as_str()).into_iter().flatten();
+            let mut has = using.map(|route| {
+                compiled[*route].as_ref().is_none_or(|route| route.pattern.param(&name).is_some())
+            });
             let is_used_without = has.next() == Some(false) && has.all(|has| !has);
             if is_used_without {
-                errors.policy(index, PolicyField::By(number), Problem::ParamNowhere { name: name.clone() });
+                errors.policy(index, PolicyField::By(number), Problem::ParamNowhere { name });
             }
         }
     }
@@ -173,41 +191,22 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
     (hosts, tree)
 }
 
-/// Two routes of one leaf tie where some request satisfies both, neither is more specific by its method or
-/// number of headers, and no third route is more specific for all those requests. Each route is reported
-/// once.
-fn check_ties(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
-    let mut reported = HashSet::new();
-    for leaf in tree.leaves() {
-        let leaf: Vec<&Route> = leaf.iter().filter_map(|&index| routes[index as usize].as_ref()).collect();
-        for (position, later) in leaf.iter().enumerate() {
-            let tied = |earlier: &&&Route| {
-                ties(earlier, later) && !leaf.iter().any(|third| settles(third, earlier, later))
-            };
-            let Some(earlier) = leaf[..position].iter().find(tied) else { continue };
-            if reported.insert(later.index) {
-                let problem = Problem::Tie {
-                    other: earlier.index,
-                    other_name: earlier.name.to_string(),
-                    method_any: later.methods.is_any(),
-                };
-                errors.route(later.index, RouteField::Path, problem);
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_too_many_is_told_with_its_place() {
+        let said = |routes, policies| {
+            let mut errors = Errors::default();
+            check_counts(routes, policies, &mut errors);
+            errors.found
+        };
+        assert_eq!(said(ROUTES_MAX, POLICIES_MAX), []);
+        let [route, policy] = [(ROUTES_MAX + 1, 0), (0, POLICIES_MAX + 1)]
+            .map(|(routes, policies)| said(routes, policies).pop().expect("there is one too many"));
+        assert_eq!(route.place, Place::Route { index: ROUTES_MAX, field: RouteField::Name });
+        assert_eq!(policy.place, Place::Policy { index: POLICIES_MAX, field: PolicyField::Name });
+        assert_eq!(policy.to_string(), "there are more than 4000000 policies");
     }
-}
-
-fn ties(left: &Route, right: &Route) -> bool {
-    let agree = |header: &HeaderMatch| right.headers.iter().all(|other| header.agrees_with(other));
-    left.headers.len() == right.headers.len()
-        && left.methods.ties(&right.methods)
-        && left.headers.iter().all(agree)
-}
-
-/// Whether `third` answers every request over which the other two tie.
-fn settles(third: &Route, left: &Route, right: &Route) -> bool {
-    let asked = || left.headers.iter().chain(&right.headers);
-    third.headers.len() > left.headers.len()
-        && third.methods.covers(&left.methods, &right.methods)
-        && third.headers.iter().all(|header| asked().any(|asked| header.follows_from(asked)))
 }

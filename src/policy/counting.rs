@@ -16,7 +16,7 @@ use crate::limit::{Algorithm, Charge, Conduct, Penalty, Quota};
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Its index in the table; [`Charge::policy`].
-    pub index: u16,
+    pub index: u32,
     /// Its name.
     pub name: Box<str>,
     /// The dimensions of its key.
@@ -112,7 +112,7 @@ pub(super) struct CostRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingDimension<'t> {
     /// Index of the policy.
-    pub policy: u16,
+    pub policy: u32,
     /// What the request does not have.
     pub dimension: &'t Dimension,
 }

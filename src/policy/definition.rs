@@ -123,7 +123,10 @@ pub enum Action {
     /// Is answered here with what came: the built-in echo upstream.
     Echo,
     /// Is sent to the same URL over https.
-    RedirectHttps,
+    RedirectHttps {
+        /// The port that clients find it on.
+        port: u16,
+    },
 }
 
 /// A fixed answer.
@@ -131,8 +134,8 @@ pub enum Action {
 pub struct Respond {
     /// Its status.
     pub status: http::StatusCode,
-    /// Its headers.
-    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Its headers. Values may hold `{...}`.
+    pub headers: Vec<(http::HeaderName, String)>,
     /// Its body.
     pub body: bytes::Bytes,
 }
@@ -215,7 +218,9 @@ pub enum Dimension {
     Route,
     /// The request's method.
     Method,
-    /// The (joined) value of a header.
+    /// The host, in the form it is routed by.
+    Host,
+    /// The value of a header other than `Host`, whose form is the client's to choose.
     Header(http::HeaderName),
     /// The value of a query parameter, percent-decoded.
     Query(String),
@@ -275,6 +280,7 @@ impl std::fmt::Display for Dimension {
             Dimension::Ip => formatter.write_str("ip"),
             Dimension::Route => formatter.write_str("route"),
             Dimension::Method => formatter.write_str("method"),
+            Dimension::Host => formatter.write_str("host"),
             Dimension::Header(name) => write!(formatter, "header:{name}"),
             Dimension::Query(name) => write!(formatter, "query:{name}"),
             Dimension::Param(name) => write!(formatter, "param:{name}"),
@@ -324,3 +330,6 @@ impl Default for Cost {
         Cost { default: NonZeroU64::MIN, rules: Vec::new(), header: None, response_header: None, max: None }
     }
 }
+
+/// The port of https that no URL needs to say.
+pub const HTTPS_PORT: u16 = 443;

@@ -120,6 +120,9 @@ pub enum Problem {
     /// A host is none.
     #[error(transparent)]
     Host(#[from] host::Error),
+    /// A header `Host` that is asked to match several hosts.
+    #[error("a header has one exact value; write `host = \"*.example.com\"` on the route itself")]
+    HostWildcard,
     /// A path pattern is none.
     #[error(transparent)]
     Pattern(#[from] pattern::Error),

@@ -3,6 +3,7 @@
 //! `*.example.com` matches `a.example.com` and `a.b.example.com`, never `example.com` itself: as Envoy, nginx
 //! and the Kubernetes Gateway API have it (Caddy, like a certificate, takes one label only).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -33,7 +34,7 @@ pub enum Error {
     #[error("`{0}` cannot stand in a host; names beyond ASCII are written as `xn--…`")]
     Character(char),
     /// Two dots in a row, or one in front.
-    #[error("a label of a host is empty")]
+    #[error("a label of a host is empty; all hosts below one are `*.example.com`")]
     EmptyLabel,
 }
 
@@ -100,6 +101,25 @@ impl fmt::Display for Host {
             Host::Exact(name) => f.write_str(name),
             Host::Wildcard(name) => write!(f, "*.{name}"),
         }
+    }
+}
+
+/// The form in which a request's authority is routed and counted: lower case, without port and trailing dot, an
+/// address in its one form. Most come that way and are not copied.
+pub fn routed(authority: &str) -> Cow<'_, str> {
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    if let Some((address, _)) = bracketed {
+        return match address.parse::<std::net::Ipv6Addr>() {
+            Ok(address) => Cow::Owned(address.to_string()),
+            Err(_) => Cow::Borrowed(authority),
+        };
+    }
+    let host = authority.split_once(':').map_or(authority, |(host, _)| host);
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
     }
 }
 
@@ -225,6 +245,17 @@ mod tests {
         ] {
             assert!(!is_authority(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_host_is_one_whatever_its_spelling() {
+        for text in ["api.example.com", "API.example.COM", "api.example.com.", "Api.example.com.:8443"] {
+            assert_eq!(routed(text), "api.example.com");
+        }
+        for text in ["[::1]", "[0:0::1]", "[::1]:80", "[0000::0001]:443"] {
+            assert_eq!(routed(text), "::1");
+        }
+        assert_eq!(routed(""), "");
     }
 
     #[test]

@@ -23,7 +23,9 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
+use super::host;
 use super::percent::{self, Plus};
+use super::query;
 use super::request::{Facts, Params, caller};
 
 /// Makes the keys of one policy.
@@ -121,6 +123,7 @@ impl Keys {
             out.extend_from_slice(&[0; LENGTH_BYTES]);
             match dimension {
                 Dimension::Ip => self.write_address(value.parse().ok()?, &mut out),
+                Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
                 _ => out.extend_from_slice(value.as_bytes()),
             }
             let head = ((out.len() - start - LENGTH_BYTES) as u64) << 1;
@@ -160,6 +163,7 @@ impl Keys {
             Dimension::Tenant => text(facts.identity.tenant.as_deref().unwrap_or("")),
             Dimension::Route => text(route),
             Dimension::Method => text(facts.method.as_str()),
+            Dimension::Host => text(facts.host),
             Dimension::Ip => self.write_address(facts.client_ip, out),
             Dimension::Header(name) => return write_header(name, facts.headers, out),
             Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
@@ -219,11 +223,15 @@ fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bo
 }
 
 /// Appends the value of a parameter in a query, decoded. Names are compared decoded: `%61=1` is `a=1`. Values that
-/// differ are none, as of a field: some servers take the first, some the last.
-fn write_query(name: &str, query: &str, out: &mut Encoded) -> bool {
-    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+/// differ are none, as of a field: some servers take the first, some the last. So is one beside a `;`, which some take
+/// for a `&`.
+fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
+    if query::is_ambiguous(text, name) {
+        return false;
+    }
+    let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let mut values = pairs
-        .filter(|(key, _)| percent::decode(key, Plus::Space).eq(name.bytes()))
+        .filter(|(key, _)| query::is_named(key, name))
         .map(|(_, value)| percent::decode(value, Plus::Space));
     let Some(first) = values.next() else { return true };
     let start = out.len();
@@ -248,6 +256,7 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
             Dimension::Query(name) => (6, name.as_str()),
             Dimension::Param(name) => (7, name.as_str()),
             Dimension::Claim(name) => (8, name.as_str()),
+            Dimension::Host => (9, ""),
         };
         out.push(kind);
         push_text(name, &mut out);

@@ -16,6 +16,7 @@ pub mod method;
 pub mod path;
 pub mod pattern;
 pub mod percent;
+pub mod query;
 pub mod request;
 pub mod route;
 pub mod shorthand;

@@ -24,7 +24,7 @@ pub enum Error {
     Slash,
     /// `%25` before two hex digits: another path to whoever decodes twice.
     Twice,
-    /// `;`: the begin of a parameter to some servers (RFC 3986 section 3.3), who look for the path without it.
+    /// `;` or `%3B`: the begin of a parameter to some servers (RFC 3986 section 3.3), who look for the path without it.
     Parameter,
 }
 
@@ -78,6 +78,7 @@ fn doubt(encoded: &[u8]) -> Result<Option<Error>, Error> {
         match decoded(encoded, at) {
             Some(0..=0x1f | 0x7f) => return Err(Error::Control),
             Some(b'/' | b'\\') => doubt = doubt.or(Some(Error::Slash)),
+            Some(b';') => doubt = doubt.or(Some(Error::Parameter)),
             Some(b'%') if is_digits(encoded, at + 3) => doubt = doubt.or(Some(Error::Twice)),
             Some(lead @ (0xc0 | 0xc1 | 0xe0 | 0xf0)) if is_overlong(lead, decoded(encoded, at + 3)) => {
                 return Err(Error::Overlong);
@@ -251,6 +252,8 @@ mod tests {
             ("/a%zz", Error::Percent),
             ("/a;b=c/d", Error::Parameter),
             ("/a;", Error::Parameter),
+            ("/a%3bb", Error::Parameter),
+            ("/a%3B", Error::Parameter),
             ("/%c0%af", Error::Overlong),
             ("/%c1%9c", Error::Overlong),
             ("/%c0%ae%c0%ae/", Error::Overlong),
@@ -278,6 +281,10 @@ mod tests {
             "/a/..;/b",
             "/a/.;x/b",
             "/a/..;x=%2F/b",
+            "/a/..%3b/b",
+            "/a/..%3Bx/b",
+            "/a/.%3b/b",
+            "/a/%252e.%253b/b",
             "/a/%252e%252e/b",
             "/a/%25252e%25252e/b",
             "/a%252F..%252Fb",

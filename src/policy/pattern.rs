@@ -7,7 +7,8 @@
 //! the slash it came with.) Paths are compared byte by byte in their normalised, still encoded form: upper
 //! and lower case differ.
 //!
-//! There are no parameters within a segment and no regular expressions.
+//! There are no parameters within a segment and no regular expressions. What other gateways write for those (`*`,
+//! `:id`, `<id>`, `[0-9]+`) is an error rather than a literal that nobody meant; `{=:id}` is a segment of just that text.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -78,8 +79,20 @@ pub enum Error {
         /// The segment as written.
         segment: String,
     },
+    /// What stands for something in the patterns of others, and here only for itself.
+    #[error("`{segment}`: {}; `{{={segment}}}` is just this text", .dialect.meaning(.segment))]
+    Foreign {
+        /// Where.
+        offset: usize,
+        /// The segment as written.
+        segment: String,
+        /// Whose way of writing it is.
+        dialect: Dialect,
+    },
     /// A name that is no name.
-    #[error("`{name}` is no parameter name: letters, digits, `_` and `-`, a letter or `_` first")]
+    #[error(
+        "`{name}` is no parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
+    )]
     ParamName {
         /// Where.
         offset: usize,
@@ -113,6 +126,59 @@ pub enum Error {
     TooLong,
 }
 
+/// How others write what a path may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `*` and `**`.
+    Star,
+    /// `:id`.
+    Colon,
+    /// `<id>`.
+    Angle,
+    /// `[0-9]+`, `a|b`, `^a`, `a$`, `.+`.
+    Regex,
+}
+
+impl Dialect {
+    /// Whose way of writing a segment is in; `None`: it says only itself. Custom methods (`items:batch`), names that
+    /// begin with `$` and parentheses stand in paths of APIs, and are left alone.
+    fn of(segment: &str) -> Option<Dialect> {
+        let is_name =
+            |text: &str| text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        if segment.contains(['[', ']', '|', '^']) || segment.contains(".+") || segment.contains(".*") {
+            return Some(Dialect::Regex);
+        }
+        if segment.len() > 1 && segment.ends_with('$') {
+            return Some(Dialect::Regex);
+        }
+        if segment.strip_prefix(':').is_some_and(is_name) {
+            return Some(Dialect::Colon);
+        }
+        if segment.starts_with('<') && segment.ends_with('>') {
+            return Some(Dialect::Angle);
+        }
+        segment.contains('*').then_some(Dialect::Star)
+    }
+
+    /// What to write for what was probably meant.
+    fn meaning(self, segment: &str) -> String {
+        let name = segment.trim_matches(|char: char| !(char.is_ascii_alphanumeric() || char == '_'));
+        let name = if is_name(name) { name } else { "name" };
+        match self {
+            Dialect::Star => {
+                let rest = if is_name(name) && name != "name" { name } else { "rest" };
+                format!("`*` is no wildcard, write `{{*{rest}}}` at the end for all that follows, or `{{name}}` for one segment")
+            }
+            Dialect::Colon | Dialect::Angle => format!("a parameter is written `{{{name}}}`"),
+            Dialect::Regex => {
+                "there are no regular expressions, write `{name}` for one segment or `{*rest}` at the end for all that \
+                 follows"
+                    .to_owned()
+            }
+        }
+    }
+}
+
 impl Error {
     /// Where in the pattern's text, bytes from its start.
     pub fn offset(&self) -> usize {
@@ -123,6 +189,7 @@ impl Error {
             | Error::Refused { offset, .. }
             | Error::NotPath { offset, .. }
             | Error::PartialParam { offset, .. }
+            | Error::Foreign { offset, .. }
             | Error::ParamName { offset, .. }
             | Error::ParamTwice { offset, .. }
             | Error::RestNotLast { offset, .. }
@@ -195,6 +262,24 @@ impl Pattern {
             at = next;
         }
         is_end(path, at)
+    }
+
+    /// How many of its segments match a path from the left: for people, who may have meant it.
+    pub fn common_segments(&self, path: &str) -> usize {
+        let mut at = FIRST;
+        let matching = self.segments.iter().take_while(|segment| {
+            if is_end(path, at) {
+                return matches!(segment, Segment::Rest(_));
+            }
+            let (found, next) = split(path, at);
+            at = next;
+            match segment {
+                Segment::Literal(text) => found == &**text,
+                Segment::Param(_) => !found.is_empty(),
+                Segment::Rest(_) => true,
+            }
+        });
+        matching.count()
     }
 
     /// Index of the segment that a parameter takes.
@@ -274,6 +359,9 @@ fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
     if let Some(inner) = written.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'))
         && !inner.contains(['{', '}'])
     {
+        if let Some(text) = inner.strip_prefix('=') {
+            return if text.is_empty() { Err(Error::EmptySegment { offset }) } else { literal(text, offset) };
+        }
         return match inner.strip_prefix('*') {
             Some(name) => named(name).map(Segment::Rest),
             None => named(inner).map(Segment::Param),
@@ -282,6 +370,14 @@ fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
     if written.contains(['{', '}']) {
         return Err(Error::PartialParam { offset, segment: written.to_owned() });
     }
+    match Dialect::of(written) {
+        Some(dialect) => Err(Error::Foreign { offset, segment: written.to_owned(), dialect }),
+        None => literal(written, offset),
+    }
+}
+
+/// A segment of exactly this text, in the form that requests have.
+fn literal(written: &str, offset: usize) -> Result<Segment, Error> {
     let text = percent::normalise(written).map_err(|inside| Error::Percent { offset: offset + inside })?;
     if matches!(&*text, "." | "..") {
         return Err(Error::DotSegment { offset, segment: written.to_owned() });

@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::access::Access;
 use super::changes::HeaderChanges;
-use super::definition::{PathEscapes, Respond};
+use super::definition::PathEscapes;
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
-use super::request::Values;
-use super::template::Rewrite;
+use super::request::{Facts, Values};
+use super::template::{HeaderTemplate, Rewrite};
 
 /// One route.
 #[derive(Clone, Debug)]
@@ -23,7 +25,7 @@ pub struct Route {
     /// What happens to an admitted request.
     pub action: Action,
     /// Indices of its policies, in the order written.
-    pub policies: Box<[u16]>,
+    pub policies: Box<[u32]>,
     /// Header changes on the way to the upstream.
     pub request_headers: HeaderChanges,
     /// Header changes on the way to the client.
@@ -43,7 +45,7 @@ pub struct Route {
     /// Who may use it.
     pub access: Access,
     /// Of its policies, those that need no identity: what a caller is charged that authentication refuses.
-    pub strangers: Box<[u16]>,
+    pub strangers: Box<[u32]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,
@@ -68,10 +70,25 @@ pub enum Action {
     /// Is answered with what came.
     Echo,
     /// Is sent to the same URL over https.
-    RedirectHttps,
+    RedirectHttps {
+        /// The port that clients find it on.
+        port: u16,
+    },
 }
 
-/// One header a route asks for. A header of several lines is their values joined by `, `.
+/// A fixed answer.
+#[derive(Clone, Debug)]
+pub struct Respond {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: Box<[(HeaderName, HeaderTemplate)]>,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// One header a route asks for. A header of several lines is their values joined by `, `; `Host` is the host in the
+/// form it is routed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeaderMatch {
     pub name: HeaderName,
@@ -88,12 +105,17 @@ impl Route {
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let rewrite = match &self.action {
             Action::Forward { rewrite, .. } => rewrite.as_ref(),
-            Action::Respond(_) | Action::Echo | Action::RedirectHttps => None,
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps { .. } => None,
+        };
+        let fixed = match &self.action {
+            Action::Respond(fixed) => &*fixed.headers,
+            Action::Forward { .. } | Action::Echo | Action::RedirectHttps { .. } => &[],
         };
         let headers = self.request_headers.claims().chain(self.response_headers.claims());
         let required = self.access.require.iter().flat_map(|require| &require.claims);
         let required = required.map(|(name, _)| name.as_str());
-        headers.chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
+        let fixed = fixed.iter().flat_map(|(_, template)| template.claims());
+        headers.chain(fixed).chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
     }
 
     /// The path to send upstream, without the query: that stays as it came.
@@ -103,14 +125,19 @@ impl Route {
             Action::Forward { rewrite: None, .. }
             | Action::Respond(_)
             | Action::Echo
-            | Action::RedirectHttps => Cow::Borrowed(values.path),
+            | Action::RedirectHttps { .. } => Cow::Borrowed(values.path),
         }
     }
 }
 
 impl HeaderMatch {
-    pub(super) fn holds(&self, headers: &HeaderMap) -> bool {
-        let mut lines = headers.get_all(&self.name).iter();
+    pub(super) fn holds(&self, facts: &Facts<'_, '_>) -> bool {
+        if self.name == HOST {
+            // The field itself has many spellings, and over HTTP/2 it need not be there.
+            let host = facts.host.as_bytes();
+            return self.value.as_deref().map_or(!host.is_empty(), |value| value == host);
+        }
+        let mut lines = facts.headers.get_all(&self.name).iter();
         let Some(first) = lines.next() else { return false };
         let Some(value) = &self.value else { return true };
         let Some(mut left) = value.strip_prefix(first.as_bytes()) else { return false };

@@ -109,7 +109,7 @@ impl Problem {
                 "after the period come `burst` and a number, then `by` and who is counted"
             }
             Problem::NoDimension | Problem::UnknownDimension { .. } | Problem::DimensionName { .. } => {
-                "write consumer, tenant, ip, route, method, header:<name>, query:<name>, param:<name> \
+                "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name> \
                  or claim:<name>"
             }
             Problem::DimensionTwice { .. } => "name it once",
@@ -119,7 +119,7 @@ impl Problem {
 
 /// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
 pub const DIMENSIONS: &[&str] =
-    &["consumer", "tenant", "ip", "route", "method", "header:", "query:", "param:", "claim:"];
+    &["consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:"];
 
 /// Reads a limit.
 ///
@@ -160,14 +160,17 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
             "ip" => Ok(Dimension::Ip),
             "route" => Ok(Dimension::Route),
             "method" => Ok(Dimension::Method),
+            "host" => Ok(Dimension::Host),
             "header" | "query" | "param" | "claim" => {
                 Err(Problem::DimensionName { found: found(), kind: kind_of(text) })
             }
             _ => Err(Problem::UnknownDimension { found: found() }),
         },
         Some(("header", name)) => {
-            let name = http::HeaderName::from_bytes(name.as_bytes());
-            name.map(Dimension::Header).map_err(|_| Problem::DimensionName { found: found(), kind: "header" })
+            let wrong = |_| Problem::DimensionName { found: found(), kind: "header" };
+            let name = http::HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
+            // The field has as many spellings as its client likes, and over HTTP/2 it need not be there.
+            Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
         }
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
         Some(("param", name)) => name_of("param", name).map(Dimension::Param),
@@ -360,6 +363,8 @@ mod tests {
         assert_eq!(read("5/s by consumer,route").3, both);
         let header = Dimension::Header(http::HeaderName::from_static("x-api-key"));
         assert_eq!(read("5/s by header:X-Api-Key").3, [header]);
+        assert_eq!(read("5/s by host").3, [Dimension::Host]);
+        assert_eq!(read("5/s by header:Host").3, [Dimension::Host]);
         assert_eq!(
             read("5/s by query:q param:id").3,
             [Dimension::Query("q".into()), Dimension::Param("id".into())]

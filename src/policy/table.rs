@@ -160,7 +160,7 @@ impl Table {
         let before = out.len();
         let policies = if facts.refused { &found.route.strangers } else { &found.route.policies };
         for &policy in policies {
-            if let Err(missing) = self.policies[usize::from(policy)].charge(found, facts, out) {
+            if let Err(missing) = self.policies[policy as usize].charge(found, facts, out) {
                 out.truncate(before);
                 return Err(missing);
             }
@@ -171,7 +171,7 @@ impl Table {
     /// The charges that remember a request in those policies of its route that know retries, where it has a key. They
     /// are spent beside the others; one that is spent already marks a retry of its policy.
     pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Charge> {
-        let own = found.route.policies.iter().map(|&policy| &self.policies[usize::from(policy)]);
+        let own = found.route.policies.iter().map(|&policy| &self.policies[policy as usize]);
         own.filter_map(|policy| policy.memory(found, facts)).collect()
     }
 
@@ -181,7 +181,7 @@ impl Table {
         let firsts = charges.iter().enumerate().filter(|(index, charge)| {
             index.checked_sub(1).is_none_or(|before| charges[before].policy != charge.policy)
         });
-        firsts.filter_map(|(_, charge)| self.policies[usize::from(charge.policy)].conduct(charge)).collect()
+        firsts.filter_map(|(_, charge)| self.policies[charge.policy as usize].conduct(charge)).collect()
     }
 
     /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request
@@ -192,9 +192,11 @@ impl Table {
             return route.limits_shown.clone();
         }
         let shown = charges.iter().filter(|charge| !charge.shadow);
-        join_items(shown.map(|charge| {
-            &*self.policies[usize::from(charge.policy)].windows[usize::from(charge.window)].item
-        }))
+        join_items(
+            shown.map(|charge| {
+                &*self.policies[charge.policy as usize].windows[usize::from(charge.window)].item
+            }),
+        )
     }
 
     /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for
@@ -239,7 +241,7 @@ impl Table {
 impl Route {
     /// Whether the request has the headers the route asks for.
     fn asks_for(&self, facts: &Facts<'_, '_>) -> bool {
-        self.headers.iter().all(|header| header.holds(facts.headers))
+        self.headers.iter().all(|header| header.holds(facts))
     }
 
     /// The most specific of its hosts that matches; `None`: it answers to any. `Err` where none does.
@@ -269,7 +271,7 @@ fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_
         return Verdict::Path;
     }
     let Some(fit) = route.methods.fit(facts.method) else { return Verdict::Method };
-    if let Some(header) = route.headers.iter().find(|header| !header.holds(facts.headers)) {
+    if let Some(header) = route.headers.iter().find(|header| !header.holds(facts)) {
         return Verdict::Header(&header.name);
     }
     let Some(than) = winner.filter(|winner| winner.index != route.index) else { return Verdict::Wins };

@@ -60,7 +60,7 @@ pub enum Error {
         offset: usize,
     },
     /// A name nothing has.
-    #[error("nothing is called `{name}` here")]
+    #[error("nothing is called `{name}` here; there are {}", .known.join(", "))]
     UnknownName {
         /// Where its brace stands.
         offset: usize,
@@ -90,6 +90,16 @@ pub enum Error {
     NotPath {
         /// The character.
         found: char,
+    },
+    /// What stands for something in the paths of others, and here only for itself.
+    #[error("`{found}` is sent as it stands; write `{{{instead}}}`, or `{encoded}` for the character itself")]
+    Foreign {
+        /// As written.
+        found: String,
+        /// A placeholder that may have been meant.
+        instead: String,
+        /// Its first character, encoded.
+        encoded: &'static str,
     },
     /// `.` or `..` in a rewritten path.
     #[error("a rewritten path holds no `.` or `..` segment")]
@@ -214,6 +224,9 @@ impl Rewrite {
                 if let Some(found) = text.chars().find(|char| matches!(char, '?' | '#')) {
                     return Err(Error::NotPath { found });
                 }
+                if let Some(error) = foreign(text, pattern) {
+                    return Err(error);
+                }
                 *text = percent::normalise(text).map_err(|_| Error::Percent)?.into();
             }
         }
@@ -300,6 +313,25 @@ impl Template {
         });
         parts.collect()
     }
+}
+
+/// What others would replace in a rewritten path: `$1`, `:id` where the path has that parameter, and `*`.
+fn foreign(text: &str, pattern: &Pattern) -> Option<Error> {
+    let meant = |text: &str| text.to_owned();
+    let first = || pattern.params().next().unwrap_or("path").to_owned();
+    text.split('/').find_map(|segment| {
+        if segment == "*" {
+            let instead = pattern.params().last().unwrap_or("path").to_owned();
+            return Some(Error::Foreign { found: meant("*"), instead, encoded: "%2A" });
+        }
+        if let Some(name) = segment.strip_prefix(':').filter(|name| pattern.param(name).is_some()) {
+            return Some(Error::Foreign { found: meant(segment), instead: meant(name), encoded: "%3A" });
+        }
+        let digits =
+            segment.split('$').skip(1).find(|behind| behind.starts_with(|it: char| it.is_ascii_digit()))?;
+        let number: String = digits.chars().take_while(char::is_ascii_digit).collect();
+        Some(Error::Foreign { found: format!("${number}"), instead: first(), encoded: "%24" })
+    })
 }
 
 fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Part, Error> {

@@ -442,6 +442,16 @@ impl ResponseBody {
         ResponseBody::new(Source::Echo(body), Some(exchange))
     }
 
+    /// The end of an answer that has no body, whatever the server sends.
+    pub fn without(
+        lease: upstream::Lease<RequestBody>,
+        now: Instant,
+        exchange: Box<Exchange>,
+    ) -> ResponseBody {
+        lease.finish(now);
+        ResponseBody::new(Source::Empty, Some(exchange))
+    }
+
     /// What the upstream sends; see [`Download::new`]. A short answer has come with its head as a rule, and then the
     /// connection is free already.
     pub fn upstream(

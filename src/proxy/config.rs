@@ -31,8 +31,8 @@ pub struct Listener {
     pub addresses: Addresses,
     /// Who says by the PROXY protocol whom a connection is for, and has to. Nobody else may.
     pub proxies: Vec<IpNet>,
-    /// Every request is answered by a redirect to https.
-    pub redirect_https: bool,
+    /// Every request is answered by a redirect to https on this port.
+    pub redirect_https: Option<u16>,
     /// Another process may listen on the address too, and the kernel spreads connections over both.
     pub reuse_port: bool,
     /// Connections at once.

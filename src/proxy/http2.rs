@@ -93,7 +93,7 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
         End::Expired(Expiry::Head) => conn.late_http2(),
-        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) => {}
+        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) | End::Gone => {}
     }
 }
 
@@ -174,7 +174,9 @@ impl Conn {
             (None, Some(ENHANCE_YOUR_CALM)) if meter.taken_back() >= UNREAD_RESETS_MAX as u64 => {
                 Reason::RapidReset
             }
-            (Some(Excess::PseudoTrailers | Excess::Unannounced), _) => Reason::Malformed,
+            (Some(Excess::PseudoTrailers | Excess::Unannounced | Excess::PseudoAnswer), _) => {
+                Reason::Malformed
+            }
             (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
             (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
             (None, _) => {

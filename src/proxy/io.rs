@@ -4,14 +4,15 @@
 //! reading of what we sent. It counts and never acts: deadlines are the connection's.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -114,6 +115,33 @@ pub struct Gauge {
     at_end: RefCell<Option<Waker>>,
     head_fault: Cell<Option<Fault>>,
     body_fault: Cell<Option<Fault>>,
+    in_message: Cell<bool>,
+    answer: Cell<Answer>,
+    presence: Cell<Presence>,
+}
+
+/// How far the answer to the request at hand has come, over HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Its head is not known.
+    Awaited,
+    /// Its body is on its way in chunks.
+    Chunked,
+    /// Its body is on its way, or there is none.
+    Begun,
+}
+
+/// Whether a client waits for its answer, over HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// As far as is known.
+    There,
+    /// To be looked at.
+    Asked,
+    /// It has ended its side, and may have closed both.
+    Silent,
+    /// It has closed both.
+    Gone,
 }
 
 /// What a connection is doing.
@@ -145,6 +173,9 @@ impl Gauge {
             at_end: RefCell::new(None),
             head_fault: Cell::new(None),
             body_fault: Cell::new(None),
+            in_message: Cell::new(false),
+            answer: Cell::new(Answer::Awaited),
+            presence: Cell::new(Presence::There),
         }
     }
 
@@ -166,6 +197,35 @@ impl Gauge {
     pub fn begin_exchange(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
         self.heading.set(false);
+        self.answer.set(Answer::Awaited);
+    }
+
+    /// Whether what was read last over HTTP/1 ends within a message.
+    pub fn read_within(&self, is_in_message: bool) {
+        self.in_message.set(is_in_message);
+    }
+
+    /// Whether bytes of a message over HTTP/1 have not been read: with those of its request an answer ends the
+    /// connection.
+    pub fn is_in_message(&self) -> bool {
+        self.in_message.get()
+    }
+
+    /// Its answer is about to be sent.
+    pub fn answer(&self, answer: Answer) {
+        self.answer.set(answer);
+    }
+
+    /// Has the stream look, when it is flushed next, whether the client is there.
+    pub fn ask_presence(&self) {
+        if self.presence.get() == Presence::There {
+            self.presence.set(Presence::Asked);
+        }
+    }
+
+    /// Whether the client waits, as far as is known.
+    pub fn presence(&self) -> Presence {
+        self.presence.get()
     }
 
     /// A request is over.
@@ -306,12 +366,58 @@ pub struct Gauged {
     pub stream: Stream,
     ahead: Bytes,
     gauge: Rc<Gauge>,
+    /// The first byte of what hyper writes next has gone out already.
+    is_begun: bool,
 }
 
 impl Gauged {
     /// Watches `stream`; `ahead` is read first.
     pub fn new(stream: Stream, ahead: Bytes, gauge: Rc<Gauge>) -> Gauged {
-        Gauged { stream, ahead, gauge }
+        Gauged { stream, ahead, gauge, is_begun: false }
+    }
+
+    /// Looks whether the client is there. hyper flushes with nothing left to write, so this is between two messages, or
+    /// two chunks of one.
+    ///
+    /// Who has closed and who has ended only its own side have said the same, and differ in what a byte brings them to:
+    /// the one resets the connection. So the first byte of what comes in any case is sent: of the answer's head, or of
+    /// the size of its next chunk, which may begin with a zero (RFC 9112 section 7.1).
+    fn look_for_client(&mut self, cx: &mut Context<'_>) {
+        let ready = {
+            let readiness = pin!(self.stream.tcp().ready(Interest::READABLE | Interest::WRITABLE));
+            match readiness.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(ready)) => ready,
+                Poll::Ready(Err(_)) => Ready::WRITE_CLOSED,
+                Poll::Pending => Ready::EMPTY,
+            }
+        };
+        let presence = match self.gauge.presence.get() {
+            _ if ready.is_write_closed() => Presence::Gone,
+            Presence::Silent => Presence::Silent,
+            _ if !ready.is_read_closed() => Presence::There,
+            _ => self.knock(cx),
+        };
+        self.gauge.presence.set(presence);
+    }
+
+    fn knock(&mut self, cx: &mut Context<'_>) -> Presence {
+        let begin: &[u8] = match self.gauge.answer.get() {
+            Answer::Awaited => HEAD_BEGIN,
+            Answer::Chunked => CHUNK_BEGIN,
+            // What comes next is the upstream's to say: that will show.
+            Answer::Begun => return Presence::Silent,
+        };
+        match Pin::new(&mut self.stream).poll_write(cx, begin) {
+            Poll::Ready(Ok(0) | Err(_)) => Presence::Gone,
+            Poll::Ready(Ok(_)) => {
+                self.is_begun = begin == HEAD_BEGIN;
+                match Pin::new(&mut self.stream).poll_flush(cx) {
+                    Poll::Ready(Err(_)) => Presence::Gone,
+                    _ => Presence::Silent,
+                }
+            }
+            Poll::Pending => Presence::Asked,
+        }
     }
 }
 
@@ -337,9 +443,11 @@ impl AsyncRead for Gauged {
 impl AsyncWrite for Gauged {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        let sent = usize::from(this.is_begun);
+        let polled = Pin::new(&mut this.stream).poll_write(cx, &buf[sent.min(buf.len())..]);
         this.gauge.write_blocked.set(polled.is_pending());
-        let count = ready!(polled)?;
+        let count = ready!(polled)? + sent;
+        this.is_begun = false;
         this.gauge.on_write(buf, count);
         Poll::Ready(Ok(count))
     }
@@ -350,6 +458,8 @@ impl AsyncWrite for Gauged {
         // TLS keeps records of its own that a flush has to bring out.
         if polled.is_pending() {
             this.gauge.write_blocked.set(true);
+        } else if matches!(this.gauge.presence.get(), Presence::Asked | Presence::Silent) {
+            this.look_for_client(cx);
         }
         polled
     }
@@ -363,6 +473,10 @@ impl AsyncWrite for Gauged {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.is_begun {
+            let first = bufs.first().map_or(&[][..], |first| first);
+            return self.poll_write(cx, first);
+        }
         let this = self.get_mut();
         let mut whole = [0; SMALL_BYTES];
         let polled = match join(bufs, &mut whole) {
@@ -391,5 +505,8 @@ fn join<'a>(bufs: &[io::IoSlice<'_>], whole: &'a mut [u8; SMALL_BYTES]) -> Optio
     Some(&whole[..filled])
 }
 
+/// What every answer begins with, be it of HTTP/1.0 or HTTP/1.1.
+const HEAD_BEGIN: &[u8] = b"H";
+const CHUNK_BEGIN: &[u8] = b"0";
 /// A head and a short body.
 const SMALL_BYTES: usize = 2048;

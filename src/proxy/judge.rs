@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 use super::config::{Sizes, Underscores};
 use super::headers::{self, Present};
 use super::reply::Refusal;
-use crate::policy::host::is_authority;
 use crate::policy::path::{self, Canonical};
+use crate::policy::{self, definition::HTTPS_PORT, host::is_authority};
 
 /// Refuses what hyper lets through and a gateway must not pass on.
 pub fn head(
@@ -43,10 +43,15 @@ pub fn head(
     if present.expect && !headers::expects_continue_only(&head.headers) {
         return Err(Refusal::ExpectationFailed);
     }
-    if !head.uri.path().starts_with('/') {
+    if !head.uri.path().starts_with('/') && !asks_server(head) {
         return Err(Refusal::Malformed("the request target is not a path"));
     }
     Ok(())
+}
+
+/// Whether a request asks what the server as a whole can do (RFC 9110 section 9.3.7): `OPTIONS *`.
+pub fn asks_server(head: &request::Parts) -> bool {
+    head.method == Method::OPTIONS && head.uri.path() == "*"
 }
 
 /// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what was agreed
@@ -84,23 +89,21 @@ fn length(uri: &Uri) -> usize {
 
 /// What is refused of HTTP/1's fields before they come here, and what hyper lets through of HTTP/2's: more of them, or
 /// more bytes, than the listener takes (a field counts as RFC 9113 section 6.5.2 counts it; hyper bounds only the bytes,
-/// and answers without us); a value with blanks around it, which an HTTP/1 server reads without them (section 8.2.1); a
-/// length that is said twice, or not plainly.
-fn of_http2(headers: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
+/// and answers without us); a field that HTTP/1 cannot carry; a length that is said twice, or not plainly.
+fn of_http2(fields: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
     let (mut bytes, mut lengths) = (0, 0);
-    for (name, value) in headers {
+    for (name, value) in fields {
         bytes += name.as_str().len() + value.len() + FIELD_OVERHEAD;
-        if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value.as_bytes() {
-            return Err(Refusal::Malformed("the value of a field begins or ends with a blank"));
-        }
+        headers::is_portable(name, value).map_err(Refusal::Malformed)?;
         if name == CONTENT_LENGTH {
             lengths += 1;
-            if lengths > 1 || value.len() > 1 && value.as_bytes().starts_with(b"0") {
+            let has_zeros = value.len() > 1 && value.as_bytes().starts_with(b"0");
+            if lengths > 1 || has_zeros || headers::length(value.as_bytes()).is_none() {
                 return Err(Refusal::Malformed("Content-Length is not one plain number"));
             }
         }
     }
-    if headers.len() > max.headers || bytes > max.header_bytes {
+    if fields.len() > max.headers || bytes > max.header_bytes {
         return Err(Refusal::HeadersTooLarge);
     }
     Ok(())
@@ -136,31 +139,23 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     }
 }
 
-/// The host to route by: lower case, without port and trailing dot, an address in its one form. Most come that way and
-/// are not copied.
+/// The host to route by.
 pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
-    let text = authority.to_str().unwrap_or_default();
-    let host = headers::bare_host(text);
-    if text.starts_with('[')
-        && let Ok(address) = host.parse::<std::net::Ipv6Addr>()
-    {
-        return Cow::Owned(address.to_string());
-    }
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
-    }
+    policy::host::routed(authority.to_str().unwrap_or_default())
 }
 
-/// The same URL over https, on its usual port.
-pub fn https_location(host: &str, uri: &Uri) -> Option<HeaderValue> {
+/// The same URL over https on this port, which is not said where it is the usual one.
+pub fn https_location(host: &str, port: u16, uri: &Uri) -> Option<HeaderValue> {
     if host.is_empty() {
         return None;
     }
     let host = if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    HeaderValue::from_str(&format!("https://{host}{target}")).ok()
+    let location = match port {
+        HTTPS_PORT => format!("https://{host}{target}"),
+        port => format!("https://{host}:{port}{target}"),
+    };
+    HeaderValue::from_str(&location).ok()
 }
 
 /// What a field takes in a map beside its bytes.
@@ -299,9 +294,12 @@ mod tests {
 
     #[test]
     fn https_keeps_path_and_query() {
-        let location = |host: &str| https_location(host, &Uri::from_static("/a?b=c"));
+        let to = |host: &str, port| https_location(host, port, &Uri::from_static("/a?b=c"));
+        let location = |host: &str| to(host, HTTPS_PORT);
         assert_eq!(location("a.example").expect("a location"), "https://a.example/a?b=c");
         assert_eq!(location("::1").expect("a location"), "https://[::1]/a?b=c");
+        assert_eq!(to("a.example", 8443).expect("a location"), "https://a.example:8443/a?b=c");
+        assert_eq!(to("::1", 1).expect("a location"), "https://[::1]:1/a?b=c");
         assert_eq!(location(""), None);
     }
 }

@@ -36,7 +36,7 @@ impl Fields {
             .unwrap_or(outcome.reset_ns.div_ceil(SECOND_NS));
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
-        let window = &table.policies()[usize::from(charge.policy)].windows[usize::from(charge.window)];
+        let window = &table.policies()[charge.policy as usize].windows[usize::from(charge.window)];
         let ietf = ietf
             .then(|| {
                 Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome, reset_seconds)?))

@@ -330,7 +330,7 @@ pub(super) mod tests {
             client_auth: None,
             addresses: crate::policy::access::Addresses::default(),
             proxies: Vec::new(),
-            redirect_https: false,
+            redirect_https: None,
             reuse_port: false,
             connections_max: 1,
             connections_per_ip_max: 1,

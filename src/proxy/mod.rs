@@ -10,6 +10,7 @@ pub mod farewell;
 pub mod forward;
 pub mod framing;
 mod gather;
+pub mod grpc;
 pub mod guard;
 pub mod headers;
 pub mod held;

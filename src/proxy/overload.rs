@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::header::CONNECTION;
-use http::{HeaderValue, Response, Version};
+use http::{HeaderValue, Response, StatusCode, Version};
 
 use super::config::{self, Memory};
 use super::connection::Conn;
@@ -185,7 +185,8 @@ pub fn shed<B>(conn: &Conn, version: Version, response: &mut Response<B>) {
     }
     if version == Version::HTTP_2 {
         conn.leaving.set(true);
-    } else {
+    } else if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // A connection that is switched is not kept for another request, and needs its own `Connection`.
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
 }

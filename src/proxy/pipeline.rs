@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -17,6 +18,7 @@ use super::connection::Conn;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::Present;
+use super::io::Answer;
 use super::limit_fields::Fields;
 use super::reply::{self, Refusal};
 use super::unread::Received;
@@ -32,10 +34,36 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (connection, version) = (Rc::clone(&conn), request.version());
+    let is_head = *request.method() == Method::HEAD;
     // Pinned here: handed over by value it would lie in this future twice.
     let mut answer = caught(pin!(serve(conn, request))).await;
     overload::shed(&connection, version, &mut answer);
+    connection.gauge.answer(match version {
+        Version::HTTP_10 => {
+            promise_no_more(&mut answer, connection.gauge.is_in_message());
+            Answer::Begun
+        }
+        Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
+        _ => Answer::Begun,
+    });
     Ok(answer)
+}
+
+/// Promises an HTTP/1.0 client no more requests on a connection that ends with the answer, be it because the client
+/// knows no chunks, or because its request is not read to its end. hyper adds `keep-alive` to whatever is of HTTP/1.1.
+fn promise_no_more(answer: &mut Response<ResponseBody>, is_unread: bool) {
+    if is_unread || is_unbounded(answer) || answer.headers().contains_key(CONNECTION) {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        *answer.version_mut() = Version::HTTP_10;
+    }
+}
+
+/// Whether only its end will tell how long the answer's body is.
+fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
+    let body = answer.body();
+    !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        && !answer.headers().contains_key(CONTENT_LENGTH)
 }
 
 async fn caught(
@@ -43,7 +71,7 @@ async fn caught(
 ) -> Response<ResponseBody> {
     let answer = poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
-            .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked().unwrap_or(UNKNOWN_ID))))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked())))
     });
     answer.await
 }
@@ -73,12 +101,16 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
         return reply::refuse(exchange, &refusal);
     }
-    if conn.config.redirect_https {
-        return reply::redirect(exchange, judge::https_location(&host, &head.uri));
+    let asks_server = judge::asks_server(&head);
+    if let Some(port) = conn.config.redirect_https.filter(|_| !asks_server) {
+        return reply::redirect(exchange, judge::https_location(&host, port, &head.uri));
     }
 
     if !conn.config.addresses.admit(client.ip) {
         return reply::refuse(exchange, &Refusal::AddressDenied);
+    }
+    if asks_server {
+        return reply::server_options(exchange);
     }
 
     let facts = Facts {
@@ -241,8 +273,10 @@ async fn answer(
     body: RequestBody,
 ) -> Response<ResponseBody> {
     match &outbound.route.action {
-        Action::Respond(fixed) => reply::respond(exchange, fixed),
-        Action::RedirectHttps => reply::redirect(exchange, judge::https_location(outbound.values.host, &uri)),
+        Action::Respond(fixed) => reply::respond(exchange, fixed, &outbound.values),
+        Action::RedirectHttps { port } => {
+            reply::redirect(exchange, judge::https_location(outbound.values.host, *port, &uri))
+        }
         Action::Echo => {
             outbound.rewrite_headers(&mut headers, &exchange);
             forward::echo(exchange, outbound, &uri, headers, body)
@@ -263,8 +297,6 @@ fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: Fields) -> Respon
 
 /// One answer in so many leaves names of fields in HTTP/2's table.
 const NAMES_KEPT_EVERY: u64 = 64;
-/// Of a request that went down before it had one.
-const UNKNOWN_ID: HeaderValue = HeaderValue::from_static("");
 
 #[cfg(test)]
 mod tests {

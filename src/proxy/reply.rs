@@ -1,4 +1,4 @@
-//! The answers the gateway gives itself: the only file that picks a status.
+//! The answers the gateway gives itself: the only file that picks a status, of HTTP and of gRPC.
 //!
 //! Every refusal is problem+json (RFC 9457) with a stable `reason`, the same word the access log and the metrics
 //! use. What a client sent is never repeated to it.
@@ -8,12 +8,14 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RET
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Panicked};
 use super::framing::Fault;
+use super::grpc::{self, Code};
 use super::headers::X_REQUEST_ID;
 use super::reason::Reason;
 use crate::policy::cors::Cors;
-use crate::policy::definition::Respond;
+use crate::policy::request::Values;
+use crate::policy::route::Respond;
 
 /// Why a request is refused, with what the answer says of it.
 #[derive(Debug)]
@@ -187,6 +189,50 @@ impl Refusal {
         }
     }
 
+    /// What a call of gRPC is told: what only gRPC has a word for, and of the rest what a client of gRPC makes of the
+    /// status (gRPC's "HTTP to gRPC status code mapping").
+    fn code(&self) -> Code {
+        match self {
+            Refusal::Malformed(_) | Refusal::MissingKey(_) | Refusal::ClientGone => Code::Internal,
+            Refusal::Framing(_)
+            | Refusal::MethodNotServed
+            | Refusal::Misdirected
+            | Refusal::ExpectationFailed
+            | Refusal::UriTooLong
+            | Refusal::HeadersTooLarge
+            | Refusal::BodyTooLarge
+            | Refusal::MethodNotAllowed(_)
+            | Refusal::Panic => Code::Unknown,
+            Refusal::NoRoute => Code::Unimplemented,
+            Refusal::Unauthenticated(_) => Code::Unauthenticated,
+            Refusal::Forbidden | Refusal::AddressDenied | Refusal::OriginDenied => Code::PermissionDenied,
+            Refusal::Limited(_) => Code::ResourceExhausted,
+            Refusal::StoreDown(_)
+            | Refusal::AuthBusy
+            | Refusal::UpstreamUnresolved
+            | Refusal::UpstreamPoolFull
+            | Refusal::Overloaded
+            | Refusal::UpstreamConnect
+            | Refusal::UpstreamReset
+            | Refusal::UpstreamBadResponse => Code::Unavailable,
+            Refusal::BodySlow | Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => {
+                Code::DeadlineExceeded
+            }
+        }
+    }
+
+    /// When to come back, seconds.
+    fn retry_after_seconds(&self) -> Option<u64> {
+        match self {
+            Refusal::Limited(limited) | Refusal::StoreDown(limited) => limited.retry_after_seconds,
+            Refusal::AuthBusy
+            | Refusal::UpstreamUnresolved
+            | Refusal::UpstreamPoolFull
+            | Refusal::Overloaded => Some(1),
+            _ => None,
+        }
+    }
+
     /// One sentence for the client.
     fn detail(&self) -> String {
         match self {
@@ -254,8 +300,32 @@ impl Limited {
     }
 }
 
-/// Refuses a request: problem+json, a line in the log, a count.
-pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
+/// Refuses a request: problem+json, or to a call of gRPC a status of its own; a line in the log, a count.
+pub fn refuse(exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
+    match exchange.is_call {
+        true => refuse_call(exchange, refusal),
+        false => refuse_request(exchange, refusal),
+    }
+}
+
+/// Refuses a call of gRPC. Its answer is 200, and is logged and counted as that, with the reason.
+fn refuse_call(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
+    exchange.refuse(refusal.reason(), StatusCode::OK.as_u16());
+    let id = exchange.request_id.clone();
+    call_refused(ResponseBody::empty(Some(exchange)), refusal, id)
+}
+
+fn call_refused(body: ResponseBody, refusal: &Refusal, id: HeaderValue) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    grpc::tell(headers, refusal.code(), &refusal.detail(), refusal.retry_after_seconds());
+    if !id.is_empty() {
+        headers.insert(X_REQUEST_ID, id);
+    }
+    response
+}
+
+fn refuse_request(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
     let status = refusal.status();
     exchange.refuse(refusal.reason(), status.as_u16());
     let id = exchange.request_id.clone();
@@ -276,27 +346,25 @@ pub fn refuse(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Respon
                 headers.append(WWW_AUTHENTICATE, challenge.clone());
             }
         }
-        Refusal::Limited(limited) | Refusal::StoreDown(limited) => {
-            if let Some(seconds) = limited.retry_after_seconds {
-                headers.insert(RETRY_AFTER, seconds.into());
-            }
-        }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
         // Nor is the rest of a body waited for (RFC 9110 section 15.5.9).
         Refusal::Malformed(_) | Refusal::Framing(_) | Refusal::BodySlow if !h2 => {
             drop(headers.insert(CONNECTION, CLOSE))
         }
-        Refusal::AuthBusy | Refusal::UpstreamUnresolved | Refusal::UpstreamPoolFull | Refusal::Overloaded => {
-            drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1")));
-        }
         _ => {}
+    }
+    if let Some(seconds) = refusal.retry_after_seconds() {
+        headers.insert(RETRY_AFTER, seconds.into());
     }
     response
 }
 
 /// The answer to a request under which the gateway itself failed; its exchange went down with it and left its id.
-pub fn panicked(id: HeaderValue) -> Response<ResponseBody> {
-    let refusal = Refusal::Panic;
+pub fn panicked(request: Panicked) -> Response<ResponseBody> {
+    let (refusal, id) = (Refusal::Panic, request.request_id);
+    if request.is_call {
+        return call_refused(ResponseBody::empty(None), &refusal, id);
+    }
     let body = problem(&refusal, refusal.status(), &id);
     let mut response = Response::new(ResponseBody::bytes(body, None));
     *response.status_mut() = refusal.status();
@@ -308,12 +376,18 @@ pub fn panicked(id: HeaderValue) -> Response<ResponseBody> {
 }
 
 /// A route's fixed answer.
-pub fn respond(mut exchange: Box<Exchange>, fixed: &Respond) -> Response<ResponseBody> {
+pub fn respond(
+    mut exchange: Box<Exchange>,
+    fixed: &Respond,
+    values: &Values<'_, '_>,
+) -> Response<ResponseBody> {
     exchange.answer(fixed.status);
     let mut response = Response::new(ResponseBody::bytes(fixed.body.clone(), Some(exchange)));
     *response.status_mut() = fixed.status;
-    for (name, value) in &fixed.headers {
-        response.headers_mut().append(name, value.clone());
+    for (name, template) in &fixed.headers {
+        if let Some(value) = template.render(values) {
+            response.headers_mut().append(name, value);
+        }
     }
     response
 }
@@ -329,6 +403,14 @@ pub fn preflight(
     let mut response = Response::new(ResponseBody::empty(Some(exchange)));
     *response.status_mut() = StatusCode::NO_CONTENT;
     cors.tell_preflight(granted, asked, response.headers_mut());
+    response
+}
+
+/// The answer to `OPTIONS *` (RFC 9110 section 9.3.7): what a gateway can do for any of its upstreams.
+pub fn server_options(mut exchange: Box<Exchange>) -> Response<ResponseBody> {
+    exchange.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    response.headers_mut().insert(ALLOW, METHODS);
     response
 }
 
@@ -447,6 +529,8 @@ pub const UNAVAILABLE_STATUS: u16 = 503;
 
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The methods that every server knows (RFC 9110 section 9) and PATCH, but for those a gateway does not serve.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

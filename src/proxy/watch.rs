@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::config::Timeouts;
 use super::http2::FrameWatch;
-use super::io::{Gauge, Phase};
+use super::io::{Gauge, Phase, Presence};
 use crate::clock;
 
 /// Which deadline passed.
@@ -25,6 +25,8 @@ pub(super) enum Expiry {
     Head,
     /// The client owes bytes, or the reading of ours, for too long.
     Stall,
+    /// None: it is time to look whether a client that waits is there.
+    Presence,
 }
 
 /// Looks at the gauge now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
@@ -87,6 +89,10 @@ impl<'a> Watch<'a> {
             }
             let next = self.next_look(gauge, now);
             self.sleep.as_mut().reset(next.into());
+            if self.rest.is_some() && gauge.is_busy() {
+                self.is_set = false;
+                return Poll::Ready(Expiry::Presence);
+            }
         }
     }
 
@@ -94,6 +100,8 @@ impl<'a> Watch<'a> {
     fn next_look(&self, gauge: &Gauge, now: Instant) -> Instant {
         match (gauge.phase(), self.rest) {
             (Phase::Idle(since), Some(rest)) => (since + rest).clamp(now + PERIOD_MIN, now + self.period),
+            (Phase::Busy, Some(_)) if gauge.presence() == Presence::Silent => now + PRESENCE_AGAIN,
+            (Phase::Busy, Some(_)) => now + self.period.min(PRESENCE),
             _ => now + self.period,
         }
     }
@@ -144,6 +152,9 @@ impl Watch<'_> {
 
 /// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
 const OWED_BYTES_MIN: u64 = 1024;
+/// How often a client that waits is looked for, and one that has ended its side.
+const PRESENCE: Duration = Duration::from_millis(250);
+const PRESENCE_AGAIN: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
 

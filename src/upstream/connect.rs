@@ -50,11 +50,18 @@ pub(super) async fn http1(
     within(upstream, stream(upstream, index)).await
 }
 
+/// An HTTP/2 connection that has just been opened.
+pub(super) struct Opened<B> {
+    pub sender: http2::SendRequest<B>,
+    /// What it knows of the frames that come on it.
+    pub meter: Rc<RefCell<Meter>>,
+}
+
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
 pub(super) async fn http2<B>(
     upstream: &Upstream,
     index: usize,
-) -> Result<(http2::SendRequest<B>, SocketAddr), ConnectError>
+) -> Result<(Opened<B>, SocketAddr), ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
@@ -72,6 +79,7 @@ where
             .max_header_list_size(HEAD_BYTES);
         let (sender, connection) = builder.handshake(stream).await?;
         let name = upstream.servers[index].authority.clone();
+        let opened = Opened { sender, meter: Rc::clone(&meter) };
         tokio::task::spawn_local(async move {
             let Err(error) = connection.await else { return };
             match meter.borrow().excess() {
@@ -79,7 +87,7 @@ where
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
-        Ok((sender, address))
+        Ok((opened, address))
     })
     .await
 }

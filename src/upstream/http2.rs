@@ -15,15 +15,18 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 
+use super::connect::Opened;
 use super::lease::{SendError, Unsent};
 use super::pool::Open;
 use super::request::Head;
 use super::{Deadline, Error};
+use crate::frames::{Excess, Meter};
 
 /// An HTTP/2 connection, shared by requests.
 #[derive(Debug)]
 pub(super) struct Http2<B> {
     sender: http2::SendRequest<B>,
+    meter: Rc<RefCell<Meter>>,
     streams: Cell<usize>,
     retires: Instant,
     open: Open,
@@ -63,8 +66,9 @@ where
     }
 
     /// Takes in a connection that has just been opened, with one stream on it: the caller's.
-    pub(super) fn add(&self, sender: http2::SendRequest<B>, retires: Instant, open: Open) -> Rc<Http2<B>> {
-        let connection = Rc::new(Http2 { sender, streams: Cell::new(1), retires, open });
+    pub(super) fn add(&self, opened: Opened<B>, retires: Instant, open: Open) -> Rc<Http2<B>> {
+        let Opened { sender, meter } = opened;
+        let connection = Rc::new(Http2 { sender, meter, streams: Cell::new(1), retires, open });
         self.connections.borrow_mut().push(Rc::clone(&connection));
         connection
     }
@@ -161,11 +165,18 @@ where
                 Ok(head.status)
             }
             Err(mut failed) => {
+                let meter = self.connection.meter.borrow();
                 let unsent = match failed.take_message() {
                     Some(request) => Unsent::Request(Some(request.into_body())),
+                    // On which stream an answer before the answer came is not known here, and they are rare.
+                    None if meter.has_interim() => Unsent::Answered,
                     None => Unsent::Nothing,
                 };
-                Err(SendError::Broken { error: failed.into_error().into(), unsent })
+                let error = match meter.excess() {
+                    Some(Excess::PseudoAnswer) => Error::Malformed("it has a pseudo-header of a request"),
+                    _ => failed.into_error().into(),
+                };
+                Err(SendError::Broken { error, unsent })
             }
         })
     }

@@ -76,8 +76,10 @@ pub enum SendError<B> {
 pub enum Unsent<B> {
     /// All of it: here is its body, where it has one.
     Request(Option<B>),
-    /// Nothing that is known.
+    /// Nothing that is known, and the server has said nothing.
     Nothing,
+    /// Nothing: a part of an answer has come, or an answer before it (RFC 9110 section 15.2).
+    Answered,
 }
 
 impl<B> Lease<B>

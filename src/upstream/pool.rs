@@ -324,11 +324,11 @@ where
         let opening = clock::instant();
         lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
         let mut open = Open::new(&self.upstream, index, permit);
-        let (sender, address) =
+        let (opened, address) =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         open.address = Some(address);
         lease.connect_ns = since(opening);
-        Ok(pool.shared.add(sender, clock::instant() + self.age(), open))
+        Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
     }
 
     /// Gives a connection that has come free to who waits for one, or keeps it.

@@ -45,6 +45,59 @@ fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
 }
 
 #[test]
+fn a_server_more_in_the_ring_is_no_second_burst() {
+    let servers = [(); 3].map(|()| Redis::start(&[]));
+    let gateway = |count: usize| {
+        let shards: Vec<_> = servers[..count]
+            .iter()
+            .map(|redis| format!("{{ url = \"redis://{}\" }}", redis.addr()))
+            .collect();
+        let gateway = Gateway::start(&format!(
+            "[[route]]\npath = \"/{{kind}}/{{name}}\"\nlimit = [\"exact\", \"log\"]\n\
+             respond = {{ status = 200, body = \"\" }}\n\
+             [policy.exact]\nby = [\"param:name\"]\nlimit = \"5/d\"\novershoot = 0\n\
+             [policy.log]\nby = [\"param:name\"]\nlimit = \"7/d\"\nalgorithm = \"sliding-log\"\n\
+             [redis]\ntopology = \"ring\"\ndeadline = \"1s\"\n[redis.ring]\nshards = [{}]\n",
+            shards.join(", ")
+        ));
+        eventually("every server is known", || {
+            let up = |redis: &Redis| {
+                gateway.metric("sluicegate_store_up", &[&format!("shard=\"{}\"", redis.addr())]) > 0.5
+            };
+            servers[..count].iter().all(up).then_some(())
+        });
+        gateway
+    };
+    let admitted = |gateway: &Gateway, requests: usize| -> Vec<usize> {
+        let mut client = gateway.client();
+        let mut spend =
+            |name: usize| (0..requests).filter(|_| client.get(&format!("/a/{name}")).status == 200).count();
+        (0..60).map(&mut spend).collect()
+    };
+    let mut old = [gateway(2), gateway(2)];
+    assert_eq!(admitted(&old[0], 3), [3; 60]);
+    // One after the other, as a fleet is restarted.
+    old[0].signal("TERM");
+    old[0].wait();
+    let first = gateway(3);
+    let one = admitted(&first, 1);
+    assert_eq!(one, [1; 60], "what is left goes on");
+    // Who does not know of the change yet has no second burst of it either.
+    let others: usize = admitted(&old[1], 6).iter().sum();
+    assert!(others <= 60, "{others} of the one that was left of each");
+    old[1].signal("TERM");
+    old[1].wait();
+    let second = gateway(3);
+    let rest = admitted(&second, 6).iter().sum::<usize>() + admitted(&first, 6).iter().sum::<usize>();
+    assert!(others + rest <= 60, "{others} and {rest} of the one that was left of each");
+    let keys = servers[2].cli(&["KEYS", "sg:*"]);
+    assert!(
+        keys.lines().filter(|key| !key.contains('!')).count() > 20,
+        "the new server has its part: {keys}"
+    );
+}
+
+#[test]
 fn one_shard_of_a_ring_may_be_away_without_the_others() {
     let (one, mut other) = (Redis::start(&[]), Redis::start(&[]));
     let shards = [&one, &other].map(|redis| Weighted { server: redis.server(), weight: 1 });

@@ -160,6 +160,7 @@ const CASES: &[Case] = &[
     Case("8.1", "an answer that is a request", |l, s| {
         only(l, s, &[(":method", "GET"), (":path", "/"), (":scheme", "http")]);
     }, Lives, BAD),
+    Case("8.3", "an answer with :path", |l, s| only(l, s, &[(":status", "200"), (":path", "/")]), ConnectionError(&[PROTOCOL]), BAD),
     Case("8.2.1", "a name in upper case", |l, s| only(l, s, &[(":status", "200"), ("X-TEST", "a")]), StreamError(&[PROTOCOL]), BAD),
     Case("8.2.1", "a line end in a value", |l, s| only(l, s, &[(":status", "200"), ("x", "a\r\nb: c")]), StreamError(&[PROTOCOL]), BAD),
     Case("8.2.2", "connection", |l, s| only(l, s, &[(":status", "200"), ("connection", "close")]), StreamError(&[PROTOCOL]), BAD),

@@ -204,7 +204,7 @@ fn a_line_ends_in_cr_lf_and_holds_a_field() {
         "GET /outer\r\n\r\n",
         "GET outer HTTP/1.1\r\nHost: a.example\r\n\r\n",
         "GET * HTTP/1.1\r\nHost: a.example\r\n\r\n",
-        "OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "OPTIONS ** HTTP/1.1\r\nHost: a.example\r\n\r\n",
     ];
     let cases = cases.map(field).into_iter().chain(lines.map(str::to_owned)).map(|bytes| (bytes, 400));
     Edge::start().refuses(cases, "malformed");

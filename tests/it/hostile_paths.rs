@@ -18,6 +18,8 @@ const IN_DOUBT: &[&str] = &[
     "/a;b=c",
     "/a;/b",
     "/;",
+    "/a%3bb=c",
+    "/a%3B/b",
 ];
 
 /// Paths that no route may keep.
@@ -42,6 +44,8 @@ const REFUSED: &[&str] = &[
     "/a/..%5cb",
     "/a\\..\\b",
     "/a/..;/b",
+    "/a/..%3b/b",
+    "/a/..%3Bx/b",
     "/a/.;x/b",
     "/a/%252e%252e/b",
     "/a/%252e%252e%252fb",
@@ -89,6 +93,7 @@ fn a_route_may_keep_escapes_and_still_nothing_climbs() {
         ("/kept/a\\b/end", "/kept/a%5Cb/end"),
         ("/kept/a%252fb/end?x=%2f", "/kept/a%252fb/end?x=%2f"),
         ("/kept/a;v=1/end", "/kept/a;v=1/end"),
+        ("/kept/a%3bv=1/end", "/kept/a%3Bv=1/end"),
     ] {
         assert_eq!(gateway.get(sent).status, 200, "{sent}");
         assert_eq!(upstream.request().line, format!("GET {forwarded} HTTP/1.1"));
@@ -133,11 +138,22 @@ fn no_spelling_of_a_query_is_counted_anew() {
         upstream.addr()
     ));
     assert_eq!(gateway.get("/?key=a").status, 200);
-    for same in ["/?key=a", "/?x&key=a", "/?%6bey=%61", "/x?key=a&", "/?key=a&key=%61"] {
+    for same in ["/?key=a", "/?x&key=a", "/?x;y&key=a", "/?%6bey=%61", "/x?key=a&", "/?key=a&key=%61"] {
         assert_eq!(gateway.get(same).status, 429, "{same}");
     }
     // One server goes by the first of them, another by the last.
-    for several in ["/?key=b&key=a", "/?key=a&key=b", "/?key=&key=a", "/?key=a&key"] {
+    // And some take a semicolon for what separates them.
+    for several in [
+        "/?key=b&key=a",
+        "/?key=a&key=b",
+        "/?key=&key=a",
+        "/?key=a&key",
+        "/?key=a;key=b",
+        "/?key=b;key=a",
+        "/?key=b;",
+        "/?x;key=a",
+        "/?key=a&x;key=b",
+    ] {
         assert_eq!(gateway.get(several).status, 400, "{several}");
         assert_eq!(gateway.logged(several)["reason"], "missing-key");
     }

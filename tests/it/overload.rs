@@ -53,6 +53,24 @@ fn keep_alive_is_given_up_first_and_comes_back() {
 }
 
 #[test]
+fn a_connection_that_is_switched_is_not_one_that_is_kept() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 4\r\n\r\nping",
+    );
+    let marks = |marks| config(&upstream, marks) + "\nupgrade = true";
+    let gateway = Gateway::start(&marks(CALM));
+    gateway.reload(&marks(["0.01%", "95%", "98%"]));
+    eventually("the step is in force", || {
+        (gateway.metric("sluicegate_overload_step", &[]) == 1.0).then_some(())
+    });
+    let mut client = gateway.client();
+    let answer = client.request("GET", "/", &["Connection: upgrade", "Upgrade: x"], "");
+    assert_eq!((answer.status, answer.header("connection")), (101, Some("upgrade")));
+    assert_eq!(answer.header("content-length"), None, "no body comes before the next protocol");
+    assert_eq!(client.bytes(4), b"ping");
+}
+
+#[test]
 fn then_requests_are_refused() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&config(&upstream, CALM));

@@ -29,7 +29,7 @@ fn lateness_is_one_line_in_the_log_and_its_end_another() {
     let metric = |name: &str| gateway.metric(name, &[]);
     eventually("lateness is told", || (late() == 1).then_some(()));
     let round_trip = metric("sluicegate_store_round_trip_seconds");
-    assert!((0.030..0.100).contains(&round_trip), "{round_trip} s");
+    assert!((0.030..0.500).contains(&round_trip), "{round_trip} s");
     assert_eq!(metric("sluicegate_store_in_time"), 0.0);
     // Many requests, and the probes of a while, change nothing about it.
     let before = metric("sluicegate_store_calls_total");
@@ -43,7 +43,9 @@ fn lateness_is_one_line_in_the_log_and_its_end_another() {
     toxic.delay(Duration::ZERO);
     eventually("its end is told", || (in_time() == 1).then_some(()));
     assert_eq!((late(), metric("sluicegate_store_in_time")), (1, 1.0));
-    assert!(metric("sluicegate_store_round_trip_seconds") < 0.025);
+    eventually("the way is known to be shorter", || {
+        (metric("sluicegate_store_round_trip_seconds") < round_trip).then_some(())
+    });
 }
 
 #[test]

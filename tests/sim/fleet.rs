@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sluicegate::limit::central::{Grant, Op, Renewal, Reply, Unanswered};
+use sluicegate::limit::central::{Grant, Op, Renewal, Reply};
 use sluicegate::limit::{Centre, Charge, Plan, centre};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
+use sluicegate::metrics::Tier;
 use sluicegate::random::Random;
 
 use crate::chance;
@@ -26,7 +27,7 @@ pub struct Scene {
     /// The windows of every key, in the order in which a request is charged for them.
     pub plans: Vec<Arc<Plan>>,
     pub traffic: Traffic,
-    /// Share of messages that do not arrive.
+    /// Share of messages that have to be sent again.
     pub loss: f64,
     /// Mean time on the way, one way.
     pub delay_ns: f64,
@@ -127,6 +128,10 @@ impl Link for Wire {
         self.round_trip_ns
     }
 
+    fn is_quick(&self, key: u128) -> bool {
+        self.is_up(key) && self.round_trip_ns <= DEADLINE_NS
+    }
+
     fn same_shard(&self, _one: u128, _other: u128) -> bool {
         true
     }
@@ -146,20 +151,18 @@ enum What {
     Arrival {
         key: usize,
     },
-    /// A question is at the centre. `answer`: how long the answer is on its way, and who is told.
+    /// A question is at the centre.
     Asked {
         node: usize,
         renewal: Renewal,
-        answer: Option<(u64, Done)>,
+        /// How long the answer is on its way.
+        back_ns: u64,
+        done: Done,
     },
     Answered {
         node: usize,
         key: u128,
         grant: Grant,
-        done: Done,
-    },
-    Unanswered {
-        node: usize,
         done: Done,
     },
     Deadline {
@@ -211,14 +214,15 @@ impl<'a> Fleet<'a> {
     fn happen(&mut self, what: What) {
         match what {
             What::Arrival { key } => self.arrive(key),
-            What::Asked { node, renewal, answer } => self.ask_centre(node, &renewal, answer),
+            What::Asked { node, renewal, back_ns, done } => self.ask_centre(node, renewal, back_ns, done),
             What::Answered { node, key, grant, done } => {
                 if let Some(key) = self.judged(key) {
                     self.judge.granted(key, node, self.now_ns + grant.lasts_ns);
                 }
-                self.answer(node, Ok(Reply::Grant(grant)), done);
+                done(Ok(Reply::Grant(grant)), self.nodes[node].local_ns(self.now_ns));
+                self.resume(node);
+                self.carry(node);
             }
-            What::Unanswered { node, done } => self.answer(node, Err(Unanswered::Lost), done),
             What::Deadline { node } => self.resume(node),
             What::Sweep { node } => {
                 self.nodes[node].limiter.sweep(self.nodes[node].local_ns(self.now_ns));
@@ -268,6 +272,9 @@ impl<'a> Fleet<'a> {
     }
 
     fn decided(&mut self, key: usize, cost: u64, decision: &Decision) {
+        if decision.tier == Tier::Fallback {
+            self.judge.fell_back();
+        }
         if decision.is_admitted() {
             self.judge.admitted(key, cost, self.now_ns);
         }
@@ -303,39 +310,18 @@ impl<'a> Fleet<'a> {
             if let Some(key) = self.judged(renewal.key) {
                 self.judge.operation(key, node, &renewal, self.now_ns);
             }
-            let (there, back) = (self.way_ns(), self.way_ns());
-            let answer = match (there, back) {
-                (Some(there_ns), Some(back_ns)) if !self.is_away && there_ns + back_ns < DEADLINE_NS => {
-                    Some((back_ns, done))
-                }
-                _ => {
-                    self.push(self.now_ns + DEADLINE_NS, What::Unanswered { node, done });
-                    None
-                }
-            };
-            if let Some(there_ns) = there {
-                self.push(self.now_ns + there_ns, What::Asked { node, renewal, answer });
-            }
+            let (there_ns, back_ns) = (self.way_ns(), self.way_ns());
+            self.push(self.now_ns + there_ns, What::Asked { node, renewal, back_ns, done });
         }
     }
 
-    fn ask_centre(&mut self, node: usize, renewal: &Renewal, answer: Option<(u64, Done)>) {
+    /// What is asked of a store that is away is asked again until there is an answer, as a numbered batch is.
+    fn ask_centre(&mut self, node: usize, renewal: Renewal, back_ns: u64, done: Done) {
         if self.is_away {
-            if let Some((_, done)) = answer {
-                self.push(self.now_ns + DEADLINE_NS, What::Unanswered { node, done });
-            }
-            return;
+            return self.push(self.now_ns + AGAIN_NS, What::Asked { node, renewal, back_ns, done });
         }
-        let grant = self.centres[index(renewal.key)].renew(renewal, EPOCH_US + self.now_ns / 1_000);
-        if let Some((back_ns, done)) = answer {
-            self.push(self.now_ns + back_ns, What::Answered { node, key: renewal.key, grant, done });
-        }
-    }
-
-    fn answer(&mut self, node: usize, answer: Result<Reply, Unanswered>, done: Done) {
-        done(answer, self.nodes[node].local_ns(self.now_ns));
-        self.resume(node);
-        self.carry(node);
+        let grant = self.centres[index(renewal.key)].renew(&renewal, EPOCH_US + self.now_ns / 1_000);
+        self.push(self.now_ns + back_ns, What::Answered { node, key: renewal.key, grant, done });
     }
 
     /// Ends the waits that are answered or over.
@@ -375,11 +361,14 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// How long a message is on its way; `None`: for ever.
-    fn way_ns(&self) -> Option<u64> {
-        let is_lost = chance(&self.random) < self.scene.loss;
-        (!is_lost)
-            .then(|| (self.scene.delay_ns * (WAY_MIN + (WAY_MAX - WAY_MIN) * chance(&self.random))) as u64)
+    /// How long a message is on its way. One that is lost is sent again until it arrives.
+    fn way_ns(&self) -> u64 {
+        let mut way_ns =
+            (self.scene.delay_ns * (WAY_MIN + (WAY_MAX - WAY_MIN) * chance(&self.random))) as u64;
+        while chance(&self.random) < self.scene.loss {
+            way_ns += AGAIN_NS;
+        }
+        way_ns
     }
 }
 
@@ -468,5 +457,7 @@ const DRIFT: f64 = 2e-4;
 const SWEEP_NS: u64 = 50_000_000;
 /// After the last request nothing is held any more when so long has passed.
 const REST_NS: u64 = 2_000_000_000;
-/// A question is answered in this time or never, and a request waits no longer.
+/// What got lost is sent again after so long.
+const AGAIN_NS: u64 = 100_000_000;
+/// A request waits no longer.
 const DEADLINE_NS: u64 = 2_000_000;

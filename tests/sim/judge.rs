@@ -17,6 +17,7 @@ pub struct Judge {
     leases: BTreeMap<(u32, u32), u64>,
     requests: u64,
     waited: u64,
+    fell_back: u64,
 }
 
 /// Why an operation was sent.
@@ -65,6 +66,8 @@ pub struct Figures {
     pub operations_goal: f64,
     /// Not decided at once.
     pub waited: f64,
+    /// Decided without the store.
+    pub fell_back: f64,
     /// Operations a second and node of keys far over their limit.
     pub over_limit: f64,
     pub requests: u64,
@@ -89,6 +92,7 @@ impl Judge {
             leases: BTreeMap::new(),
             requests: 0,
             waited: 0,
+            fell_back: 0,
         }
     }
 
@@ -137,6 +141,10 @@ impl Judge {
         self.waited += 1;
     }
 
+    pub fn fell_back(&mut self) {
+        self.fell_back += 1;
+    }
+
     pub fn figures(&self) -> Figures {
         let (limit, period_s) = (self.quota.limit().get() as f64, self.quota.period_ns().get() as f64 / 1e9);
         let rate = limit / period_s;
@@ -164,6 +172,7 @@ impl Judge {
             operations: operations as f64 / self.requests as f64,
             operations_goal: allowed / self.requests as f64,
             waited: 100.0 * self.waited as f64 / self.requests as f64,
+            fell_back: 100.0 * self.fell_back as f64 / self.requests as f64,
             over_limit: over_ops as f64 / (f64::from(pairs).max(1.0) * self.seconds as f64),
             requests: self.requests,
         }

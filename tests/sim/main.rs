@@ -5,7 +5,8 @@
 //!
 //! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
 //! missed by more than is known. `--long` does the same for what people configure most: windows of a minute to a day,
-//! several of them, costs, thin traffic; units that get lost count most there. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
+//! several of them, costs, thin traffic; units that get lost count most there. `--slow` plays stores that answer later
+//! than a request waits. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
 //! `--burst N` another fleet or limit; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
 //! what operations were sent for.
 
@@ -14,6 +15,7 @@ mod judge;
 mod ledger;
 mod long;
 mod scenes;
+mod slow;
 mod traffic;
 
 use std::process::ExitCode;
@@ -35,7 +37,9 @@ fn main() -> ExitCode {
     };
     let given = |name: &str| word(name).and_then(|word| word.parse::<u64>().ok());
     let number = |name: &str, default: u64| given(name).unwrap_or(default);
-    let misses = if is_asked("--long") {
+    let misses = if is_asked("--slow") {
+        slow::table(number("--seed", 1), word("--only").map(String::as_str))
+    } else if is_asked("--long") {
         long::table(number("--seed", 1), word("--only").map(String::as_str))
     } else if is_asked("--table") {
         let other = Other {

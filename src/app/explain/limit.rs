@@ -48,7 +48,7 @@ pub(super) fn limits(
         .iter()
         .enumerate()
         .map(|(index, charge)| {
-            let policy = &table.policies()[usize::from(charge.policy)];
+            let policy = &table.policies()[charge.policy as usize];
             Limit {
                 policy: policy.name.to_string(),
                 by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),

@@ -52,6 +52,8 @@ pub enum Excess {
     PseudoTrailers,
     /// A first frame other than SETTINGS: one is too many (RFC 9113 section 3.4).
     Unannounced,
+    /// An answer with a pseudo-header of a request: one is too many (RFC 9113 section 8.3).
+    PseudoAnswer,
 }
 
 impl Excess {
@@ -69,6 +71,7 @@ impl Excess {
             Excess::Unread => "requests at once",
             Excess::PseudoTrailers => "pseudo-headers in trailers",
             Excess::Unannounced => "frames before SETTINGS",
+            Excess::PseudoAnswer => "pseudo-headers of a request",
         }
     }
 
@@ -80,7 +83,11 @@ impl Excess {
             // A client may leave all its requests at once, and opens each stream's window where it likes.
             Excess::Reset => u64::from(streams).max(100),
             Excess::WindowUpdate => 100 + 2 * u64::from(streams),
-            Excess::RapidReset | Excess::Unread | Excess::PseudoTrailers | Excess::Unannounced => u64::MAX,
+            Excess::RapidReset
+            | Excess::Unread
+            | Excess::PseudoTrailers
+            | Excess::Unannounced
+            | Excess::PseudoAnswer => u64::MAX,
         }
     }
 }
@@ -123,8 +130,12 @@ pub struct Meter {
     is_head: bool,
     /// Its fields go on in the next.
     is_continued: bool,
-    /// Trailers or SETTINGS of which a part has come.
+    /// Trailers, SETTINGS or the head of an answer of which a part has come.
     gathered: Option<(Head, Vec<u8>)>,
+    /// An answer's head that goes on in the next frame: whether it ends its stream, and the fields that have come.
+    begun: Option<(bool, Vec<u8>)>,
+    /// A server has sent an answer before the answer.
+    has_interim: bool,
     data_sent: u64,
     goaway_sent: Option<u32>,
     excess: Option<Excess>,
@@ -179,6 +190,8 @@ impl Meter {
             is_head: true,
             is_continued: false,
             gathered: None,
+            begun: None,
+            has_interim: false,
             data_sent: 0,
             goaway_sent: None,
             excess: None,
@@ -210,7 +223,57 @@ impl Meter {
             }
             self.faults.see(&head);
             self.received(head, now)?;
+            if self.peer == Peer::Server && self.is_head {
+                self.answers(head, bytes)?;
+            }
         }
+    }
+
+    /// Looks at the head of an answer, which has come whole as a rule: then nothing of it is copied.
+    fn answers(&mut self, head: Head, bytes: &[u8]) -> Result<(), Excess> {
+        let is_whole = head.kind == HEADERS && head.flags & END_HEADERS != 0;
+        match bytes.get(..head.length as usize) {
+            Some(payload) if is_whole => {
+                let fields = trailers::fields(head, payload).unwrap_or_default();
+                self.answered_with(fields, head.flags & END_STREAM != 0)
+            }
+            // The protocol refuses a larger one.
+            _ if head.length <= FRAME_BYTES_MAX => {
+                self.gathered = Some((head, Vec::new()));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What ends its stream is an answer or its trailers, and none before it.
+    fn answered_with(&mut self, fields: &[u8], ends: bool) -> Result<(), Excess> {
+        let beginning = trailers::beginning(fields);
+        self.has_interim |= beginning.is_interim && !ends;
+        if beginning.is_of_a_request { Err(Excess::PseudoAnswer) } else { Ok(()) }
+    }
+
+    /// Takes a frame of a head that did not come in one piece; its fields stay until the last frame.
+    fn answer_gathered(&mut self, head: Head, payload: &[u8]) -> Result<(), Excess> {
+        let (ends, fields) = match (head.kind, self.begun.take()) {
+            (HEADERS, _) => {
+                let fields = trailers::fields(head, payload).unwrap_or_default();
+                (head.flags & END_STREAM != 0, fields.to_vec())
+            }
+            (_, Some((ends, mut fields))) => {
+                fields.extend_from_slice(payload);
+                (ends, fields)
+            }
+            // Of one that is too long to be looked at, or is none.
+            (_, None) => return Ok(()),
+        };
+        if head.flags & END_HEADERS != 0 {
+            return self.answered_with(&fields, ends);
+        }
+        if fields.len() <= ANSWER_BYTES_MAX {
+            self.begun = Some((ends, fields));
+        }
+        Ok(())
     }
 
     /// Gathers a payload, and looks at it once it is whole.
@@ -221,12 +284,17 @@ impl Meter {
         if gathered.len() < head.length as usize {
             return Ok(());
         }
-        let is_malformed = head.kind == HEADERS && trailers::have_pseudo(*head, gathered);
-        if head.kind == SETTINGS {
-            self.faults.see_settings(gathered);
-        }
+        let (head, gathered) = (*head, std::mem::take(gathered));
         self.gathered = None;
-        if is_malformed { Err(Excess::PseudoTrailers) } else { Ok(()) }
+        match (head.kind, self.peer) {
+            (SETTINGS, _) => self.faults.see_settings(&gathered),
+            (_, Peer::Server) => return self.answer_gathered(head, &gathered),
+            (_, Peer::Client) if trailers::have_pseudo(head, &gathered) => {
+                return Err(Excess::PseudoTrailers);
+            }
+            (_, Peer::Client) => {}
+        }
+        Ok(())
     }
 
     fn received(&mut self, head: Head, now: &impl Fn() -> Instant) -> Result<(), Excess> {
@@ -421,6 +489,11 @@ impl Meter {
         self.faults.code()
     }
 
+    /// Whether a server has ever sent an answer before the answer.
+    pub fn has_interim(&self) -> bool {
+        self.has_interim
+    }
+
     /// What there was too much of.
     pub fn excess(&self) -> Option<Excess> {
         self.excess
@@ -458,5 +531,7 @@ const LIFETIME: u64 = 10_000;
 const EARNED_BY_FRAME: u64 = 10;
 /// The largest frame we take (RFC 9113 section 4.2), bytes.
 const FRAME_BYTES_MAX: u32 = 16_384;
+/// The fields of an answer that are looked at: all that the protocol takes (`connect.rs`), compressed.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Requests on the wire that nobody has taken, where twice of what may be open is less.
 const UNREAD_MAX: usize = 1024;

@@ -38,6 +38,38 @@ fn each_kind_has_its_budget_a_second() {
 }
 
 #[test]
+fn an_answer_is_looked_at_however_its_head_comes() {
+    let answer = |frames: &[Vec<u8>], step: usize| {
+        let began = Instant::now();
+        let mut meter = Meter::new(Peer::Server, 100, began);
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        let bytes = [&[settings][..], frames].concat().concat();
+        let read = bytes.chunks(step).try_for_each(|piece| meter.read(piece, || began));
+        (read.err(), meter.has_interim())
+    };
+    // Padded, with a priority, and in the plain.
+    let path = frame(HEADERS, END_HEADERS | 0x28, 1, b"\x01\0\0\0\0\x10\x88\x84\0");
+    let status = frame(HEADERS, 8, 1, b"\x02\x88\0\0");
+    let path_behind = frame(CONTINUATION, END_HEADERS, 1, b"\x84");
+    let interim = frame(HEADERS, END_HEADERS, 1, b"\x08\x03103");
+    let plain = frame(HEADERS, END_HEADERS, 1, b"\x88\x5f\x01a");
+    let empty = frame(CONTINUATION, 0, 1, &[]);
+    // A status of gRPC under a name that came before.
+    let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x7f\x00\x0213");
+    let last = frame(CONTINUATION, END_HEADERS, 1, &[]);
+    for step in [1, 7, 1_000] {
+        assert_eq!(answer(std::slice::from_ref(&path), step), (Some(Excess::PseudoAnswer), false));
+        let parts = [status.clone(), empty.clone(), path_behind.clone()];
+        assert_eq!(answer(&parts, step), (Some(Excess::PseudoAnswer), false));
+        assert_eq!(answer(&[interim.clone(), plain.clone()], step), (None, true));
+        assert_eq!(answer(&[plain.clone(), plain.clone()], step), (None, false));
+        assert_eq!(answer(&[plain.clone(), trailers.clone()], step), (None, false));
+        let parts = [plain.clone(), frame(HEADERS, END_STREAM, 1, b"\x7f\x00\x0213"), last.clone()];
+        assert_eq!(answer(&parts, step), (None, false));
+    }
+}
+
+#[test]
 fn a_second_later_there_is_a_new_budget_until_the_lifetime_s_is_used_up() {
     let (mut meter, mut now) = meter();
     let bytes = frame(PING, 0, 0, &[0; 8]);

@@ -13,6 +13,7 @@ mod upkeep;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, ServerErrorKind, Value};
@@ -219,7 +220,7 @@ impl Lane {
         let (serial, asking) = (self.link.serial, batch.asking);
         (batch.serial, batch.sent_ns, batch.is_silent) = (serial, now_ns, false);
         let (command, shared) = (Arc::clone(&batch.command), Arc::clone(&self.shared));
-        let call = self.calls.spawn(async move {
+        let mut sent = Box::pin(async move {
             let mut result = call(&connection, &command, asking).await;
             if let Err(error) = &result
                 && error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
@@ -232,6 +233,15 @@ impl Lane {
                 };
             }
             Landed { number, serial, result }
+        });
+        // Handed to the connection right here: the runtime begins the task that came last first, and what is told must not
+        // be overtaken by what is asked.
+        let first = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let call = self.calls.spawn(async move {
+            match first {
+                Poll::Ready(landed) => landed,
+                Poll::Pending => sent.await,
+            }
         });
         batch.call = Some(call);
         self.flying.insert(number, batch);
@@ -367,7 +377,7 @@ const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
 /// Operations that wait in a lane, beside those in its queue.
 const WAITING_MAX: usize = 2 * FLUSH_MAX;
 /// How often a lane looks after its calls and its connection.
-const TICK: Duration = Duration::from_millis(10);
+pub(super) const TICK: Duration = Duration::from_millis(10);
 /// How often that of a node without shards does.
 const REST: Duration = Duration::from_millis(100);
 /// A connection that owes an answer for so long is replaced, nanoseconds.

@@ -254,7 +254,7 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64
     let mut is_thin = expected < THIN && r.hint == 0.0;
     if r.is_small() {
         most = s.level * 0.5;
-        is_thin = expected < THIN_SMALL || !r.ahead && !is_greedy(s, r);
+        is_thin = expected < THIN_SMALL || !is_greedy(s, r);
     }
     let wanted = if is_thin { 0.0 } else { beyond + slack };
     let lendable =

@@ -119,7 +119,7 @@ impl Asked {
 
     /// Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
     fn is_small(&self) -> bool {
-        self.refill * (self.epoch_us / 1e6) < SMALL
+        self.refill * (self.epoch_us / 1e6) < if self.ahead { SMALL_AHEAD } else { SMALL }
     }
 
     /// What those who wait are given of `whole` units: first come, each all it costs or nothing.
@@ -208,6 +208,8 @@ const LENT_EPOCHS: f64 = 2.0;
 const LENT_SHARE: f64 = 1.0 / 64.0;
 /// A bucket that refills fewer units in an epoch is small.
 const SMALL: f64 = 12.0;
+/// The same for a node that wants a lease ahead.
+const SMALL_AHEAD: f64 = 1.5;
 
 /// A grant as a script returns it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -16,9 +16,10 @@ impl Share {
     }
 
     /// Takes `cost` out of this node's own share of the limit, of `nodes` that were last known. Never `Told::Ask`.
-    /// That it was wanted, `take` has noted before, which sent the request here.
-    pub fn take_alone(&mut self, plan: &Plan, cost: u64, now_ns: u64, nodes: u32) -> Told {
-        let ceiling = Ceiling::new(&plan.quota, nodes);
+    /// That it was wanted, `take` has noted before, which sent the request here. `is_away`: the store counts nothing
+    /// meanwhile; else it is only slow, and all that is spent here is told to it.
+    pub fn take_alone(&mut self, plan: &Plan, cost: u64, now_ns: u64, nodes: u32, is_away: bool) -> Told {
+        let ceiling = Ceiling::new(&plan.quota, nodes, is_away);
         if !self.0.has(Flag::Alone) {
             self.part(plan, &ceiling, now_ns);
         }
@@ -35,8 +36,8 @@ impl Share {
             return Told::Denied { retry_after_ns: ((missing / rate.max(RATE_MIN) * 1e9) as u64).max(1) };
         }
         // Second-scale limits refill while the store is away: what the fleet's rate covers is no debt.
-        let is_short = plan.quota.period_ns().get() < DEBT_PERIOD_NS;
-        let covered = if is_short { rate * gone_s } else { 0.0 };
+        let is_covered = is_away && plan.quota.period_ns().get() < DEBT_PERIOD_NS;
+        let covered = if is_covered { rate * gone_s } else { 0.0 };
         let owed = self.0.level();
         self.0.set_level((owed - covered).max(owed.min(0.0)) + cost as f64);
         self.0.set_balance(left);
@@ -90,7 +91,8 @@ impl Share {
     }
 }
 
-/// What a node without a lease may spend: twice the even share, at most the limit.
+/// What a node without a lease may spend: twice the even share, at most the limit; the even share while the store is
+/// slow.
 struct Ceiling {
     /// Units a second.
     rate: f64,
@@ -99,8 +101,10 @@ struct Ceiling {
 }
 
 impl Ceiling {
-    fn new(quota: &Quota, nodes: u32) -> Ceiling {
-        let share = (2.0 / f64::from(nodes.max(1))).min(1.0);
+    fn new(quota: &Quota, nodes: u32, is_away: bool) -> Ceiling {
+        // A store that is only slow lends to the others meanwhile.
+        let shares = if is_away { 2.0 } else { 1.0 };
+        let share = (shares / f64::from(nodes.max(1))).min(1.0);
         // A window has no burst beside its limit: half of the share at once, half of it over the window.
         let half = match quota.algorithm() {
             Algorithm::FixedWindow | Algorithm::SlidingWindow => 0.5,

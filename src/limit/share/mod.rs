@@ -78,7 +78,7 @@ impl Share {
     /// Takes `cost` where the lease holds more than enough, and says what `estimate` would then: nearly every request
     /// of a key that is hot. Anywhere else it changes nothing, and `take` says what becomes of the request.
     #[inline(always)]
-    pub fn spend(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Option<(u64, u64)> {
+    pub fn spend(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Option<(u64, u64)> {
         // After a pause `take` looks at how long it was.
         let is_late = self.0.unseen_ns(now_ns) >= PAUSE_NS || now_ns >= self.0.end_ns();
         if self.0.epoch() == 0 || is_late || cost > plan.quota.capacity() {
@@ -86,7 +86,7 @@ impl Share {
         }
         let left = self.held(now_ns).saturating_sub(fixed(cost));
         // A request that leaves as little as this is one that renews.
-        if left < 0 || left as f64 <= self.0.demand() * (RENEWAL_S * UNIT as f64) {
+        if left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9)) {
             return None;
         }
         self.0.add_offered(cost);
@@ -97,31 +97,43 @@ impl Share {
         Some((remaining as u64, ((whole - remaining) * unit_ns(&plan.quota)) as u64))
     }
 
-    /// Takes `cost` where it is held, and notes that it was wanted.
-    pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+    /// Takes `cost` where it is held, and notes that it was wanted. A renewal takes `lead_ns`, and is asked for so much
+    /// ahead of need; the least is [`LEAD_MIN_NS`].
+    pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
         self.note_pause(now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
-        self.take_again(plan, cost, now_ns)
+        self.take_again(plan, cost, now_ns, lead_ns)
     }
 
     /// Takes `cost` for a request that was told to ask and has waited: it has been noted before.
     #[inline]
-    pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+    pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
         let (price, end_ns) = (fixed(cost), self.0.end_ns());
         if now_ns <= end_ns + plan.sharing.age_ns() && self.0.epoch() != 0 {
             let left = self.held(now_ns).saturating_sub(price);
-            if left >= 0 {
+            if left.saturating_add(self.advanced(now_ns, lead_ns)) >= 0 {
                 self.0.set_balance(self.0.balance().saturating_sub(price));
-                return Told::Admitted { renew: self.is_running_dry(plan, left, now_ns) };
+                return Told::Admitted { renew: self.is_running_dry(plan, left, now_ns, lead_ns) };
             }
         }
-        self.without(plan, cost, now_ns)
+        self.without(plan, cost, now_ns, lead_ns)
+    }
+
+    /// What a lease that is over would have accrued since, `2^-20` units: spent while a renewal is on its way for longer
+    /// than a request waits, and taken out of what that brings, which counts from when it was asked for.
+    #[inline]
+    fn advanced(&self, now_ns: u64, lead_ns: u64) -> i64 {
+        let since_ns = now_ns.saturating_sub(self.0.end_ns());
+        if lead_ns <= LEAD_MIN_NS || since_ns == 0 || since_ns > lead_ns || !self.0.has(Flag::InFlight) {
+            return 0;
+        }
+        (since_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64
     }
 
     /// What to do for a request whose cost is not held.
     #[cold]
-    fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Told {
+    fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
         if now_ns < deny_until_ns {
             return Told::Denied { retry_after_ns: deny_until_ns - now_ns };
@@ -133,8 +145,10 @@ impl Share {
         let is_in_flight = self.0.has(Flag::InFlight);
         // Paced: more would not be held if the answer were here already. Where plenty is left at the centre, the
         // answer brings units, and is worth waiting for.
-        if is_in_flight && rate > 0.0 && now_ns < end_ns + GRACE_NS && !self.is_plenty(&plan.quota) {
-            let missing = fixed(cost).saturating_sub(self.held(now_ns)) as f64 / UNIT as f64;
+        let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
+        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
+            let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
+            let missing = fixed(cost).saturating_sub(held) as f64 / UNIT as f64;
             return Told::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
         }
         let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
@@ -144,6 +158,11 @@ impl Share {
             return Told::Admitted { renew: !is_in_flight };
         }
         Told::Ask
+    }
+
+    /// Whether it holds a lease that is not over, or not so long that what renews it could be here.
+    pub fn has_lease(&self, now_ns: u64, lead_ns: u64) -> bool {
+        self.0.epoch() != 0 && !self.0.has(Flag::Alone) && now_ns < self.0.end_ns().saturating_add(lead_ns)
     }
 
     /// Takes a unit that is not held, for a request that would have to wait: once, until the centre has said that
@@ -167,6 +186,11 @@ impl Share {
         if self.0.has(Flag::Alone) {
             self.0.set_level(self.0.level() - cost as f64);
         }
+    }
+
+    /// Whether it holds no whole unit, and none is to come.
+    pub fn holds_nothing(&self) -> bool {
+        self.0.balance() < UNIT
     }
 
     /// Forgets that so many units were wanted: another window refused the request that wanted them.
@@ -298,9 +322,9 @@ impl Share {
 
     /// Whether what is `left` lasts no longer than a renewal takes, and the key is worth a lease.
     #[inline]
-    fn is_running_dry(&self, plan: &Plan, left: i64, now_ns: u64) -> bool {
+    fn is_running_dry(&self, plan: &Plan, left: i64, now_ns: u64, lead_ns: u64) -> bool {
         let demand = self.0.demand();
-        let is_low = left as f64 <= demand * RENEWAL_S * UNIT as f64;
+        let is_low = left as f64 <= demand * seconds(lead_ns) * UNIT as f64;
         let is_over = now_ns >= self.0.end_ns();
         (is_low || is_over)
             && !self.0.has(Flag::InFlight)
@@ -353,8 +377,8 @@ const PAUSE_NS: u64 = 8_000_000;
 const GRACE_NS: u64 = 2_000_000;
 /// How long the centre's word that a window is spent is taken for true: others give back units they did not need.
 const RECHECK_NS: u64 = 500_000_000;
-/// A renewal is asked for when what is held lasts no longer.
-const RENEWAL_S: f64 = 0.003;
+/// A renewal is asked for when what is held lasts no longer, nanoseconds: what answers take where requests wait for them.
+pub const LEAD_MIN_NS: u64 = 3_000_000;
 /// A demand of fewer units a lease's life is served by the centre, first come.
 const LEASE_MIN: f64 = 1.5;
 

@@ -9,6 +9,7 @@ use crate::limit::{Algorithm, Centre, Sharing, WhenDown, quota};
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const NOW: u64 = 3_600 * SECOND;
+const LEAD: u64 = LEAD_MIN_NS;
 const ADMITTED: Told = Told::Admitted { renew: false };
 
 fn plan_of(limit: u64, period_ns: u64, burst: u64, spare: u32) -> Arc<Plan> {
@@ -29,7 +30,7 @@ fn is_admitted(told: Told) -> bool {
 /// A share that was granted this at `NOW`.
 fn granted(plan: &Arc<Plan>, grant: Grant) -> Share {
     let mut share = Share::default();
-    share.take(plan, 1, NOW);
+    share.take(plan, 1, NOW, LEAD);
     let asked = share.renewal(plan, 7, Wanted::by_one(1), NOW);
     share.granted(&asked, &grant, NOW);
     share
@@ -42,14 +43,14 @@ fn give(share: &mut Share, plan: &Arc<Plan>, grant: &Grant, sent_ns: u64) {
 }
 
 fn admitted_of(share: &mut Share, plan: &Plan, asked: u64, now_ns: u64) -> usize {
-    (0..asked).filter(|_| is_admitted(share.take(plan, 1, now_ns))).count()
+    (0..asked).filter(|_| is_admitted(share.take(plan, 1, now_ns, LEAD))).count()
 }
 
 #[test]
 fn a_first_touch_asks_and_spends_what_it_is_given() {
     let plan = plan_of(1_000, SECOND, 1_000, 0);
     let mut share = Share::default();
-    assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW, LEAD), Told::Ask);
     let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW);
     assert_eq!((renewal.pending, renewal.demand, renewal.epoch), (1, 0.5, 0));
     give(
@@ -62,7 +63,7 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
     assert_eq!(admitted_of(&mut share, &plan, 5, NOW + 101 * MS), 1);
     // The rest of the lease accrues three more, and this plan lets nothing be overdrawn.
     assert_eq!(admitted_of(&mut share, &plan, 9, NOW + 401 * MS), 3);
-    assert_eq!(share.take(&plan, 1, NOW + 401 * MS), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW + 401 * MS, LEAD), Told::Ask);
 }
 
 proptest! {
@@ -83,9 +84,9 @@ proptest! {
                 give(&mut share, &plan, &grant, now_ns);
             }
             let before = share;
-            let left = share.spend(&plan, cost, now_ns);
+            let left = share.spend(&plan, cost, now_ns, LEAD);
             let mut taken = before;
-            let told = taken.take(&plan, cost, now_ns);
+            let told = taken.take(&plan, cost, now_ns, LEAD);
             match left {
                 Some(left) => {
                     prop_assert_eq!((told, taken), (ADMITTED, share));
@@ -111,13 +112,13 @@ fn a_debt_without_end_stays_a_debt() {
     for _ in 0..10 {
         share.owe(u64::MAX);
     }
-    assert!(!is_admitted(share.take(&plan, 1, NOW + MS)));
+    assert!(!is_admitted(share.take(&plan, 1, NOW + MS, LEAD)));
     let renewal = share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
     assert!(renewal.delta > 8e12, "{renewal:?}");
     share.owe(u64::MAX);
     share.lost(&renewal, false);
     share.lost(&renewal, false);
-    assert!(!is_admitted(share.take(&plan, 1, NOW + 3 * MS)));
+    assert!(!is_admitted(share.take(&plan, 1, NOW + 3 * MS, LEAD)));
 }
 
 #[test]
@@ -159,9 +160,9 @@ fn a_denial_is_forgotten_when_its_demand_has_gone() {
         NOW + 50 * MS,
     );
     share.forgive(NOW + 70 * MS);
-    assert!(matches!(share.take_again(&plan, 1, NOW + 70 * MS), Told::Denied { .. }));
+    assert!(matches!(share.take_again(&plan, 1, NOW + 70 * MS, LEAD), Told::Denied { .. }));
     share.forgive(NOW + 150 * MS);
-    assert_eq!(share.take_again(&plan, 1, NOW + 150 * MS), Told::Ask);
+    assert_eq!(share.take_again(&plan, 1, NOW + 150 * MS, LEAD), Told::Ask);
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
     let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 100 * MS, ..Grant::default() };
     let mut share = granted(&plan, grant);
     assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
-    assert_eq!(share.take(&plan, 1, NOW + 201 * MS), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW + 201 * MS, LEAD), Told::Ask);
     let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 201 * MS);
     assert_eq!((renewal.delta, renewal.keep), (-8.0, 0.0));
     assert_eq!(renewal.spent, 0.0, "the one it spent was waited for");
@@ -204,24 +205,24 @@ fn a_sample_shorter_than_20_ms_counts_as_one_of_20_ms() {
 fn who_comes_after_a_renewal_was_sent_asks_again() {
     let plan = plan();
     let mut share = Share::default();
-    assert_eq!(share.take(&plan, 1, NOW), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW, LEAD), Told::Ask);
     let renewal = share.renewal(&plan, 7, Wanted::by_one(1), NOW);
-    assert_eq!(share.take(&plan, 1, NOW + MS), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW + MS, LEAD), Told::Ask);
     give(
         &mut share,
         &plan,
         &Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() },
         NOW,
     );
-    assert!(is_admitted(share.take_again(&plan, 1, NOW + MS)));
-    assert_eq!(share.take_again(&plan, 1, NOW + MS), Told::Ask);
+    assert!(is_admitted(share.take_again(&plan, 1, NOW + MS, LEAD)));
+    assert_eq!(share.take_again(&plan, 1, NOW + MS, LEAD), Told::Ask);
     assert_eq!(renewal.pending, 1);
     // The same where a lease is held that accrues nothing.
     let grant = Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, ..Grant::default() };
     let mut share = granted(&plan, grant);
-    assert!(is_admitted(share.take(&plan, 1, NOW + MS)));
+    assert!(is_admitted(share.take(&plan, 1, NOW + MS, LEAD)));
     share.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
-    assert_eq!(share.take(&plan, 1, NOW + 3 * MS), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW + 3 * MS, LEAD), Told::Ask);
 }
 
 #[test]
@@ -229,13 +230,13 @@ fn a_denial_of_the_centre_is_kept_and_costs_nothing() {
     let plan = plan_of(10, SECOND, 10, 0);
     let mut share =
         granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 300 * MS, ..Grant::default() });
-    assert!(matches!(share.take(&plan, 1, NOW + 299 * MS), Told::Denied { .. }));
-    assert_eq!(share.take(&plan, 1, NOW + 301 * MS), Told::Ask);
+    assert!(matches!(share.take(&plan, 1, NOW + 299 * MS, LEAD), Told::Denied { .. }));
+    assert_eq!(share.take(&plan, 1, NOW + 301 * MS, LEAD), Told::Ask);
     let mut exact = Share::default();
     exact.deny_for(5 * MS, NOW);
-    let Told::Denied { retry_after_ns } = exact.take(&plan, 1, NOW) else { panic!("it is denied") };
+    let Told::Denied { retry_after_ns } = exact.take(&plan, 1, NOW, LEAD) else { panic!("it is denied") };
     assert!(retry_after_ns <= 5 * MS && retry_after_ns > 5 * MS - 2_048, "{retry_after_ns} ns");
-    assert_eq!(exact.take(&plan, 1, NOW + 5 * MS), Told::Ask);
+    assert_eq!(exact.take(&plan, 1, NOW + 5 * MS, LEAD), Told::Ask);
 }
 
 #[test]
@@ -243,14 +244,14 @@ fn an_idle_lease_goes_back_whole() {
     let plan = plan();
     let grant = Grant { epoch: 9, tokens: 9.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() };
     let mut share = granted(&plan, grant);
-    share.take(&plan, 1, NOW);
+    share.take(&plan, 1, NOW, LEAD);
     assert!(!share.is_idle(&plan, NOW + 100 * MS), "half a request a second may come any time");
     assert!(!share.is_idle(&plan, NOW + SECOND), "the next request may tell it for nothing");
     assert!(share.is_idle(&plan, NOW + 2 * SECOND) && share.is_idle(&plan, NOW + 100 * SECOND));
     let release = share.release(&plan, 7, NOW + 100 * MS).expect("it holds a lease");
     assert!((release.delta + 12.0).abs() < 1e-3, "eight, and what accrues to the end: {}", release.delta);
     assert_eq!((release.rate, release.release), (10.0, true));
-    assert_eq!(share.take(&plan, 1, NOW + 101 * MS), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW + 101 * MS, LEAD), Told::Ask);
     assert!(share.release(&plan, 7, NOW + 101 * MS).is_none());
 }
 
@@ -258,7 +259,7 @@ fn an_idle_lease_goes_back_whole() {
 fn wanted(plan: &Arc<Plan>) -> Share {
     let grant = Grant { epoch: 9, tokens: 500.0, lasts_ns: 600 * MS, ..Grant::default() };
     let mut share = granted(plan, grant);
-    (0..100).for_each(|step| assert!(is_admitted(share.take(plan, 1, NOW + step * 5 * MS))));
+    (0..100).for_each(|step| assert!(is_admitted(share.take(plan, 1, NOW + step * 5 * MS, LEAD))));
     let renewal = share.renewal(plan, 7, Wanted::by_one(0), NOW + 500 * MS);
     assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
     give(&mut share, plan, &grant, NOW + 500 * MS);
@@ -272,7 +273,7 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
     let gone = wanted(&plan);
     assert!(gone.is_idle(&plan, NOW + 560 * MS));
     let mut sparse = wanted(&plan);
-    assert!(is_admitted(sparse.take(&plan, 1, NOW + 560 * MS)));
+    assert!(is_admitted(sparse.take(&plan, 1, NOW + 560 * MS, LEAD)));
     assert!(!sparse.is_idle(&plan, NOW + 740 * MS) && sparse.is_idle(&plan, NOW + 770 * MS));
     // What is told next knows of it.
     sparse.renewal(&plan, 7, Wanted::by_one(0), NOW + 780 * MS);
@@ -282,7 +283,7 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
         &Grant { epoch: 9, tokens: 50.0, lasts_ns: 600 * MS, ..Grant::default() },
         NOW + 780 * MS,
     );
-    assert!(is_admitted(sparse.take(&plan, 1, NOW + 781 * MS)));
+    assert!(is_admitted(sparse.take(&plan, 1, NOW + 781 * MS, LEAD)));
     let quiet_ns = |ms: u64| NOW + (781 + ms) * MS;
     assert!(!sparse.is_idle(&plan, quiet_ns(100)) && sparse.is_idle(&plan, quiet_ns(500)));
 }
@@ -300,7 +301,7 @@ fn a_demand_that_has_gone_is_told_as_a_tenth_at_once() {
     let plan = plan();
     let asked_after = |quiet_ns| {
         let mut share = wanted(&plan);
-        share.take(&plan, 1, NOW + 500 * MS + quiet_ns);
+        share.take(&plan, 1, NOW + 500 * MS + quiet_ns, LEAD);
         share.renewal(&plan, 7, Wanted::by_one(0), NOW + 500 * MS + quiet_ns).demand
     };
     assert!(asked_after(10 * MS) > 150.0, "so short a time says nothing: {}", asked_after(10 * MS));
@@ -315,10 +316,14 @@ fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
     let grant = Grant { epoch: 9, tokens: 5.0, lasts_ns: 600 * MS, deny_ns: 600 * MS, ..Grant::default() };
     share.renewal(&plan, 7, Wanted::by_one(0), NOW + 500 * MS);
     give(&mut share, &plan, &grant, NOW + 500 * MS);
-    assert!(is_admitted(share.take(&plan, 1, NOW + 510 * MS)));
+    assert!(is_admitted(share.take(&plan, 1, NOW + 510 * MS, LEAD)));
     assert!(!share.is_idle(&plan, NOW + 540 * MS) && share.is_idle(&plan, NOW + 570 * MS));
     share.release(&plan, 7, NOW + 570 * MS).expect("it holds a lease");
-    assert_eq!(share.take(&plan, 1, NOW + 575 * MS), Told::Ask, "what others gave back is there to be had");
+    assert_eq!(
+        share.take(&plan, 1, NOW + 575 * MS, LEAD),
+        Told::Ask,
+        "what others gave back is there to be had"
+    );
     // Five milliseconds after it was given back, but 65 after the last request.
     let demand = share.renewal(&plan, 7, Wanted::by_one(1), NOW + 575 * MS).demand;
     assert!((15.0..60.0).contains(&demand), "{demand}");
@@ -367,7 +372,7 @@ fn what_nobody_heard_is_told_again() {
     // A lease that was given back without anybody hearing of it is held again, and goes back once more.
     let release = share.release(&plan, 7, NOW + 3 * MS).expect("it holds a lease");
     assert_eq!(release.delta, -40.0);
-    share.take_back(&release, true);
+    share.released(&release, Some(true));
     assert!(share.is_idle(&plan, NOW + 3 * SECOND));
     assert_eq!(share.release(&plan, 7, NOW + 3 * SECOND).map(|release| release.delta), Some(-40.0));
 }
@@ -378,7 +383,7 @@ fn alone_a_lease_goes_on_at_its_rate_and_moves_to_twice_the_share() {
     let mut share = granted(&plan, Grant { epoch: 9, rate: 300.0, lasts_ns: 100 * MS, ..Grant::default() });
     let mut admitted = |from_s: u64, to_s: u64| {
         let steps = from_s * 1_000..to_s * 1_000;
-        let taken = steps.filter(|ms| is_admitted(share.take_alone(&plan, 1, NOW + ms * MS, 100)));
+        let taken = steps.filter(|ms| is_admitted(share.take_alone(&plan, 1, NOW + ms * MS, 100, true)));
         taken.count() as u64 / (to_s - from_s)
     };
     assert!((299..=301).contains(&admitted(0, 10)));
@@ -391,7 +396,7 @@ fn alone_a_lease_goes_on_at_its_rate_and_moves_to_twice_the_share() {
 fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
     let plan = plan();
     let mut share = Share::default();
-    share.take(&plan, 1, NOW);
+    share.take(&plan, 1, NOW, LEAD);
     share.renewal(&plan, 7, Wanted::by_one(1), NOW);
     assert_eq!(admitted_alone(&mut share, &plan, 1_000, NOW + 2 * MS), 20);
     give(&mut share, &plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
@@ -409,7 +414,7 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
         assert_eq!(admitted_of(&mut share, &plan, 5, sent_ns + MS), 5);
     }
     assert_eq!(admitted_of(&mut share, &plan, 1, NOW + 199 * MS), 1);
-    assert_eq!(share.take(&plan, 1, NOW + 202 * MS), Told::Ask);
+    assert_eq!(share.take(&plan, 1, NOW + 202 * MS, LEAD), Told::Ask);
 }
 
 #[test]
@@ -420,8 +425,10 @@ fn what_is_owed_after_a_lease_is_told_though_nobody_comes() {
     assert!(!share.is_idle(&plan, NOW + 199 * MS) && share.is_idle(&plan, NOW + 202 * MS));
     let release = share.release(&plan, 7, NOW + 202 * MS).expect("it owes");
     assert_eq!((release.delta, release.release), (3.0, true));
-    assert!(share.says_nothing(&plan, NOW + SECOND), "it is told");
-    share.take_back(&release, false);
+    let mut heard = share;
+    heard.released(&release, None);
+    assert!(!share.says_nothing(&plan, NOW + SECOND) && heard.says_nothing(&plan, NOW + SECOND));
+    share.released(&release, Some(false));
     assert_eq!(share.renewal(&plan, 7, Wanted::by_one(0), NOW + SECOND).delta, 3.0);
 }
 
@@ -433,11 +440,11 @@ fn a_store_that_refuses_is_as_good_as_away() {
     let (mut admitted, mut told) = (0, 0.0);
     for turn in 0..1_000 {
         let now_ns = NOW + turn * 10 * MS;
-        assert_eq!(share.take(&plan, 1, now_ns), Told::Ask);
+        assert_eq!(share.take(&plan, 1, now_ns, LEAD), Told::Ask);
         let renewal = share.renewal(&plan, 7, Wanted::by_one(1), now_ns);
         told = renewal.delta;
         share.lost(&renewal, false);
-        admitted += usize::from(is_admitted(share.take_alone(&plan, 1, now_ns, 100)));
+        admitted += usize::from(is_admitted(share.take_alone(&plan, 1, now_ns, 100, true)));
     }
     // A burst and ten seconds of twice the share of a hundred nodes.
     assert!((218..=221).contains(&admitted), "{admitted}");
@@ -484,7 +491,7 @@ fn exact_keys_are_counted_alone_too_and_a_burst_comes_back_with_time() {
     assert_eq!(admitted_alone(&mut share, &plan, 100, NOW), 5);
     // The store is back and denies; then it is gone again.
     share.deny_for(50 * MS, NOW + MS);
-    assert!(matches!(share.take(&plan, 1, NOW + 2 * MS), Told::Denied { .. }));
+    assert!(matches!(share.take(&plan, 1, NOW + 2 * MS, LEAD), Told::Denied { .. }));
     assert_eq!(admitted_alone(&mut share, &plan, 100, NOW + 3 * MS), 0);
     assert!(!share.says_nothing(&plan, NOW + 500 * MS));
     assert_eq!(admitted_alone(&mut share, &plan, 100, NOW + 1_100 * MS), 5);
@@ -494,7 +501,13 @@ fn exact_keys_are_counted_alone_too_and_a_burst_comes_back_with_time() {
 fn admitted_alone(share: &mut Share, plan: &Plan, asked: u64, now_ns: u64) -> usize {
     (0..asked)
         .filter(|_| {
-            is_admitted(share.take_alone(plan, 1, now_ns, if plan.quota.capacity() == 10 { 4 } else { 100 }))
+            is_admitted(share.take_alone(
+                plan,
+                1,
+                now_ns,
+                if plan.quota.capacity() == 10 { 4 } else { 100 },
+                true,
+            ))
         })
         .count()
 }
@@ -508,7 +521,7 @@ proptest! {
         let grant = Grant { epoch: 9, tokens: f64::from(tokens), rate, lasts_ns: 400 * MS, ..Grant::default() };
         let mut share = granted(&plan, grant);
         let (before, now_ns) = (share.held(NOW + 399 * MS), NOW + at * MS);
-        let taken: Vec<u64> = costs.into_iter().filter(|cost| is_admitted(share.take(&plan, *cost, now_ns))).collect();
+        let taken: Vec<u64> = costs.into_iter().filter(|cost| is_admitted(share.take(&plan, *cost, now_ns, LEAD))).collect();
         taken.iter().for_each(|cost| share.give_back(*cost));
         prop_assert_eq!(share.held(NOW + 399 * MS), before);
     }
@@ -530,11 +543,11 @@ proptest! {
             now_ns += wait_us * 1_000;
             let share = &mut nodes[node];
             for _ in 0..times {
-                let mut told = share.take(&plan, 1, now_ns);
+                let mut told = share.take(&plan, 1, now_ns, LEAD);
                 if matches!(told, Told::Ask | Told::Admitted { renew: true }) {
                     let renewal = share.renewal(&plan, 7, Wanted::by_one(u64::from(told == Told::Ask)), now_ns);
                     answer(&mut centre, share, &renewal, now_ns, fate);
-                    told = if told == Told::Ask { share.take_again(&plan, 1, now_ns) } else { told };
+                    told = if told == Told::Ask { share.take_again(&plan, 1, now_ns, LEAD) } else { told };
                 }
                 if is_admitted(told) {
                     let (state, outcome) = behind.take(&plan.quota, 1, now_ns);
@@ -565,8 +578,8 @@ fn answer(centre: &mut Centre, share: &mut Share, renewal: &Renewal, now_ns: u64
 fn a_share_that_admits_says_whether_to_renew() {
     let plan = plan();
     let mut share = granted(&plan, Grant { epoch: 9, tokens: 500.0, lasts_ns: 400 * MS, ..Grant::default() });
-    assert_eq!(share.take(&plan, 1, NOW + MS), ADMITTED);
+    assert_eq!(share.take(&plan, 1, NOW + MS, LEAD), ADMITTED);
     admitted_of(&mut share, &plan, 400, NOW + 100 * MS);
     share.renewal(&plan, 7, Wanted::by_one(0), NOW + 100 * MS);
-    assert_eq!(share.take(&plan, 1, NOW + 100 * MS), ADMITTED, "one is on its way");
+    assert_eq!(share.take(&plan, 1, NOW + 100 * MS, LEAD), ADMITTED, "one is on its way");
 }

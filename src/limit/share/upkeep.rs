@@ -178,11 +178,15 @@ impl Share {
         }
     }
 
+    /// Whether it has a lease, or holds or owes what the centre knows of.
+    pub fn has_something_of_the_centre(&self) -> bool {
+        !self.0.has(Flag::Alone) && (self.0.epoch() != 0 || self.0.balance() != 0)
+    }
+
     /// Gives everything back: what it holds, and the rate. The demand stays known. `None`: there is nothing, or an
     /// answer is awaited.
     pub fn release(&mut self, plan: &Arc<Plan>, key: u128, now_ns: u64) -> Option<Renewal> {
-        let has_nothing = self.0.epoch() == 0 && self.0.balance() == 0;
-        if has_nothing || self.0.has(Flag::Alone) || self.0.has(Flag::InFlight) {
+        if !self.has_something_of_the_centre() || self.0.has(Flag::InFlight) {
             return None;
         }
         let renewal = Renewal {
@@ -202,6 +206,7 @@ impl Share {
             release: true,
             ahead: false,
         };
+        self.0.raise(Flag::InFlight);
         self.0.set_balance(0);
         self.0.set_end_ns(now_ns);
         self.0.set_lease(0.0, 0);
@@ -212,6 +217,14 @@ impl Share {
         self.0.set_offered(0);
         self.0.set_reported_at(now_ns.saturating_sub(self.0.unseen_ns(now_ns)));
         Some(renewal)
+    }
+
+    /// What was given back is answered: it was heard, or it was not (whether nobody heard it).
+    pub fn released(&mut self, release: &Renewal, unanswered: Option<bool>) {
+        if let Some(is_unheard) = unanswered {
+            self.take_back(release, is_unheard);
+        }
+        self.0.lower(Flag::InFlight);
     }
 
     /// Four times the last grant, and who waited for it, where it was used up in no time: a slow start.

@@ -57,6 +57,8 @@ struct Play {
     admitted: Vec<Admitted>,
     /// Units that were spent for good, of the first, the second and the last limit.
     spent: [u64; 4],
+    /// The same of what was decided without the centre.
+    alone: [u64; 4],
     now_ns: u64,
 }
 
@@ -71,7 +73,16 @@ impl Play {
             permits(&node, 4, LIMIT / 4, when_down),
             of_a_day(&node, exact(&node, 5, LIMIT), 0.1, when_down),
         ];
-        Play { desk, node, limits, waiting: Vec::new(), admitted: Vec::new(), spent: [0; 4], now_ns: NOW }
+        Play {
+            desk,
+            node,
+            limits,
+            waiting: Vec::new(),
+            admitted: Vec::new(),
+            spent: [0; 4],
+            alone: [0; 4],
+            now_ns: NOW,
+        }
     }
 
     fn happens(&mut self, event: Event) {
@@ -116,8 +127,8 @@ impl Play {
                 return;
             }
             let which = which % queue.len();
-            // What gives back is told until it is heard.
-            if !is_answered && matches!(queue[which].0, Op::Return { .. } | Op::Debit(_)) {
+            // What lends and gives back is told until it is heard.
+            if !is_answered && matches!(queue[which].0, Op::Renew(_) | Op::Return { .. } | Op::Debit(_)) {
                 return;
             }
             queue.remove(which)
@@ -150,10 +161,11 @@ impl Play {
             if let Some(cost) = cost {
                 self.node.settle(charge, undo, taken_ns, cost, self.now_ns);
             }
-            // What was decided without the centre is no business of the centre's, but for what a lease owes.
+            let limit = self.limits.iter().position(|limit| limit.key == charge.key).expect("it is one");
             if matches!(undo, Undo::Centre { .. } | Undo::Share) {
-                let limit = self.limits.iter().position(|limit| limit.key == charge.key).expect("it is one");
                 self.spent[limit] += cost.unwrap_or(charge.cost);
+            } else {
+                self.alone[limit] += cost.unwrap_or(0).max(charge.cost);
             }
         }
     }
@@ -205,11 +217,14 @@ proptest! {
         play.ends_all();
         for (index, limit) in play.limits.iter().enumerate().take(2) {
             let left = play.desk.left(limit, play.now_ns);
-            prop_assert_eq!(left, LIMIT.saturating_sub(play.spent[index]), "of limit {}", index);
+            // What was decided without the centre is told it as far as it knows that it was not asked.
+            let (least, most) = (play.spent[index], play.spent[index] + play.alone[index]);
+            let expected = LIMIT.saturating_sub(most)..=LIMIT.saturating_sub(least);
+            prop_assert!(expected.contains(&left), "of limit {}: {} of {:?}", index, left, expected);
         }
         prop_assert_eq!(play.desk.held(&play.limits[2]), 0);
         let fleet = play.node.fleet().expect("it is in a fleet");
-        prop_assert_eq!((fleet.permits.len(), fleet.renewals.len()), (0, 0));
+        prop_assert_eq!((fleet.permits.len(), fleet.renewals.len(), fleet.questions.len()), (0, 0, 0));
         // What is owed is told with the next request.
         play.happens(Event::Comes([false, false, false, true], 1));
         play.ends_all();
@@ -224,5 +239,7 @@ proptest! {
         let most = LIMIT + u64::from(Sharing::new(&last.quota, 0.1, when_down).spare);
         let (rest, spent) = (rest.count() as u64, play.spent[3]);
         prop_assert!(rest + spent <= most.max(spent + 1), "{rest} and {spent} of {most}");
+        // Nor is any unit missing, which nobody spent.
+        prop_assert!(when_down == WhenDown::Local || rest + spent >= LIMIT, "{rest} and {spent} of {LIMIT}");
     }
 }

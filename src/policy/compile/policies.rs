@@ -21,18 +21,18 @@ pub(super) fn compile(
         errors.policy(index, PolicyField::Name, problem);
     });
     let mut labels = HashSet::new();
-    let numbered = policies.iter().zip(0_u16..);
+    let numbered = policies.iter().zip(0_u32..);
     numbered.map(|(policy, index)| policy_of(policy, index, options, &mut labels, errors)).collect()
 }
 
 fn policy_of(
     policy: &definition::Policy,
-    number: u16,
+    number: u32,
     options: &Options<'_>,
     labels: &mut HashSet<String>,
     errors: &mut Errors,
 ) -> Option<Policy> {
-    let index = usize::from(number);
+    let index = number as usize;
     for (dimension, by) in policy.by.iter().enumerate() {
         if policy.by[..dimension].contains(by) {
             errors.policy(index, PolicyField::By(dimension), Problem::DimensionTwice);

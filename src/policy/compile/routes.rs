@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use http::header::HOST;
+
 use super::{Errors, Options, check_names};
 use crate::policy::access::Access;
 use crate::policy::changes::{self, HeaderChanges};
@@ -11,7 +13,7 @@ use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
-use crate::policy::route::{Action, HeaderMatch, Route};
+use crate::policy::route::{Action, HeaderMatch, Respond, Route};
 use crate::policy::template::{HeaderTemplate, Rewrite};
 
 pub(super) fn compile(
@@ -33,7 +35,7 @@ pub(super) fn compile(
 
 /// What routes refer to.
 struct Names<'d> {
-    policies: HashMap<&'d str, u16>,
+    policies: HashMap<&'d str, u32>,
     upstreams: HashMap<&'d str, usize>,
     auth: HashMap<&'d str, u16>,
 }
@@ -94,7 +96,20 @@ fn hosts_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Opt
 fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Box<[HeaderMatch]> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for (number, header) in route.headers.iter().enumerate() {
-        let value = header.value.as_deref().map(|value| Box::from(value.as_bytes()));
+        let value = match header.value.as_deref() {
+            Some(value) if header.name == HOST => match Host::parse(value) {
+                Ok(Host::Exact(host)) => Some(host.into_boxed_bytes()),
+                Ok(Host::Wildcard(_)) => {
+                    errors.route(index, RouteField::Header(number), Problem::HostWildcard);
+                    continue;
+                }
+                Err(error) => {
+                    errors.route(index, RouteField::Header(number), error);
+                    continue;
+                }
+            },
+            value => value.map(|value| Box::from(value.as_bytes())),
+        };
         let header = HeaderMatch { name: header.name.clone(), value };
         match headers.iter_mut().find(|earlier| earlier.name == header.name) {
             None => headers.push(header),
@@ -113,7 +128,7 @@ fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Error
     headers.into()
 }
 
-fn limits_of(route: &definition::Route, index: usize, names: &Names<'_>, errors: &mut Errors) -> Box<[u16]> {
+fn limits_of(route: &definition::Route, index: usize, names: &Names<'_>, errors: &mut Errors) -> Box<[u32]> {
     let mut policies = Vec::new();
     for (number, name) in route.limits.iter().enumerate() {
         let problem = match names.policies.get(name.as_str()) {
@@ -175,16 +190,23 @@ fn action_of(
             Some(Action::Forward { upstream: known.unwrap_or(0), rewrite: rewrite.unwrap_or(None) })
         }
         definition::Action::Respond(respond) => {
-            for (number, (name, _)) in respond.headers.iter().enumerate() {
+            let mut headers = Vec::with_capacity(respond.headers.len());
+            for (number, (name, text)) in respond.headers.iter().enumerate() {
+                let field = RouteField::RespondHeader(number);
                 if changes::is_framing(name) {
-                    let problem = Problem::FramingHeader { name: name.to_string() };
-                    errors.route(index, RouteField::RespondHeader(number), problem);
+                    errors.route(index, field, Problem::FramingHeader { name: name.to_string() });
+                    continue;
+                }
+                match HeaderTemplate::parse(text, pattern) {
+                    Ok(template) => headers.push((name.clone(), template)),
+                    Err(error) => errors.route(index, field, error),
                 }
             }
-            Some(Action::Respond(respond.clone()))
+            let (status, body) = (respond.status, respond.body.clone());
+            Some(Action::Respond(Respond { status, headers: headers.into(), body }))
         }
         definition::Action::Echo => Some(Action::Echo),
-        definition::Action::RedirectHttps => Some(Action::RedirectHttps),
+        definition::Action::RedirectHttps { port } => Some(Action::RedirectHttps { port: *port }),
     }
 }
 

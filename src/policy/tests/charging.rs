@@ -156,7 +156,7 @@ fn a_policy_counts_only_what_it_matches_and_at_its_cost() {
     let matches = Matches { methods: vec![Method::POST], path: Some("/login".to_owned()) };
     let login = Policy { matches, ..policy("login", &["5/m by ip"]) };
     let table = table(&[limited("all", "/{*rest}", &["search", "login"])], &[search, login]);
-    let costs = |line: &str| -> Vec<(u16, u64)> {
+    let costs = |line: &str| -> Vec<(u32, u64)> {
         let charged = charges(&table, &Ask::new(line)).expect("nothing is missing");
         charged.iter().map(|charge| (charge.policy, charge.cost)).collect()
     };

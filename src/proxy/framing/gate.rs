@@ -79,6 +79,7 @@ impl Gate {
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
         let Scanned { passed, whole, end } = self.framing.scan(fresh);
+        self.gauge.read_within(self.framing.is_in_message());
         match end {
             End::Bytes => {}
             End::Upgrade => {

@@ -154,6 +154,8 @@ impl<B> Http1<B> {
     pub(super) fn broken(&mut self, error: Error) -> SendError<B> {
         let unsent = if self.outgoing.is_unsent() {
             Unsent::Request(self.outgoing.take_body())
+        } else if self.interim_bytes > 0 || !self.read.is_empty() {
+            Unsent::Answered
         } else {
             Unsent::Nothing
         };

@@ -34,6 +34,7 @@ struct Caller {
     segment: String,
     ip: Result<u32, u128>,
     post: bool,
+    host: String,
 }
 
 fuzz_target!(|input: Input| {
@@ -62,7 +63,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-fn dimensions() -> [Dimension; 9] {
+fn dimensions() -> [Dimension; 10] {
     [
         Dimension::Consumer,
         Dimension::Tenant,
@@ -73,6 +74,7 @@ fn dimensions() -> [Dimension; 9] {
         Dimension::Query("q".to_owned()),
         Dimension::Param("id".to_owned()),
         Dimension::Claim("c".to_owned()),
+        Dimension::Host,
     ]
 }
 
@@ -91,7 +93,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
     let path = format!("/{}", caller.segment);
     let facts = Facts {
         method: if caller.post { &Method::POST } else { &Method::GET },
-        host: "",
+        host: &caller.host,
         path: &path,
         query: caller.query.as_deref(),
         headers: &headers,
@@ -135,6 +137,7 @@ fn meant(dimension: &Dimension, caller: &Caller) -> (Vec<u8>, bool) {
         Dimension::Claim(_) => text(&caller.claim),
         Dimension::Ip => octets(caller),
         Dimension::Route => ROUTE.as_bytes().to_vec(),
+        Dimension::Host => caller.host.clone().into_bytes(),
         Dimension::Method => if caller.post { "POST" } else { "GET" }.as_bytes().to_vec(),
         Dimension::Header(_) => {
             // Lines that differ are no value, and the request is refused.

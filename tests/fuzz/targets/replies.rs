@@ -28,7 +28,7 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
             let mut share = Share::default();
             let asked = share.renewal(&PLAN, 7, Wanted::default(), 1 << 50);
             share.granted(&asked, grant, 1 << 50);
-            share.take(&PLAN, 1, (1 << 50) + 1);
+            share.take(&PLAN, 1, (1 << 50) + 1, 0);
         }
     }
     let read = wire::read(&again, &ops).expect("what was read can be written");

@@ -62,12 +62,12 @@ fuzz_target!(|input: Input| {
         };
         let before = share;
         let told = match *step {
-            Step::Take { cost } => share.take(&plan, cost.into(), now_ns),
-            Step::TakeDear { cost } => share.take(&plan, cost, now_ns),
-            Step::TakeAgain { cost } => share.take_again(&plan, cost, now_ns),
+            Step::Take { cost } => share.take(&plan, cost.into(), now_ns, 1 << (now_ns % 30)),
+            Step::TakeDear { cost } => share.take(&plan, cost, now_ns, 1 << (now_ns % 30)),
+            Step::TakeAgain { cost } => share.take_again(&plan, cost, now_ns, 1 << (now_ns % 30)),
             Step::TakeAlone { cost, nodes } => {
                 is_given = true;
-                let told = share.take_alone(&plan, cost, now_ns, nodes);
+                let told = share.take_alone(&plan, cost, now_ns, nodes, cost % 2 == 0);
                 assert!(!matches!(told, Told::Ask | Told::Denied { retry_after_ns: 0 }));
                 continue;
             }

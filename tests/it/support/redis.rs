@@ -317,8 +317,8 @@ pub fn plan() -> Arc<Plan> {
 /// Operations that count and nothing else: whether something was applied, and how often, is plain to see.
 pub const COUNTERS: &str = "
 local function module()
-  return function(key, plan, r)
-    return 1, r.pending, 0, 1, 0, redis.call('INCRBY', KEYS[key], r.pending)
+  return function(key, plan, epoch, demand, reported, rate, pending)
+    return 1, pending, 0, 1, 0, redis.call('INCRBY', KEYS[key], pending)
   end
 end
 local function prepare(plan)

@@ -1,0 +1,12 @@
+-- Takes a key from a server that has it no more: what it held goes to another, and here it is spent, so that gateways
+-- that do not know of the change yet find no second burst. It is whole again in its time.
+--
+-- KEYS  [1] the key
+-- ARGV  what stands for one that has left
+-- returns its value as DUMP has it, and how long it is kept, milliseconds; nothing where there is none
+
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' or kind == 'string' and redis.call('GET', KEYS[1]) == ARGV[1] then return {} end
+local value, lasts_ms = redis.call('DUMP', KEYS[1]), redis.call('PTTL', KEYS[1])
+if lasts_ms > 0 then redis.call('SET', KEYS[1], ARGV[1], 'PX', lasts_ms) end
+return { value, math.max(0, lasts_ms) }

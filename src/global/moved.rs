@@ -1,0 +1,230 @@
+//! A ring that has changed: a key that another server had before is brought from there when it is first asked about, so
+//! that it has no second burst.
+//!
+//! Gateways note on each server of a ring which ring it is; who starts with another finds there what it was. Of servers
+//! that have left the ring nothing is brought.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::limit::Plan;
+
+use super::batch::Entry;
+use super::config::Weighted;
+use super::connection::Connection;
+use super::ring::Ring;
+use super::routes::Shared;
+use super::wire;
+
+/// What is known of the ring before this one.
+pub(super) struct Moves {
+    /// This ring, as it is noted; empty: it is none.
+    layout: String,
+    /// Every server of it was asked.
+    is_known: AtomicBool,
+    before: ArcSwapOption<Before>,
+    runtime: Handle,
+    /// Keys that have been brought, or had nothing to be brought.
+    brought: Mutex<HashSet<u128>>,
+    /// Operations that wait for their keys.
+    waiting: AtomicUsize,
+    connections: tokio::sync::Mutex<HashMap<usize, Connection>>,
+}
+
+/// The ring before, and which of our shards its servers are.
+struct Before {
+    ring: Ring,
+    shards: Vec<Option<usize>>,
+}
+
+/// A key, its name, and the shard that had it.
+struct Leaving {
+    key: u128,
+    name: Vec<u8>,
+    from: usize,
+}
+
+impl Moves {
+    /// Of a ring of these servers; of anything else with none. On the runtime of the caller.
+    pub(super) fn new(servers: &[Weighted]) -> Moves {
+        let mut lines: Vec<_> = servers.iter().map(|it| format!("{} {}", it.server, it.weight)).collect();
+        lines.sort();
+        Moves {
+            layout: lines.join("\n"),
+            is_known: AtomicBool::new(lines.is_empty()),
+            before: ArcSwapOption::empty(),
+            runtime: Handle::current(),
+            brought: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            connections: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Whether it is known what the ring was.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a server says the ring was.
+    fn learn(&self, shared: &Shared, layout: &str) {
+        let parse = |line: &str| {
+            let (name, weight) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), weight.parse::<u32>().ok().filter(|weight| (1..=100).contains(weight))?))
+        };
+        let servers: Vec<(String, u32)> = layout.lines().filter_map(parse).take(SERVERS_MAX).collect();
+        if servers.is_empty() || self.before.load().is_some() {
+            return;
+        }
+        let shard = |(name, _): &(String, u32)| shared.shards.iter().position(|shard| shard.name == *name);
+        let shards: Vec<_> = servers.iter().map(shard).collect();
+        let left = shards.iter().filter(|shard| shard.is_none()).count();
+        let ring = Ring::new(servers.iter().map(|(name, weight)| (name.as_str(), *weight)));
+        tracing::info!(
+            servers = servers.len(),
+            left,
+            "the ring has changed: keys are brought from the servers that had them"
+        );
+        self.before.store(Some(Arc::new(Before { ring, shards })));
+    }
+
+    /// The shard that had a key before, where that is another one that is still there.
+    fn from(&self, shared: &Shared, key: u128) -> Option<usize> {
+        let before = self.before.load();
+        let before = before.as_ref()?;
+        let shard = shared.shard(key);
+        let from = (*before.shards.get(before.ring.server(key))?)?;
+        (from != shard && !shared.is_dedicated(shard)).then_some(from)
+    }
+
+    /// Takes an operation whose keys have to be brought first; gives back any other.
+    pub(super) fn hold(&self, shared: &Arc<Shared>, entry: Entry, key: u128) -> Option<Entry> {
+        if self.before.load().is_none() {
+            return Some(entry);
+        }
+        let keys = self.to_be_brought(shared, &entry);
+        if keys.is_empty() {
+            return Some(entry);
+        }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Some(entry);
+        }
+        let shared = Arc::clone(shared);
+        self.runtime.spawn(async move {
+            shared.moves.bring_all(&shared, keys).await;
+            shared.moves.waiting.fetch_sub(1, Ordering::Relaxed);
+            shared.post(entry, key, clock::now_ns());
+        });
+        None
+    }
+
+    /// The keys of an operation that another server had, which answers, and that were not brought yet.
+    fn to_be_brought(&self, shared: &Shared, entry: &Entry) -> Vec<Leaving> {
+        let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaving = |(key, plan): (u128, &Plan)| {
+            let from = self.from(shared, key).filter(|_| !brought.contains(&key))?;
+            let mut name = Vec::new();
+            shared.names.write_key(&mut name, None, plan, key);
+            shared.shards[from].is_closed().then_some(Leaving { key, name, from })
+        };
+        wire::keys(&entry.op).into_iter().filter_map(leaving).collect()
+    }
+
+    /// Brings all keys of an operation.
+    async fn bring_all(&self, shared: &Shared, keys: Vec<Leaving>) {
+        for Leaving { key, name, from } in keys {
+            let bring = self.bring(shared, from, shared.shard(key), &name);
+            let patience = shared.connector.patience();
+            // What could not be brought is asked about as it is, and brought with the next operation if that comes first.
+            if tokio::time::timeout(patience, bring).await.is_ok_and(|brought| brought.is_some()) {
+                let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+                if brought.len() >= BROUGHT_MAX {
+                    brought.clear();
+                }
+                brought.insert(key);
+            }
+        }
+    }
+
+    async fn bring(&self, shared: &Shared, from: usize, to: usize, name: &[u8]) -> Option<()> {
+        let mut leave = redis::cmd("EVAL");
+        leave.arg(LEAVE).arg(1).arg(name).arg(HAS_LEFT);
+        let left = self.connection(shared, from).await?.call(&leave).await.ok()?;
+        let (value, lasts_ms) = match left.as_sequence() {
+            Some([Value::BulkString(value), Value::Int(lasts_ms)]) => (value, *lasts_ms),
+            Some([]) => return Some(()),
+            _ => return None,
+        };
+        let mut restore = redis::cmd("RESTORE");
+        restore.arg(name).arg(lasts_ms).arg(value.as_slice());
+        match self.connection(shared, to).await?.call(&restore).await {
+            Ok(_) => Some(()),
+            // Another gateway was first.
+            Err(error) => (error.code() == Some("BUSYKEY")).then_some(()),
+        }
+    }
+
+    async fn connection(&self, shared: &Shared, shard: usize) -> Option<Connection> {
+        let mut connections = self.connections.lock().await;
+        if let Some(connection) = connections.get(&shard) {
+            if connection.is_open() {
+                return Some(connection.clone());
+            }
+            connections.remove(&shard);
+        }
+        let node = shared.nodes.load().get(shared.shards[shard].place()).cloned()?;
+        let connection = shared.connector.plain(node.fixed()?).await.ok()?;
+        connections.insert(shard, connection.clone());
+        Some(connection)
+    }
+}
+
+/// Asks every server of the ring once which ring it was in, and says that it is in this one.
+pub(super) async fn ask(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut open: Vec<usize> =
+        (0..shared.shards.len()).filter(|shard| !shared.is_dedicated(*shard)).collect();
+    while !open.is_empty() {
+        let mut left = Vec::new();
+        for shard in open {
+            match ask_one(&shared, shard).await {
+                Some((before, ago_s)) if ago_s < REMEMBERED_S => shared.moves.learn(&shared, &before),
+                Some(_) => {}
+                None => left.push(shard),
+            }
+        }
+        shared.moves.is_known.store(true, Ordering::Relaxed);
+        open = left;
+        tokio::select! {
+            () = tokio::time::sleep(super::lane::TICK) => {}
+            _ = stop.changed() => return,
+        }
+    }
+}
+
+async fn ask_one(shared: &Shared, shard: usize) -> Option<(String, u64)> {
+    let connection = shared.moves.connection(shared, shard).await?;
+    let mut asked = redis::cmd("EVAL");
+    let name = shared.names.own(None, "ring");
+    asked.arg(RING).arg(1).arg(name).arg(&shared.moves.layout).arg(clock::unix().as_secs());
+    let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&asked)).await;
+    redis::from_redis_value(answer.ok()?.ok()?).ok()
+}
+
+const RING: &str = include_str!("../../lua/ring.lua");
+const LEAVE: &str = include_str!("../../lua/leave.lua");
+/// What stands on the old server for a key that has left: no record of any limit, so it is spent.
+const HAS_LEFT: &str = "moved";
+/// How long after a change keys are brought, seconds: longer than a window of a day.
+const REMEMBERED_S: u64 = 90_000;
+const SERVERS_MAX: usize = 256;
+/// Keys that are known to have been brought; then it is found out again.
+const BROUGHT_MAX: usize = 1 << 20;
+/// Operations that wait for their keys at a time; more are asked about as they are.
+const WAITING_MAX: usize = 4_096;

@@ -1,0 +1,157 @@
+//! What this node admitted of exact windows without the centre, and the centre does not know of yet: while the store was
+//! away, or because its answer came too late and was no. It is told as soon as the store answers.
+//!
+//! What is owed shrinks as the window forgets it, at this node's even part of the limit: after a long outage only what
+//! still counts is told. What an operator lets everybody have while the store is away (`allow`) is no debt.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Limiter;
+use super::attempt::{Stand, Undo};
+use super::fleet::{Fleet, part};
+use crate::clock;
+use crate::limit::central::{Op, Unanswered};
+use crate::limit::{Algorithm, Charge, Plan, WhenDown};
+
+/// Debts, by key.
+#[derive(Debug, Default)]
+pub(super) struct Debts {
+    /// How many there are, so that it costs nothing where there are none.
+    count: AtomicUsize,
+    keys: Mutex<HashMap<u128, Debt>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    charge: Charge,
+    units: f64,
+    at_ns: u64,
+}
+
+impl Debt {
+    /// What still counts of it.
+    fn left(&self, now_ns: u64, nodes: u32) -> f64 {
+        let quota = &self.charge.quota;
+        let gone_ns = now_ns.saturating_sub(self.at_ns) as f64;
+        let period_ns = quota.period_ns().get() as f64;
+        let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        if !is_bucket && gone_ns >= period_ns {
+            return 0.0;
+        }
+        let refilled = quota.limit().get() as f64 / f64::from(nodes.max(1)) * gone_ns / period_ns;
+        (self.units - refilled).max(0.0)
+    }
+}
+
+impl Debts {
+    /// Whether nothing is owed.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashMap<u128, Debt>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, charge: &Charge, units: u64, now_ns: u64, nodes: u32) {
+        let mut keys = self.keys();
+        if keys.len() >= DEBTS_MAX && !keys.contains_key(&charge.key) {
+            keys.retain(|_, debt| debt.left(now_ns, nodes) >= 1.0);
+            if keys.len() >= DEBTS_MAX {
+                return;
+            }
+        }
+        match keys.entry(charge.key) {
+            Entry::Occupied(mut debt) => {
+                let debt = debt.get_mut();
+                debt.units = debt.left(now_ns, nodes) + units as f64;
+                (debt.charge, debt.at_ns) = (*charge, now_ns);
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Debt { charge: *charge, units: units as f64, at_ns: now_ns });
+            }
+        }
+        self.count.store(keys.len(), Ordering::Relaxed);
+    }
+
+    /// Takes back what has not been told.
+    pub(super) fn forgive(&self, charge: &Charge) {
+        if self.is_empty() {
+            return;
+        }
+        if let Some(debt) = self.keys().get_mut(&charge.key) {
+            debt.units = (debt.units - charge.cost as f64).max(0.0);
+        }
+    }
+
+    /// Takes out what is owed of a key, as a charge.
+    fn take(&self, key: u128, now_ns: u64, nodes: u32) -> Option<Charge> {
+        let mut keys = self.keys();
+        let debt = keys.remove(&key)?;
+        self.count.store(keys.len(), Ordering::Relaxed);
+        let cost = debt.left(now_ns, nodes) as u64;
+        (cost > 0).then_some(Charge { cost, ..debt.charge })
+    }
+
+    /// Keys of which something is owed.
+    fn due(&self, most: usize) -> Vec<u128> {
+        self.keys().keys().take(most).copied().collect()
+    }
+}
+
+impl Fleet {
+    /// Notes that a charge was admitted and the centre does not know of it.
+    pub(super) fn owe(&self, charge: &Charge) {
+        let is_open = |plan: &Arc<Plan>| plan.sharing.when_down != WhenDown::Local;
+        if self.plans.get(charge.plan).is_none_or(is_open) {
+            return;
+        }
+        self.debts.add(charge, charge.cost, clock::now_ns(), self.link.nodes());
+    }
+
+    /// The same of what was decided at the first look, where it was this node's own to decide.
+    pub(super) fn owe_alone(&self, charge: &Charge, stand: &Stand) {
+        if matches!(stand, Stand::Taken { undo: Undo::Alone { .. }, .. })
+            && self.plans.get(charge.plan).is_some_and(|plan| plan.sharing.is_exact())
+        {
+            self.owe(charge);
+        }
+    }
+}
+
+impl Limiter {
+    /// Tells the centre what is owed of every key whose shard answers.
+    pub(super) fn tell_debts(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
+        if fleet.debts.is_empty() {
+            return;
+        }
+        for key in fleet.debts.due(TOLD_MAX) {
+            if fleet.link.is_up(key) {
+                self.tell_debt(fleet, key, now_ns);
+            }
+        }
+    }
+
+    /// Tells the centre what is owed of a key.
+    pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
+        let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
+        let Some(plan) = fleet.plans.get(charge.plan) else { return };
+        let parts = [part(&charge, plan)].into_iter().collect();
+        let limiter = Arc::clone(self);
+        let done = move |answer: Result<_, Unanswered>, now_ns| {
+            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(Unanswered::is_undone)) {
+                fleet.debts.add(&charge, charge.cost, now_ns, fleet.link.nodes());
+            }
+        };
+        fleet.link.send(Op::Debit(parts), Box::new(done));
+    }
+}
+
+/// Keys of which debts are remembered; what is owed of more is not told.
+const DEBTS_MAX: usize = 65_536;
+/// Keys of which they are told at a time.
+const TOLD_MAX: usize = 512;

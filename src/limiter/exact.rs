@@ -1,0 +1,546 @@
+//! Exact windows: the centre decides every admission, for the requests of a key in their order.
+//!
+//! A few questions about a key are on their way at a time while plenty is left, else one: what comes meanwhile is asked
+//! for together by the next, all or so many as the centre has room for. So a rush costs a few questions, however many
+//! requests it has, and once the centre has refused one the rest are refused without asking.
+//!
+//! An answer that comes when its request was decided without it is not thrown away: where the request was admitted, what
+//! the centre took for it stands; where it was refused, that is given back; and where it was admitted and the centre
+//! took nothing, it is a debt (`debts.rs`).
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::Limiter;
+use super::attempt::{Stand, Undo};
+use super::fleet::{Fleet, denied_before, part};
+use super::renewals::verdict;
+use super::waiting::{Reserved, Verdict, Wait};
+use crate::limit::central::{Op, Part, Reply, Taken, Unanswered};
+use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
+
+/// Questions on their way and those that wait for them, by the first key of each.
+#[derive(Debug)]
+pub(super) struct Questions([Mutex<HashMap<u128, Asking>>; STRIPES]);
+
+/// One key's.
+#[derive(Debug, Default)]
+struct Asking {
+    on_their_way: usize,
+    queued: VecDeque<Question>,
+}
+
+/// The charges of one request on exact windows of one shard.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) wait: Arc<Wait>,
+    /// Of its charges.
+    pub(super) indices: SmallVec<[usize; 2]>,
+    pub(super) charges: SmallVec<[Charge; 2]>,
+}
+
+/// Questions asked as one, in their order.
+type Group = SmallVec<[Question; 1]>;
+/// Units free of each window of a question.
+type Rooms = SmallVec<[u64; 2]>;
+
+/// An answer to a request that waits no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    /// The centre took the charge, at this time of its clock, microseconds since 1970.
+    Taken { taken_us: u64 },
+    /// It certainly took nothing.
+    Undone,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What became of a charge that was decided without the centre's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Admitted: it counts.
+    Stands,
+    /// Its request was refused, or has gone.
+    Refused,
+}
+
+impl Default for Questions {
+    fn default() -> Questions {
+        Questions(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Questions {
+    /// How many keys are asked about.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        (0..STRIPES as u128).map(|stripe| self.of(stripe << 64).len()).sum()
+    }
+
+    fn of(&self, key: u128) -> MutexGuard<'_, HashMap<u128, Asking>> {
+        self.0[(key >> 64) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a question go, or queues it behind those that are on their way. `room`: units that are left, as far as this
+    /// node knows.
+    fn begin(&self, question: Question, room: u64) -> Option<Question> {
+        match self.of(question.key()).entry(question.key()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Asking { on_their_way: 1, queued: VecDeque::new() });
+                Some(question)
+            }
+            Entry::Occupied(mut asking) => {
+                let asking = asking.get_mut();
+                let is_plenty = room / PLENTY > (asking.on_their_way as u64 + 1) * question.dearest();
+                if asking.queued.is_empty() && asking.on_their_way < TOGETHER_MAX && is_plenty {
+                    asking.on_their_way += 1;
+                    return Some(question);
+                }
+                asking.queued.push_back(question);
+                None
+            }
+        }
+    }
+
+    /// Takes out those that wait; where none do, one question less is on its way.
+    fn take_queued(&self, key: u128) -> VecDeque<Question> {
+        let mut keys = self.of(key);
+        let Some(asking) = keys.get_mut(&key) else { return VecDeque::new() };
+        if asking.queued.is_empty() {
+            asking.on_their_way -= 1;
+            if asking.on_their_way == 0 {
+                keys.remove(&key);
+            }
+            return VecDeque::new();
+        }
+        std::mem::take(&mut asking.queued)
+    }
+
+    /// Lets these wait on, before whoever has come meanwhile.
+    fn put_back(&self, key: u128, questions: VecDeque<Question>) {
+        if let Some(asking) = self.of(key).get_mut(&key) {
+            questions.into_iter().rev().for_each(|question| asking.queued.push_front(question));
+        }
+    }
+}
+
+impl Question {
+    fn key(&self) -> u128 {
+        self.charges.first().map_or(0, |charge| charge.key)
+    }
+
+    fn dearest(&self) -> u64 {
+        self.charges.iter().map(|charge| charge.cost).max().unwrap_or(0)
+    }
+
+    /// Whether it can be asked together with others: what is counted when it is refused, or refuses nobody, and what
+    /// waits in a queue is told of each alone.
+    fn is_plain(&self) -> bool {
+        self.charges.iter().all(|charge| {
+            !charge.shadow && !charge.count_denied && charge.quota.algorithm() != Algorithm::LeakyBucket
+        })
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.indices.iter().any(|index| self.wait.is_reserved(*index))
+    }
+
+    fn is_alike(&self, other: &Question) -> bool {
+        let is_of = |(one, other): (&Charge, &Charge)| one.key == other.key && one.plan == other.plan;
+        self.charges.len() == other.charges.len() && self.charges.iter().zip(&other.charges).all(is_of)
+    }
+
+    /// Tells its request the same of every charge.
+    fn settle_all(&self, fleet: &Fleet, limiter: &Arc<Limiter>, verdict: Verdict, late: Late) {
+        for (index, charge) in self.indices.iter().zip(&self.charges) {
+            if !self.wait.settle(*index, || verdict) {
+                limiter.late(fleet, &self.wait, *index, charge, late);
+            }
+        }
+    }
+}
+
+/// The longest beginning of the queue that may be asked for as one: alike, within these rooms, or the first alone.
+fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: usize) -> Group {
+    let mut group = Group::new();
+    let mut sums: Rooms = SmallVec::from_elem(0, rooms.len());
+    while group.len() < most {
+        let Some(question) = queued.front() else { break };
+        let is_alike = group.first().is_none_or(|first: &Question| first.is_alike(question));
+        let costs = question.charges.iter().map(|charge| charge.cost);
+        let next: Rooms = sums.iter().zip(costs).map(|(sum, cost)| sum.saturating_add(cost)).collect();
+        let fits = next.iter().zip(rooms).all(|(sum, room)| sum <= room);
+        if !(group.is_empty() || is_alike && fits) {
+            break;
+        }
+        sums = next;
+        group.extend(queued.pop_front());
+    }
+    group
+}
+
+impl Limiter {
+    /// Asks the centre for exact windows of one shard.
+    pub(super) fn ask_exact(self: &Arc<Self>, fleet: &Fleet, question: Question, now_ns: u64) {
+        if !question.is_plain() {
+            return self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
+        }
+        let left = |charge: &Charge| fleet.left(charge, now_ns);
+        let room = question.charges.iter().map(left).min().unwrap_or(0);
+        if let Some(question) = fleet.questions.begin(question, room) {
+            self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
+        }
+    }
+
+    fn send_group(self: &Arc<Self>, fleet: &Fleet, group: Group, sent_ns: u64) {
+        let Some(first) = group.first() else { return };
+        if !fleet.debts.is_empty() {
+            // Before it: what is owed is not there to be had.
+            first.charges.iter().for_each(|charge| self.tell_debt(fleet, charge.key, sent_ns));
+        }
+        let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
+            let cost =
+                group.iter().fold(0, |sum: u64, question| sum.saturating_add(question.charges[at].cost));
+            Some(part(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
+        });
+        let parts: SmallVec<[Part; 2]> = parts.collect();
+        let limiter = Arc::clone(self);
+        let done = move |answer, now_ns| limiter.exact_answered(group, answer, sent_ns, now_ns);
+        fleet.link.send(Op::Take(parts), Box::new(done));
+    }
+
+    fn exact_answered(
+        self: &Arc<Self>,
+        group: Group,
+        answer: Result<Reply, Unanswered>,
+        sent_ns: u64,
+        now_ns: u64,
+    ) {
+        let (Some(fleet), Some(first)) = (&self.fleet, group.first()) else { return };
+        let (key, is_plain) = (first.key(), first.is_plain());
+        match answer {
+            Ok(Reply::Taken(taken)) if taken.admitted || group.len() == 1 => {
+                let refused = (!taken.admitted && is_plain).then(|| group[0].clone());
+                self.decided(fleet, group, &taken, sent_ns);
+                if let Some(refused) = refused {
+                    self.refuse_alike(fleet, &refused, &taken);
+                }
+            }
+            // Too much for all of them: for so many as there is room for, and no more than all but one.
+            Ok(Reply::Taken(taken)) => {
+                let rooms = taken.outcomes.iter().map(|outcome| outcome.remaining).collect();
+                let most = group.len() - 1;
+                let mut again = group.into_iter().collect();
+                let fewer = next_group(&mut again, &rooms, most);
+                fleet.questions.put_back(key, again);
+                return self.send_group(fleet, fewer, now_ns);
+            }
+            answer => {
+                let is_undone = answer.err().is_none_or(Unanswered::is_undone);
+                let late = if is_undone { Late::Undone } else { Late::Unknown };
+                let unanswered = if is_undone { Verdict::Undone } else { Verdict::Unanswered };
+                group.iter().for_each(|question| question.settle_all(fleet, self, unanswered, late));
+                // Who waits for it decides without the centre, too.
+                if is_plain {
+                    let queued = fleet.questions.take_queued(key);
+                    if queued.is_empty() {
+                        return;
+                    }
+                    queued.iter().for_each(|question| {
+                        question.settle_all(fleet, self, Verdict::Undone, Late::Undone);
+                    });
+                }
+            }
+        }
+        if is_plain {
+            self.ask_next(fleet, key, now_ns);
+        }
+    }
+
+    /// Asks for those who wait, but for who waits no longer and who is known to be refused.
+    fn ask_next(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
+        loop {
+            let mut queued = fleet.questions.take_queued(key);
+            if queued.is_empty() {
+                return;
+            }
+            queued.retain(|question| {
+                // What was reserved has been admitted meanwhile: the centre is asked for it in its turn.
+                if question.wait.is_over() && !question.is_reserved() {
+                    question.settle_all(fleet, self, Verdict::Undone, Late::Undone);
+                    return false;
+                }
+                !self.refuse_by_memory(fleet, question, now_ns)
+            });
+            let Some(first) = queued.front() else { continue };
+            // So much as may be there; what has come back unheard of is found by who asks alone.
+            let room = |charge: &Charge| charge.quota.capacity().min(fleet.left(charge, now_ns));
+            let rooms = first.charges.iter().map(room).collect();
+            let group = next_group(&mut queued, &rooms, GROUP_MAX);
+            fleet.questions.put_back(key, queued);
+            return self.send_group(fleet, group, now_ns);
+        }
+    }
+
+    /// Refuses a question of which the centre has lately refused as much. Whether it did.
+    fn refuse_by_memory(self: &Arc<Self>, fleet: &Fleet, question: &Question, now_ns: u64) -> bool {
+        let denied = |charge: &Charge| denied_before(fleet, fleet.plans.get(charge.plan)?, charge, now_ns);
+        let denials: SmallVec<[Option<Outcome>; 2]> = question.charges.iter().map(denied).collect();
+        if denials.iter().all(Option::is_none) {
+            return false;
+        }
+        for ((index, charge), denial) in question.indices.iter().zip(&question.charges).zip(denials) {
+            let verdict = || match denial {
+                Some(outcome) => Verdict::Refused(outcome),
+                None => Verdict::Fits(self.foresee(charge, now_ns)),
+            };
+            if !question.wait.settle(*index, verdict) {
+                self.late(fleet, &question.wait, *index, charge, Late::Undone);
+            }
+        }
+        true
+    }
+
+    /// Refuses those behind a question that was refused who want the same and as much of it.
+    fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &Taken) {
+        let mut keys = fleet.questions.of(refused.key());
+        let Some(asking) = keys.get_mut(&refused.key()) else { return };
+        let is_as_dear = |question: &Question| {
+            let is_no_less = |(one, other): (&Charge, &Charge)| one.cost >= other.cost;
+            question.is_alike(refused) && question.charges.iter().zip(&refused.charges).all(is_no_less)
+        };
+        let queued = std::mem::take(&mut asking.queued);
+        let (refused, rest) = queued.into_iter().partition::<VecDeque<_>, _>(|question| {
+            is_as_dear(question) && !question.wait.is_over() && question.dearest() == refused.dearest()
+        });
+        asking.queued = rest;
+        drop(keys);
+        for question in refused {
+            for ((index, charge), outcome) in
+                question.indices.iter().zip(&question.charges).zip(&taken.outcomes)
+            {
+                let verdict = match outcome.is_admitted() {
+                    true => Verdict::Fits(*outcome),
+                    false => Verdict::Refused(*outcome),
+                };
+                if !question.wait.settle(*index, || verdict) {
+                    self.late(fleet, &question.wait, *index, charge, Late::Undone);
+                }
+            }
+        }
+    }
+
+    /// Reserves what is asked of the centre in this node's own even share, so that it is known before, and in the order
+    /// in which requests come, who is admitted where the answer is late. Those that are asked about are the same, so an
+    /// answer that comes later finds them counted once.
+    pub(super) fn reserve(
+        &self,
+        fleet: &Fleet,
+        charges: &[Charge],
+        asked: &[usize],
+        now_ns: u64,
+    ) -> SmallVec<[Reserved; 2]> {
+        let reserve = |index: &usize| {
+            let charge = charges[*index];
+            if !fleet.is_reservable(&charge) {
+                return None;
+            }
+            let quota = fleet.share_of(&charge);
+            let taken = self.table.take(&Charge { quota, ..charge }, now_ns);
+            if !taken.outcome.is_admitted() {
+                return None;
+            }
+            let (whole, even) =
+                (quota.capacity(), charge.quota.capacity() / u64::from(fleet.link.nodes().max(1)));
+            let is_first = taken.outcome.remaining.saturating_add(charge.cost) >= whole;
+            if !is_first && taken.outcome.remaining < whole.saturating_sub(even) {
+                self.table.give_back(&Charge { quota, ..charge }, taken.place, now_ns);
+                return None;
+            }
+            let undo = Undo::Alone { place: taken.place, taken_ns: now_ns };
+            Some(Reserved { index: *index, undo, outcome: taken.outcome })
+        };
+        asked.iter().filter_map(reserve).collect()
+    }
+
+    /// What becomes of a charge whose answer is late while its shard answers: it has what was reserved for it, but where
+    /// the centre has said meanwhile that nothing is left. `None`: it was never to be reserved.
+    pub(super) fn decide_late(
+        &self,
+        fleet: &Fleet,
+        charge: &Charge,
+        reserved: Option<&Reserved>,
+        now_ns: u64,
+    ) -> Option<(Stand, Outcome)> {
+        if !fleet.is_reservable(charge) {
+            return None;
+        }
+        let plan = fleet.plans.get(charge.plan)?;
+        let denied = denied_before(fleet, plan, charge, now_ns);
+        match (denied, reserved) {
+            (None, Some(reserved)) => return Some((Stand::taken(reserved.undo), reserved.outcome)),
+            (_, Some(reserved)) => self.give_back_share(fleet, charge, reserved.undo),
+            (_, None) if !fleet.link.is_up(charge.key) => return None,
+            (_, None) => {}
+        }
+        let refused = || {
+            let left = self.table.peek(&Charge { quota: fleet.share_of(charge), ..*charge }, now_ns);
+            let retry_after_ns = left.retry_after_ns().unwrap_or(LATE_RETRY_NS).max(LATE_RETRY_NS);
+            Outcome::new(Answer::Later { retry_after_ns }, left.remaining, left.reset_ns.max(retry_after_ns))
+        };
+        Some((Stand::Refused, denied.unwrap_or_else(refused)))
+    }
+
+    /// Gives back what was reserved.
+    pub(super) fn give_back_share(&self, fleet: &Fleet, charge: &Charge, undo: Undo) {
+        if let Undo::Alone { place, taken_ns } = undo {
+            let quota = fleet.share_of(charge);
+            self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+        }
+    }
+
+    /// Tells each of these what the centre said of them.
+    fn decided(self: &Arc<Self>, fleet: &Fleet, group: Group, taken: &Taken, sent_ns: u64) {
+        if let Some(last) = group.last() {
+            self.note_said(fleet, &last.charges, taken, sent_ns);
+        }
+        // What those behind one took was still there for it.
+        let costs = |at: usize| {
+            group.iter().fold(0, |sum: u64, question| sum.saturating_add(question.charges[at].cost))
+        };
+        let mut behind: Rooms = (0..taken.outcomes.len()).map(costs).collect();
+        for question in &group {
+            for (at, (index, charge)) in question.indices.iter().zip(&question.charges).enumerate() {
+                let Some(said) = taken.outcomes.get(at) else { continue };
+                behind[at] = behind[at].saturating_sub(charge.cost);
+                let outcome = match behind[at] {
+                    0 => *said,
+                    more => Outcome::new(said.answer(), said.remaining.saturating_add(more), said.reset_ns),
+                };
+                self.decided_one(fleet, &question.wait, *index, charge, taken, outcome, sent_ns);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one charge, and all that was said of it")]
+    fn decided_one(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        wait: &Wait,
+        index: usize,
+        charge: &Charge,
+        taken: &Taken,
+        outcome: Outcome,
+        sent_ns: u64,
+    ) {
+        let said = match taken.admitted {
+            false if outcome.is_admitted() => Verdict::Fits(outcome),
+            _ => verdict(outcome, Undo::Centre { taken_us: taken.at_us }),
+        };
+        let (is_taken, is_reserved) = (matches!(said, Verdict::Taken(..)), wait.is_reserved(index));
+        let note = || {
+            // What this node would have to know if the store went away now.
+            if is_taken && !is_reserved {
+                self.table.take(&fleet.own_part(charge), sent_ns);
+            }
+            said
+        };
+        if !wait.settle(index, note) {
+            let late = if is_taken { Late::Taken { taken_us: taken.at_us } } else { Late::Undone };
+            self.late(fleet, wait, index, charge, late);
+        }
+    }
+
+    /// Takes up an answer to a charge whose request waits no longer, or leaves it to who decides it right now.
+    fn late(self: &Arc<Self>, fleet: &Fleet, wait: &Wait, index: usize, charge: &Charge, late: Late) {
+        if let Some(fate) = wait.settle_late(index, late) {
+            self.late_decided(fleet, charge, late, fate);
+        }
+    }
+
+    pub(super) fn late_decided(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, late: Late, fate: Fate) {
+        match (late, fate) {
+            (Late::Taken { taken_us }, Fate::Refused) => self.return_to_centre(fleet, charge, taken_us),
+            (Late::Undone, Fate::Stands) => fleet.owe(charge),
+            (Late::Taken { .. } | Late::Unknown, Fate::Stands) => {}
+            (Late::Undone | Late::Unknown, Fate::Refused) => {}
+        }
+    }
+
+    /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
+    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
+        for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
+            let Some(plan) = fleet.plans.get(charge.plan) else { continue };
+            fleet.change(charge, sent_ns, |share| {
+                share.hear(outcome.remaining, sent_ns);
+                match outcome.answer() {
+                    // Of what is dearer than a share can note, none cheaper is known to be refused.
+                    Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
+                        share.refuse(charge.cost, retry_after_ns, sent_ns);
+                    }
+                    // What was refused before has come back.
+                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
+                        share.deny_for(0, sent_ns);
+                    }
+                    Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
+                }
+            });
+        }
+    }
+
+    /// Says what became of the charges of a wait that were decided without the centre, so that answers that come later
+    /// know; deals with those that have come meanwhile.
+    pub(super) fn tell_fates(
+        self: &Arc<Self>,
+        wait: &Wait,
+        charges: &[Charge],
+        fates: SmallVec<[Option<Fate>; 4]>,
+    ) {
+        let Some(fleet) = &self.fleet else { return };
+        for (index, late) in wait.tell_fates(fates.clone()) {
+            if let Some(fate) = fates[index] {
+                self.late_decided(fleet, &charges[index], late, fate);
+            }
+        }
+    }
+
+    /// What became of each charge that was decided without the centre's answer.
+    pub(super) fn fates(
+        charges: &[Charge],
+        stands: &[Stand],
+        is_admitted: bool,
+    ) -> SmallVec<[Option<Fate>; 4]> {
+        let fate = |(charge, stand): (&Charge, &Stand)| match stand {
+            Stand::Taken { .. } if is_admitted || charge.count_denied => Some(Fate::Stands),
+            _ => Some(Fate::Refused),
+        };
+        charges.iter().zip(stands).map(fate).collect()
+    }
+}
+
+impl Fleet {
+    /// Whether a charge is reserved in this node's table while the centre is asked about it.
+    fn is_reservable(&self, charge: &Charge) -> bool {
+        let is_exact = |plan: &Arc<crate::limit::Plan>| {
+            let sharing = &plan.sharing;
+            sharing.is_exact()
+                && sharing.when_down == WhenDown::Local
+                && plan.quota.algorithm() != Algorithm::Concurrency
+        };
+        !charge.count_denied && self.plans.get(charge.plan).is_some_and(is_exact)
+    }
+}
+
+/// When one may come again whose answer was late, and for whom this node's share has nothing.
+const LATE_RETRY_NS: u64 = 10_000_000;
+/// Locks over which the keys are spread.
+const STRIPES: usize = 64;
+/// Questions about one key that are on their way at a time while plenty is left.
+const TOGETHER_MAX: usize = 8;
+/// Plenty is so many times what these want.
+const PLENTY: u64 = 4;
+/// Requests that are asked for as one.
+const GROUP_MAX: usize = 1_024;

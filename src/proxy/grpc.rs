@@ -1,0 +1,145 @@
+//! How gRPC is told that a call is refused (gRPC over HTTP/2, "Responses"): Trailers-Only, the status in the head of an
+//! answer that is 200 and has no body. A client of gRPC shows its caller nothing of any other answer but the status.
+//!
+//! Which code a refusal has is [`super::reply`]'s to say.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
+
+/// A code of gRPC that the gateway itself answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// Nothing that another one says.
+    Unknown = 2,
+    /// It took too long.
+    DeadlineExceeded = 4,
+    /// The caller may not.
+    PermissionDenied = 7,
+    /// A limit has nothing left.
+    ResourceExhausted = 8,
+    /// There is no such method.
+    Unimplemented = 12,
+    /// A rule of the protocol is broken.
+    Internal = 13,
+    /// It can be tried again.
+    Unavailable = 14,
+    /// Nobody knows the caller.
+    Unauthenticated = 16,
+}
+
+/// Whether a request is a call of gRPC: they are POST over HTTP/2, which most requests are not, and their
+/// `Content-Type` is `application/grpc`, with or without the form of its messages. `application/grpc-web` is not.
+pub fn is_call(head: &request::Parts) -> bool {
+    head.version == Version::HTTP_2 && head.method == Method::POST && has_calls_type(&head.headers)
+}
+
+fn has_calls_type(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return false };
+    let (start, rest) = value.as_bytes().split_at(value.len().min(CALL.len()));
+    start.eq_ignore_ascii_case(CALL.as_bytes()) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+}
+
+/// Writes the status of a call into the head of an answer: a code, a sentence, and when to come back.
+pub fn tell(headers: &mut HeaderMap, code: Code, message: &str, retry_after_seconds: Option<u64>) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(CALL));
+    headers.insert(GRPC_STATUS, u16::from(code as u8).into());
+    if let Ok(message) = HeaderValue::try_from(encoded(message)) {
+        headers.insert(GRPC_MESSAGE, message);
+    }
+    if let Some(seconds) = retry_after_seconds {
+        let details = BASE64.encode(status(code, message, seconds));
+        if let Ok(details) = HeaderValue::try_from(details) {
+            headers.insert(GRPC_STATUS_DETAILS, details);
+        }
+    }
+}
+
+/// Percent-encoding as `grpc-message` has it: of what is not printable ASCII, and of the percent sign.
+fn encoded(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b'%' | 0..b' ' | 0x7f.. => out.push_str(&format!("%{byte:02X}")),
+            byte => out.push(char::from(byte)),
+        }
+    }
+    out
+}
+
+/// `google.rpc.Status` with one detail, `google.rpc.RetryInfo`: three messages within each other, so written by hand.
+fn status(code: Code, message: &str, seconds: u64) -> Vec<u8> {
+    let duration = number(1, seconds);
+    let retry_info = bytes(1, &duration);
+    let any = [bytes(1, RETRY_INFO.as_bytes()), bytes(2, &retry_info)].concat();
+    [number(1, u64::from(code as u8)), bytes(2, message.as_bytes()), bytes(3, &any)].concat()
+}
+
+/// A field that is a number, in the encoding of protocol buffers.
+fn number(field: u8, value: u64) -> Vec<u8> {
+    let mut out = vec![field << 3];
+    push_varint(value, &mut out);
+    out
+}
+
+/// A field of so many bytes.
+fn bytes(field: u8, value: &[u8]) -> Vec<u8> {
+    let mut out = vec![field << 3 | 2];
+    push_varint(value.len() as u64, &mut out);
+    out.extend_from_slice(value);
+    out
+}
+
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+fn push_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+const CALL: &str = "application/grpc";
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_told_by_method_version_and_type() {
+        let is = |method: Method, version: Version, kind: &str| {
+            let request = http::Request::builder().method(method).version(version).header(CONTENT_TYPE, kind);
+            is_call(&request.body(()).expect("a request").into_parts().0)
+        };
+        for kind in
+            ["application/grpc", "application/grpc+proto", "Application/GRPC; x=y", "application/grpc+json"]
+        {
+            assert!(is(Method::POST, Version::HTTP_2, kind), "{kind}");
+        }
+        for kind in
+            ["application/grpc-web", "application/grpc-web+proto", "application/grp", "text/plain", ""]
+        {
+            assert!(!is(Method::POST, Version::HTTP_2, kind), "{kind}");
+        }
+        assert!(!is(Method::GET, Version::HTTP_2, CALL) && !is(Method::POST, Version::HTTP_11, CALL));
+    }
+
+    #[test]
+    fn a_message_is_printable_whatever_it_says() {
+        assert_eq!(encoded("50% of \u{e9}\r\n~"), "50%25 of %C3%A9%0D%0A~");
+    }
+
+    #[test]
+    fn details_are_as_google_s_own_library_writes_them() {
+        // google.rpc.Status(code=8, message="no", details=[RetryInfo(retry_delay=Duration(seconds=300))]).
+        let expected = b"\x08\x08\x12\x02no\x1a\x31\x0a\x28type.googleapis.com/google.rpc.RetryInfo\
+                         \x12\x05\x0a\x03\x08\xac\x02";
+        assert_eq!(status(Code::ResourceExhausted, "no", 300), expected);
+    }
+}

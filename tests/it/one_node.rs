@@ -1,0 +1,62 @@
+//! What one gateway of a fleet remembers and the others do not: as docs/configuration.md says beside each key.
+
+use crate::support::redis::Redis;
+use crate::support::{Gateway, Response, eventually};
+
+/// A gateway with one policy under this text, and Redis where one is given.
+fn gateway(policy: &str, redis: Option<&Redis>) -> Gateway {
+    let store = redis
+        .map(|redis| format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"500ms\"\n", redis.addr()))
+        .unwrap_or_default();
+    let gateway = Gateway::start(&format!(
+        "[policy.p]\nby = [\"ip\"]\n{policy}\n[[route]]\npath = \"/\"\nlimit = \"p\"\nrespond = {{ status = 200 }}\n{store}"
+    ));
+    if redis.is_some() {
+        is_up(&gateway, 1.0);
+    }
+    gateway
+}
+
+fn is_up(gateway: &Gateway, wanted: f64) {
+    eventually("the gateway knows how Redis is", || {
+        (gateway.metric("sluicegate_store_up", &[]) == wanted).then_some(())
+    });
+}
+
+fn is_penalty(answer: &Response) -> bool {
+    answer.status == 429 && answer.json()["violations"][0]["penalty"] == true
+}
+
+fn retry(gateway: &Gateway) -> u16 {
+    gateway.client().request("GET", "/", &["Idempotency-Key: one"], "").status
+}
+
+const KEYS: &str = "limit = \"3/d\"\nidempotency-key = \"header:idempotency-key\"";
+
+#[test]
+fn a_penalty_is_the_gateways_own_also_where_the_limit_is_the_fleets() {
+    let redis = Redis::start(&[]);
+    let policy = "limit = \"1/h\"\novershoot = 0\npenalty = { after = 3, within = \"1h\", max = \"5h\" }";
+    let [one, other] = [0, 1].map(|_| gateway(policy, Some(&redis)));
+    assert!((0..10).any(|_| is_penalty(&one.get("/"))), "who asks on is kept out");
+    let answer = other.get("/");
+    assert!(answer.status == 429 && !is_penalty(&answer), "the limit is spent, and that is all: {answer:?}");
+}
+
+#[test]
+fn an_idempotency_key_is_the_gateways_own_without_redis() {
+    let [one, other] = [0, 1].map(|_| gateway(KEYS, None));
+    assert!((0..10).all(|_| retry(&one) == 200));
+    // Charged here again, and once only.
+    assert!((0..10).all(|_| retry(&other) == 200));
+    assert_eq!(other.get("/").number("x-ratelimit-remaining"), 1);
+}
+
+#[test]
+fn an_idempotency_key_is_nobodys_while_redis_is_away() {
+    let mut redis = Redis::start(&[]);
+    let gateway = gateway(KEYS, Some(&redis));
+    redis.kill();
+    is_up(&gateway, 0.0);
+    assert_eq!([0; 4].map(|_| retry(&gateway)), [200, 200, 200, 429]);
+}

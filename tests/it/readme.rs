@@ -1,0 +1,97 @@
+//! What the README lists is what there is, and nothing that there is lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::redis::Redis;
+use crate::support::tls::certify;
+use crate::support::{Directory, Gateway, eventually};
+
+const README: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+
+/// The rows of the table under a heading, each as its cells.
+fn rows(heading: &str) -> Vec<Vec<String>> {
+    let section = README.split_once(&format!("\n{heading}\n")).expect("the heading is there").1;
+    let lines =
+        section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    lines.skip(2).map(cells).collect()
+}
+
+/// Words between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// What a scrape shows: metrics by name, without what belongs to a histogram, and the labels of each.
+fn served(page: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut served = BTreeMap::new();
+    for line in page.lines() {
+        if let Some((name, _)) = line.strip_prefix("# TYPE sluicegate_").and_then(|line| line.split_once(' '))
+        {
+            served.insert(name.to_owned(), BTreeSet::new());
+            continue;
+        }
+        let Some((name, rest)) = line.strip_prefix("sluicegate_").and_then(|line| line.split_once('{'))
+        else {
+            continue;
+        };
+        let family = ["", "_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end).filter(|name| served.contains_key(*name)));
+        let labels = served.get_mut(family.expect("a sample follows its type")).expect("it was found");
+        // Values of labels here hold neither commas nor equals signs.
+        let (inside, _) = rest.rsplit_once('}').expect("labels end");
+        let names =
+            inside.split("\",").filter_map(|pair| pair.split_once('=')).map(|(name, _)| name.to_owned());
+        labels.extend(names.filter(|name| name != "le"));
+    }
+    served
+}
+
+#[test]
+fn every_metric_that_is_served_stands_in_the_table_with_its_labels() {
+    let redis = Redis::start(&[]);
+    let directory = Directory::new();
+    certify(&directory, "good", &["a.example"]);
+    let config = format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.tls]\nbind = \"127.0.0.1:0\"\n\
+         certs = [{{ cert = \"good.pem\", key = \"good.key\" }}]\n[redis]\nurl = \"redis://{}\"\n\
+         [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\nto = \"http://127.0.0.1:1\"\nlimit = \"9/s by ip\"\n",
+        redis.addr()
+    );
+    let gateway = Gateway::start_in(directory, &config);
+    assert_eq!(gateway.get("/").status, 502);
+    eventually("the request is counted", || {
+        (gateway.metric("sluicegate_requests_total", &["route=\"all\""]) > 0.0).then_some(())
+    });
+    let served = served(&gateway.admin("/metrics").text());
+    let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
+    let rows = rows("### Metrics");
+    for row in &rows {
+        for name in quoted(&row[0]) {
+            assert_eq!(listed.insert(name, &row[1]), None, "{name} is listed twice");
+        }
+    }
+    let names = |all: &BTreeMap<String, BTreeSet<String>>| all.keys().cloned().collect::<BTreeSet<_>>();
+    let listed_names: BTreeSet<String> = listed.keys().map(|name| (*name).to_owned()).collect();
+    assert_eq!(names(&served), listed_names);
+    for (name, labels) in &served {
+        let about: BTreeSet<String> = quoted(listed[name.as_str()]).map(str::to_owned).collect();
+        assert!(labels.is_subset(&about), "{name} has the labels {labels:?}, the table says {about:?}");
+    }
+}
+
+#[test]
+fn every_reason_of_the_metrics_stands_in_the_table_of_reasons() {
+    let gateway = Gateway::start("[[route]]\npath = \"/\"\nto = \"echo\"\n");
+    let page = gateway.admin("/metrics").text();
+    let reasons =
+        page.lines().filter_map(|line| line.strip_prefix("sluicegate_refused_requests_total{reason=\""));
+    let served: BTreeSet<&str> =
+        reasons.filter_map(|line| line.split_once('"')).map(|(reason, _)| reason).collect();
+    let section = README.split_once("| reason | status |").expect("the table is there").1;
+    let lines = section.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let listed: BTreeSet<&str> = lines.filter_map(|line| line.split(" | ").next()).flat_map(quoted).collect();
+    assert!(!served.is_empty());
+    assert_eq!(served, listed);
+}

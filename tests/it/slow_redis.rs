@@ -1,0 +1,64 @@
+//! A Redis that answers later than a request may wait: leases are renewed ahead of need, and limits hold.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::redis::Redis;
+use crate::support::toxic::Toxic;
+use crate::support::{Client, Gateway, eventually, heavy};
+
+/// A gateway whose answers from Redis take so long.
+fn node(toxic: &Toxic, policy: &str) -> Gateway {
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/{{*rest}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
+         [policy.p]\nby = []\n{policy}\n[redis]\nurl = \"redis://{}\"\n",
+        toxic.addr()
+    ));
+    eventually("it is connected", || {
+        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
+    });
+    gateway
+}
+
+/// Asks `rate` times a second over one connection for so long; how many were admitted, and how many asked for.
+fn ask_steadily(mut client: Client, rate: u64, time: Duration) -> (u64, u64) {
+    let (begun, gap) = (Instant::now(), Duration::from_nanos(1_000_000_000 / rate));
+    let (mut admitted, mut asked) = (0, 0);
+    while begun.elapsed() < time {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        admitted += u64::from(client.response().status == 200);
+        asked += 1;
+        // Its own pace, which no condition of the gateway's could give.
+        thread::sleep((begun + gap * asked as u32).saturating_duration_since(Instant::now()));
+    }
+    (admitted, asked)
+}
+
+#[test]
+fn a_slow_store_lets_nobody_beyond_what_may_be_overshot() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    for (limit, way_ms) in [(100, 4), (100, 40), (10, 20)] {
+        toxic.delay(Duration::ZERO);
+        let gateway = node(&toxic, &format!("limit = \"{limit}/s\""));
+        toxic.delay(Duration::from_millis(way_ms));
+        // It takes some answers to know that they come late.
+        ask_steadily(gateway.client(), limit * 2, Duration::from_secs(2));
+        let decided =
+            |tier: &str| gateway.metric("sluicegate_decisions_by_total", &[&format!("tier=\"{tier}\"")]);
+        let (before, seconds) = (decided("fallback"), 4);
+        let (admitted, asked) = ask_steadily(gateway.client(), limit * 2, Duration::from_secs(seconds));
+        // A twentieth of a second's units and of the burst.
+        let most = limit * seconds + limit / 10 + 2;
+        assert!(admitted <= most, "{admitted} of {asked} at {limit}/s, {way_ms} ms: at most {most}");
+        assert!(admitted * 10 >= limit * seconds * 8, "{admitted} of {asked} at {limit}/s, {way_ms} ms");
+        let alone = decided("fallback") - before;
+        assert!(decided("local") + decided("fallback") >= asked as f64, "every decision has its tier");
+        assert!(
+            alone * 10.0 <= asked as f64,
+            "{alone} of {asked} without the store at {limit}/s, {way_ms} ms"
+        );
+        redis.cli(&["FLUSHALL"]);
+    }
+}
