@@ -8,6 +8,7 @@ pub mod auth;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod descriptors;
 pub mod frames;
 pub mod global;
 pub mod identity;

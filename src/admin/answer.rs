@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{ExplainRequest, Phase, State};
 use crate::metrics::Format;
 use crate::policy::percent::{self, Plus};
+use crate::{clock, descriptors};
 
 /// Answers a request of this head.
 pub(super) async fn answer(request: &Parts, state: &State) -> Response<Full<Bytes>> {
@@ -35,6 +36,9 @@ pub(super) async fn answer(request: &Parts, state: &State) -> Response<Full<Byte
     match page.shows {
         Shows::Pages => text(StatusCode::OK, list()),
         Shows::Health => text(StatusCode::OK, "ok\n".to_owned()),
+        Shows::Readiness if descriptors::is_short(clock::now_ns()) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "no file descriptors\n".to_owned())
+        }
         Shows::Readiness => readiness(state.readiness.phase()),
         Shows::Metrics => {
             let format = format(&request.headers);

@@ -4,6 +4,7 @@
 //! that stands still loses its connection, and takes nothing else with it.
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::time;
 use super::answer::answer;
 use super::listener::Stream;
 use super::{Listener, State};
+use crate::{clock, descriptors};
 
 /// Serves until `shutdown` is done, then gives answers under way a moment. What it spawned has ended when it returns.
 pub async fn serve(listener: Listener, state: Arc<State>, shutdown: impl Future<Output = ()>) {
@@ -58,10 +60,12 @@ async fn serve_within(
 ) {
     let mut shutdown = pin!(shutdown);
     let mut connections = JoinSet::new();
+    // Whoever asks how the process is gets an answer though it has no descriptor left but this one.
+    let mut spare = File::open(SPARE).ok();
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            Some(_) = connections.join_next() => {}
+            Some(_) = connections.join_next() => spare = spare.or_else(|| File::open(SPARE).ok()),
             accepted = listener.accept(), if connections.len() < limits.connections_max => match accepted {
                 Ok(Stream::Tcp(stream)) => {
                     connections.spawn(converse(stream, state.clone(), *limits));
@@ -70,9 +74,11 @@ async fn serve_within(
                     connections.spawn(converse(stream, state.clone(), *limits));
                 }
                 Err(error) => {
-                    // Most likely out of file descriptors: trying again at once would only burn a core.
-                    tracing::warn!(%error, "admin listener cannot accept");
-                    time::sleep(ACCEPT_PAUSE).await;
+                    descriptors::ran_out("the admin listener", &error, clock::now_ns());
+                    if spare.take().is_none() {
+                        // To try again at once would only burn a core.
+                        time::sleep(ACCEPT_PAUSE).await;
+                    }
                 }
             },
         }
@@ -108,6 +114,8 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<State>
 const HEADERS_MAX: usize = 64;
 /// A request's head, and what is buffered of an answer, bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// A file that is always there.
+const SPARE: &str = "/dev/null";
 /// Between two tries to accept after one that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rustls::server::ProducesTickets;
+use socket2::Socket;
 use tokio::sync::mpsc::Sender;
 
 use super::certificates::{self, Tls};
+use super::neighbour;
 use crate::metrics::{CertificateExpiry, Metrics};
 use crate::proxy::config;
 use crate::proxy::listener::{self, Listener};
@@ -40,32 +42,52 @@ struct Wanted {
     config: config::Listener,
     tls: Tls,
     /// One a worker where it is new; `None` where it listens already.
-    sockets: Option<Vec<std::net::TcpListener>>,
+    sockets: Option<Vec<Socket>>,
 }
 
 impl Listeners {
-    /// Binds what is new and reads every certificate; changes nothing that is in force.
+    /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
+    /// that can fail has been done: a connection in the queue of one that is given up would be broken.
     pub(super) fn prepare(
         &self,
         wanted: &[config::Listener],
         workers: usize,
         tickets: &Arc<dyn ProducesTickets>,
     ) -> anyhow::Result<Prepared> {
+        let is_new = |config: &config::Listener| {
+            self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
+        };
+        for config in wanted.iter().filter(|config| is_new(config)) {
+            self.check_free(config)?;
+        }
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
             let tls = certificates::read(config, tickets).with_context(|| format!("listener {name:?}"))?;
-            let known = self.open.get(name).is_some_and(|open| open.bind == config.bind);
-            let sockets = match known {
-                true => None,
-                false => {
-                    let bound = bind_all(config.bind, workers);
-                    Some(bound.with_context(|| format!("listener {name:?}: cannot bind {}", config.bind))?)
-                }
+            let sockets = match is_new(config) {
+                false => None,
+                true => Some(bind_all(config.bind, workers).with_context(|| cannot_bind(config))?),
             };
             prepared.push(Wanted { config: config.clone(), tls, sockets });
         }
+        for wanted in &prepared {
+            for socket in wanted.sockets.iter().flatten() {
+                listener::listen(socket).with_context(|| cannot_bind(&wanted.config))?;
+            }
+        }
         Ok(Prepared { wanted: prepared })
+    }
+
+    /// Fails where another process listens on the address already: the kernel would let this one share it.
+    fn check_free(&self, config: &config::Listener) -> anyhow::Result<()> {
+        let is_ours = self.open.values().any(|open| open.addr.port() == config.bind.port());
+        if config.reuse_port || config.bind.port() == 0 || is_ours {
+            return Ok(());
+        }
+        let probed = listener::probe(config.bind).map_err(|error| in_use(error.into(), config.bind));
+        probed.with_context(|| {
+            format!("{}; to share the address, write `reuse-port = true`", cannot_bind(config))
+        })
     }
 
     /// Puts into force what was prepared: new sockets to the workers, new settings to those that stay, and away with
@@ -96,18 +118,18 @@ impl Listeners {
         &mut self,
         config: config::Listener,
         tls: Tls,
-        sockets: Vec<std::net::TcpListener>,
+        sockets: Vec<Socket>,
         metrics: &Metrics,
         orders: &[Sender<Order>],
     ) {
         let scheme = if tls.config.is_some() { "https" } else { "http" };
         let (name, bind) = (config.name.clone(), config.bind);
-        let bound = sockets.first().and_then(|socket| socket.local_addr().ok());
+        let bound = sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
         let addr = bound.unwrap_or(bind);
         eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}");
         let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
         for (socket, orders) in sockets.into_iter().zip(orders) {
-            let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
+            let _ = orders.send(Order::Listen(socket.into(), Arc::clone(&listener))).await;
         }
         self.open.insert(name, Open { listener, bind, addr, expiries: tls.expiries });
     }
@@ -145,10 +167,26 @@ impl Open {
     }
 }
 
+fn cannot_bind(config: &config::Listener) -> String {
+    format!("listener {:?}: cannot bind {}", config.name, config.bind)
+}
+
+/// The error with the name of whoever has the address already, where that is what it says.
+pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::AddrInUse) => match neighbour::on(addr) {
+            Some(other) => anyhow::anyhow!("{error}: {other} listens there"),
+            None => error,
+        },
+        _ => error,
+    }
+}
+
 /// One socket a worker on one address. Port 0 becomes the port the first socket is given.
-fn bind_all(addr: SocketAddr, workers: usize) -> std::io::Result<Vec<std::net::TcpListener>> {
+fn bind_all(addr: SocketAddr, workers: usize) -> std::io::Result<Vec<Socket>> {
     let first = listener::bind(addr)?;
-    let addr = first.local_addr()?;
+    let addr = first.local_addr()?.as_socket().unwrap_or(addr);
     let mut sockets = vec![first];
     for _ in 1..workers {
         sockets.push(listener::bind(addr)?);

@@ -6,10 +6,12 @@ mod build;
 mod centre;
 mod certificates;
 mod credentials;
+pub mod descriptors;
 pub mod explain;
 mod first_try;
 mod keys;
 mod listeners;
+mod neighbour;
 mod reload;
 mod store;
 
@@ -42,6 +44,11 @@ pub use store::{explain_from_outside, measure_from_outside};
 /// # Errors
 /// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
 pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
+    let limit = crate::descriptors::raise();
+    descriptors::keep(&loaded.config, limit);
+    if let Some(warning) = descriptors::warning(&loaded.config, limit) {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
@@ -50,7 +57,9 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
         .context("the control runtime does not start")?;
     let ended = {
         let _entered = runtime.enter();
-        Gateway::start(path, loaded).and_then(|gateway| runtime.block_on(gateway.serve()))
+        // Before anything that takes time: until it is asked for, a signal ends the process.
+        let signals = Signals::new().context("signals")?;
+        Gateway::start(path, loaded).and_then(|gateway| runtime.block_on(gateway.serve(signals)))
     };
     // A file that is being read, for a reload that nobody waits for any more, must not hold up the end.
     runtime.shutdown_background();
@@ -86,6 +95,7 @@ impl Gateway {
             current: Arc::clone(&current),
             overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
+            gathered: Arc::default(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
@@ -125,8 +135,7 @@ impl Gateway {
         Ok(Gateway { reloader, workers, shared, log, readiness, admin, store })
     }
 
-    async fn serve(mut self) -> anyhow::Result<()> {
-        let mut signals = Signals::new().context("signals")?;
+    async fn serve(mut self, mut signals: Signals) -> anyhow::Result<()> {
         let mut admin = None;
         let is_ready = tokio::select! {
             begun = self.begin(&mut admin) => begun.map(|()| true)?,
@@ -135,13 +144,7 @@ impl Gateway {
         if is_ready {
             self.attend(&mut signals).await;
         }
-        let second = tokio::spawn(async move {
-            signals.stop.any().await;
-            eprintln!("sluicegate: stopped at once by a second signal");
-            std::process::exit(1);
-        });
-        self.drain().await;
-        second.abort();
+        self.drain(signals).await;
         if let Some(admin) = admin {
             admin.abort();
         }
@@ -150,8 +153,9 @@ impl Gateway {
 
     /// Opens everything, and says so. Dropped half way, it is as good as begun: it can be drained.
     async fn begin(&mut self, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
-        self.reloader.open_listeners().await?;
+        // The admin first: it shares its address with nobody, so that of two starts at once one ends here.
         *admin = self.open_admin()?;
+        self.reloader.open_listeners().await?;
         self.reloader.resolve_upstreams().await;
         if let Some(store) = &self.store {
             store.ready().await;
@@ -173,14 +177,26 @@ impl Gateway {
         let mut memory = tokio::time::interval(MEMORY_EVERY);
         memory.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
-            let is_reload = tokio::select! {
-                () = signals.stop.any() => return,
-                _ = signals.hup.recv() => true,
-                _ = watch.tick() => false,
+            let asked = tokio::select! {
+                asked = signals.next() => Some(asked),
+                _ = watch.tick() => None,
                 _ = memory.tick() => {
                     self.shared.overload.look();
                     continue;
                 }
+            };
+            let is_reload = match asked {
+                Some(Asked::Stop) => return,
+                Some(Asked::Reopen) => {
+                    reopen(&self.log);
+                    continue;
+                }
+                Some(Asked::Upgrade) => {
+                    no_upgrade();
+                    continue;
+                }
+                Some(Asked::Reload) => true,
+                None => false,
             };
             let (reloader, log) = (&mut self.reloader, &self.log);
             let work =
@@ -199,7 +215,10 @@ impl Gateway {
     /// Opens the admin listener, if there is to be one.
     fn open_admin(&self) -> anyhow::Result<Option<JoinHandle<()>>> {
         let Some((config, state)) = &self.admin else { return Ok(None) };
-        let listener = admin::Listener::bind(&config.bind)?;
+        let listener = admin::Listener::bind(&config.bind).map_err(|error| match config.bind {
+            admin::Bind::Tcp(addr) => listeners::in_use(error.into(), addr),
+            admin::Bind::Unix(_) => error.into(),
+        })?;
         match (&config.bind, listener.tcp_address()) {
             (_, Some(addr)) => eprintln!("sluicegate: admin on http://{addr}"),
             (admin::Bind::Unix(path), None) => eprintln!("sluicegate: admin on unix:{}", path.display()),
@@ -209,10 +228,13 @@ impl Gateway {
     }
 
     /// Says not ready, waits until balancers have seen it, accepts no more, lets requests end, then ends.
-    async fn drain(self) {
+    async fn drain(self, mut signals: Signals) {
         let shutdown = self.reloader.shutdown();
         eprintln!("sluicegate: draining");
         self.readiness.enter(Phase::Draining);
+        let log = Arc::new(self.log);
+        let heard = Arc::clone(&log);
+        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
         tokio::time::sleep(shutdown.ready_delay).await;
         let deadline = clock::instant() + shutdown.drain;
         for orders in &self.shared.orders {
@@ -227,7 +249,9 @@ impl Gateway {
         if let Some(store) = self.store {
             store.close().await;
         }
-        let dropped = self.log.close(LOG_WAIT);
+        signals.abort();
+        let _ = signals.await;
+        let dropped = Arc::into_inner(log).map_or(0, |log| log.close(LOG_WAIT));
         if dropped > 0 {
             tracing::warn!(dropped, "access-log lines were not written in time");
         }
@@ -283,6 +307,8 @@ fn show(
 /// The signals the gateway listens to.
 struct Signals {
     hup: Signal,
+    usr1: Signal,
+    usr2: Signal,
     stop: Stop,
 }
 
@@ -293,6 +319,16 @@ struct Stop {
     int: Signal,
 }
 
+/// What a signal asks for.
+enum Asked {
+    Reload,
+    /// Open the logs again: they were rotated.
+    Reopen,
+    /// Hand over to a new binary.
+    Upgrade,
+    Stop,
+}
+
 impl Signals {
     fn new() -> std::io::Result<Signals> {
         let stop = Stop {
@@ -300,7 +336,23 @@ impl Signals {
             quit: signal(SignalKind::quit())?,
             int: signal(SignalKind::interrupt())?,
         };
-        Ok(Signals { hup: signal(SignalKind::hangup())?, stop })
+        Ok(Signals {
+            hup: signal(SignalKind::hangup())?,
+            usr1: signal(SignalKind::user_defined1())?,
+            usr2: signal(SignalKind::user_defined2())?,
+            stop,
+        })
+    }
+}
+
+impl Signals {
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.hup.recv() => Asked::Reload,
+            _ = self.usr1.recv() => Asked::Reopen,
+            _ = self.usr2.recv() => Asked::Upgrade,
+            () = self.stop.any() => Asked::Stop,
+        }
     }
 }
 
@@ -313,6 +365,33 @@ impl Stop {
             _ = self.int.recv() => {}
         }
     }
+}
+
+/// Answers signals until the drain is over. A second one that asks to stop ends the process at once.
+async fn while_draining(signals: &mut Signals, log: &record::Log) {
+    loop {
+        match signals.next().await {
+            Asked::Reload => eprintln!("sluicegate: draining, SIGHUP is ignored"),
+            Asked::Reopen => reopen(log),
+            Asked::Upgrade => no_upgrade(),
+            Asked::Stop => {
+                eprintln!("sluicegate: stopped at once by a second signal");
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
+/// Opens the access log's file again.
+fn reopen(log: &record::Log) {
+    match log.reopen() {
+        Ok(()) => eprintln!("sluicegate: logs are opened again"),
+        Err(error) => tracing::error!(%error, "the access log cannot be opened again, the old file goes on"),
+    }
+}
+
+fn no_upgrade() {
+    eprintln!("sluicegate: SIGUSR2 is ignored: this version has no upgrade to a new binary");
 }
 
 /// An error and its causes; one that the error before it has said already is not said again.

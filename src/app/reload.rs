@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Sender;
 use super::build::{self, Kept};
 use super::certificates::{self, Watch};
 use super::credentials;
+use super::descriptors;
 use super::first_try;
 use super::listeners::Listeners;
 use crate::auth::jwt::remote::keep_fetching;
@@ -144,6 +145,7 @@ impl Reloader {
         parts.kept = kept;
         parts.current.store(Arc::new(snapshot));
         parts.effective.store(Arc::new(effective));
+        descriptors::keep(&config, crate::descriptors::hard_limit());
         parts.overload.configure(config.overload.clone());
         parts.config = config;
         self.generation = generation;

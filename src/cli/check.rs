@@ -17,7 +17,15 @@ use crate::tls::{self, Certificate, ClientAuth};
 ///
 /// Errors and warnings go to `errors`. `out` gets one line saying what there is, or with `effective` the whole
 /// configuration with every default, itself a valid gateway.toml.
-pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<u8> {
+///
+/// `descriptors` is how many a start would have.
+pub fn check(
+    path: &Path,
+    effective: bool,
+    descriptors: u64,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> io::Result<u8> {
     let loaded = match config::load(path).and_then(read_files) {
         Ok(loaded) => loaded,
         Err(found) => {
@@ -30,6 +38,9 @@ pub fn check(path: &Path, effective: bool, out: &mut dyn Write, errors: &mut dyn
         writeln!(errors, "{}\n", loaded.report)?;
     }
     let config = loaded.config;
+    if let Some(warning) = app::descriptors::warning(&config, descriptors) {
+        writeln!(errors, "warning: {warning}\n")?;
+    }
     if effective {
         out.write_all(config.effective().as_bytes())?;
     } else {
@@ -166,6 +177,9 @@ pub const EXIT_CONFIG: u8 = 78;
 mod tests {
     use super::*;
 
+    /// Descriptors for any configuration.
+    const PLENTY: u64 = u64::MAX;
+
     /// Checks a file with this text: the exit code, what goes to the output, what goes to the errors.
     fn checked(name: &str, text: &str, effective: bool) -> (u8, String, String) {
         let directory = std::env::temp_dir().join(format!("sluicegate-check-{}-{name}", std::process::id()));
@@ -173,7 +187,8 @@ mod tests {
         let path = directory.join("gateway.toml");
         std::fs::write(&path, text).expect("the temporary directory is writable");
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let code = check(&path, effective, &mut out, &mut errors).expect("writing to memory cannot fail");
+        let code =
+            check(&path, effective, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
         std::fs::remove_dir_all(&directory).expect("it was made above");
         let said =
             |bytes| String::from_utf8(bytes).expect("it is text").replace(&*path.to_string_lossy(), "FILE");

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::app;
+use crate::{app, descriptors};
 
 /// A reverse-proxy API gateway with a built-in rate limiter.
 #[derive(Debug, Parser)]
@@ -48,7 +48,8 @@ pub fn main() -> ExitCode {
     match command.unwrap_or(Command::Run) {
         Command::Run => run::run(&config),
         Command::Check { effective } => {
-            let checked = check::check(&config, effective, &mut io::stdout(), &mut io::stderr());
+            let limit = descriptors::hard_limit();
+            let checked = check::check(&config, effective, limit, &mut io::stdout(), &mut io::stderr());
             checked.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Explain(arguments) => explain::run(&arguments, &config),

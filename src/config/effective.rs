@@ -148,6 +148,9 @@ impl Page {
         if let Some(port) = listener.redirect_https {
             self.key("redirect", text(&super::listener::show_redirect(port)));
         }
+        if listener.reuse_port {
+            self.key("reuse-port", true);
+        }
         self.key("max-connections", listener.connections_max);
         self.key("max-connections-per-ip", listener.connections_per_ip_max);
         let timeouts = &listener.timeouts;
@@ -266,6 +269,9 @@ impl Page {
             "retry",
             table([("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))]),
         );
+        let uploads = &upstream.uploads;
+        let (gather, rate) = (size(uploads.gather_bytes as u64), size(uploads.rate_min));
+        self.key("uploads", table([("gather", gather), ("least-rate", rate)]));
     }
 
     fn tier(&mut self, name: &str, limit: &[Quota]) {

@@ -9,7 +9,9 @@ use ipnet::IpNet;
 use crate::admin::Bind;
 use crate::policy::access::Addresses;
 use crate::policy::definition::HTTPS_PORT;
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores};
+use crate::proxy::config::{
+    CONNECTIONS_MAX_UNWRITTEN, ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores,
+};
 use crate::tls;
 
 use super::Config;
@@ -196,6 +198,9 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         let choices = [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
         listener.underscores = value.choice(&choices, &[]).unwrap_or_default();
     }
+    if let Some(value) = table.value("reuse-port") {
+        listener.reuse_port = value.boolean().unwrap_or_default();
+    }
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
@@ -355,7 +360,8 @@ fn default(name: String) -> Listener {
         addresses: Addresses::default(),
         proxies: Vec::new(),
         redirect_https: None,
-        connections_max: 50_000,
+        reuse_port: false,
+        connections_max: CONNECTIONS_MAX_UNWRITTEN,
         connections_per_ip_max: 50_000,
         timeouts: Timeouts::default(),
         max: Sizes::default(),

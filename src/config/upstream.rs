@@ -1,7 +1,7 @@
 //! `[upstream.*]`, and the URLs that stand for one.
 
 use crate::upstream::Config;
-use crate::upstream::config::{Balance, Connections, HostHeader, Retry, Server, Timeouts, Version};
+use crate::upstream::config::{Balance, Connections, HostHeader, Retry, Server, Timeouts, Uploads, Version};
 
 use super::listener::TIMEOUT_MIN;
 use super::reader::{self, Named, Table, Text, Value};
@@ -64,6 +64,9 @@ fn read(named: Named<'_>) -> Config {
     }
     if let Some(retry) = table.table("retry") {
         read_retry(retry, &mut upstream.retry);
+    }
+    if let Some(uploads) = table.table("uploads") {
+        read_uploads(uploads, &mut upstream.uploads);
     }
     table.finish(&["health", "eject"]);
     upstream
@@ -196,6 +199,16 @@ fn read_retry(table: Table<'_>, retry: &mut Retry) {
     table.finish(&[]);
 }
 
+fn read_uploads(table: Table<'_>, uploads: &mut Uploads) {
+    if let Some(bytes) = table.value("gather").and_then(|value| value.size(0..=GATHER_BYTES_MAX)) {
+        uploads.gather_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+    if let Some(bytes) = table.value("least-rate").and_then(|value| value.size(0..=RATE_MAX)) {
+        uploads.rate_min = bytes;
+    }
+    table.finish(&[]);
+}
+
 fn default(name: String) -> Config {
     Config {
         name,
@@ -206,6 +219,7 @@ fn default(name: String) -> Config {
         timeouts: Timeouts::default(),
         retry: Retry::default(),
         host: HostHeader::default(),
+        uploads: Uploads::default(),
     }
 }
 
@@ -213,5 +227,7 @@ fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
+const GATHER_BYTES_MAX: u64 = 1 << 20;
+const RATE_MAX: u64 = 1 << 30;
 const WEIGHT_MAX: u64 = 1_000;
 const CONNECTIONS_MAX: u64 = 1_000_000;

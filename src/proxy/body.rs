@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,13 @@ use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
 use super::exchange::Exchange;
+use super::gather::{Gathered, Room};
 use super::headers;
 use super::io::Gauge;
 use super::reason::Reason;
 use super::unread::Received;
+use crate::upstream::lease::UploadLook;
+use crate::upstream::uploads::{LOOK_EVERY, Progress};
 use crate::{clock, upstream};
 
 /// Why a body ends before it is whole.
@@ -30,6 +34,9 @@ pub enum Error {
     /// The answer stood still for too long, or the exchange took too long in all.
     #[error("the upstream's answer did not go on in time")]
     Timeout,
+    /// The client sends too slowly, or gave its connection upstream up to other requests.
+    #[error("the request's body comes too slowly")]
+    Slow,
     /// The client's connection broke.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
@@ -45,8 +52,6 @@ pub struct Upload {
     pub bytes: Cell<u64>,
     /// Whether it went over the route's limit.
     pub too_large: Cell<bool>,
-    /// Whether a byte of it was taken: then the request cannot be sent a second time.
-    pub touched: Cell<bool>,
     /// Whether the client broke off.
     pub broken: Cell<bool>,
 }
@@ -70,20 +75,122 @@ pub struct Streaming {
     /// Told while more is owed.
     gauge: Rc<Gauge>,
     ended: bool,
+    /// What was read before there was a connection for it.
+    gathered: Option<Gathered>,
+    /// Told how far it is, from when there was one.
+    progress: Option<Arc<Progress>>,
 }
 
 impl RequestBody {
     /// Wraps what the client sends; `max` bytes may pass.
     pub fn streaming(incoming: Received, max: u64, gauge: Rc<Gauge>) -> (RequestBody, Rc<Upload>) {
-        let upload = Rc::new(Upload {
-            bytes: Cell::new(0),
-            too_large: Cell::new(false),
-            touched: Cell::new(false),
-            broken: Cell::new(false),
-        });
+        let upload =
+            Rc::new(Upload { bytes: Cell::new(0), too_large: Cell::new(false), broken: Cell::new(false) });
         gauge.begin_body();
-        let body = Streaming { incoming, left: max, max, upload: Rc::clone(&upload), gauge, ended: false };
+        let body = Streaming {
+            incoming,
+            left: max,
+            max,
+            upload: Rc::clone(&upload),
+            gauge,
+            ended: false,
+            gathered: None,
+            progress: None,
+        };
         (RequestBody::Streaming(Box::new(body)), upload)
+    }
+
+    /// Whether the client has not sent all of it yet.
+    pub fn is_on_its_way(&self) -> bool {
+        matches!(self, RequestBody::Streaming(streaming) if !streaming.is_whole())
+    }
+
+    /// How far the rest of it is from now on; `None` where it is whole.
+    pub fn progress(&mut self) -> Option<Arc<Progress>> {
+        let RequestBody::Streaming(streaming) = self else { return None };
+        if streaming.is_whole() {
+            return None;
+        }
+        Some(Arc::clone(streaming.progress.get_or_insert_default()))
+    }
+}
+
+impl Streaming {
+    /// Reads ahead until `max` bytes are gathered or the body is whole.
+    pub(super) fn poll_gather(
+        &mut self,
+        max: usize,
+        room: &Arc<Room>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        while !self.is_gathered(max) {
+            match self.poll_incoming(cx) {
+                Poll::Ready(Some(frame)) => self.gathered.get_or_insert_default().push(frame?),
+                Poll::Ready(None) => {
+                    // A body that turned out to be empty goes as it came: in chunks, of which there are none.
+                    self.gathered.get_or_insert_default();
+                }
+                Poll::Pending => {
+                    if !self.gathered.as_mut().is_none_or(|gathered| gathered.settle(room)) {
+                        return Poll::Ready(Ok(()));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether so many bytes are there, or all that will be.
+    pub(super) fn is_gathered(&self, max: usize) -> bool {
+        self.is_whole() || self.gathered.as_ref().map_or(0, Gathered::len) >= max
+    }
+
+    /// Whether all of it has come.
+    pub(super) fn is_whole(&self) -> bool {
+        self.ended || self.incoming.is_end_stream()
+    }
+
+    /// What the client has sent since, counted against the limit.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => cleaned(frame),
+            Some(Err(error)) => {
+                self.upload.broken.set(true);
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            None => {
+                self.ended = true;
+                self.gauge.end_body();
+                return Poll::Ready(None);
+            }
+        };
+        let count = frame.data_ref().map_or(0, Bytes::len) as u64;
+        self.upload.bytes.set(self.upload.bytes.get() + count);
+        if count > self.left {
+            self.upload.too_large.set(true);
+            return Poll::Ready(Some(Err(Error::TooLarge { max: self.max })));
+        }
+        self.left -= count;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    /// Tells how far the body is.
+    fn tell(&self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
+        let Some(progress) = &self.progress else { return };
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                progress.move_on(frame.data_ref().map_or(0, Bytes::len) as u64);
+                if self.is_whole() {
+                    progress.end();
+                }
+            }
+            Poll::Ready(None | Some(Err(_))) => progress.end(),
+            Poll::Pending => progress.wait(),
+        }
     }
 }
 
@@ -93,49 +200,50 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let RequestBody::Streaming(streaming) = self.get_mut() else { return Poll::Ready(None) };
-        let Streaming { incoming, left, max, upload, gauge, ended } = &mut **streaming;
-        upload.touched.set(true);
-        let polled = ready!(Pin::new(incoming).poll_frame(cx));
-        let frame = match polled {
-            Some(Ok(frame)) => cleaned(frame),
-            Some(Err(error)) => {
-                upload.broken.set(true);
-                return Poll::Ready(Some(Err(error.into())));
+        if let Some(gathered) = &mut streaming.gathered {
+            let frame = gathered.take();
+            if gathered.is_empty() {
+                streaming.gathered = None;
             }
-            None => {
-                if !std::mem::replace(ended, true) {
-                    gauge.end_body();
-                }
-                return Poll::Ready(None);
+            if let Some(frame) = frame {
+                return Poll::Ready(Some(Ok(frame)));
             }
-        };
-        let count = frame.data_ref().map_or(0, Bytes::len) as u64;
-        upload.bytes.set(upload.bytes.get() + count);
-        if count > *left {
-            upload.too_large.set(true);
-            return Poll::Ready(Some(Err(Error::TooLarge { max: *max })));
         }
-        *left -= count;
-        Poll::Ready(Some(Ok(frame)))
+        let polled = streaming.poll_incoming(cx);
+        streaming.tell(&polled);
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             RequestBody::Empty => true,
-            RequestBody::Streaming(streaming) => streaming.incoming.is_end_stream(),
+            RequestBody::Streaming(streaming) => streaming.gathered.is_none() && streaming.is_whole(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             RequestBody::Empty => SizeHint::with_exact(0),
-            RequestBody::Streaming(streaming) => streaming.incoming.size_hint(),
+            RequestBody::Streaming(streaming) => {
+                let gathered = streaming.gathered.as_ref().map_or(0, Gathered::len) as u64;
+                let rest =
+                    if streaming.ended { SizeHint::with_exact(0) } else { streaming.incoming.size_hint() };
+                let mut whole = SizeHint::new();
+                whole.set_lower(rest.lower() + gathered);
+                if let Some(upper) = rest.upper() {
+                    whole.set_upper(upper + gathered);
+                }
+                whole
+            }
         }
     }
 }
 
 impl Drop for Streaming {
     fn drop(&mut self) {
+        if let Some(progress) = &self.progress {
+            progress.end();
+        }
         if !self.ended {
             self.gauge.end_body();
         }
@@ -170,6 +278,8 @@ pub struct Download {
     /// When the head came, until the task has slept since: the time of what is here already.
     now: Option<Instant>,
     moved: bool,
+    /// Since when nothing moved, as far as anybody looked.
+    still_since: Instant,
     /// Frames that came without a pause since the clock was last looked at.
     unbroken: u8,
     failed: Option<Error>,
@@ -184,8 +294,18 @@ impl Download {
         ends: Option<Instant>,
         now: Instant,
     ) -> Download {
-        lease.deadline().set(earlier(now + stall, ends));
-        Download { lease: Some(lease), stall, ends, now: Some(now), moved: false, unbroken: 0, failed: None }
+        let look = if lease.look_at_upload(now).is_some() { LOOK_EVERY.min(stall) } else { stall };
+        lease.deadline().set(earlier(now + look, ends));
+        Download {
+            lease: Some(lease),
+            stall,
+            ends,
+            now: Some(now),
+            moved: false,
+            still_since: now,
+            unbroken: 0,
+            failed: None,
+        }
     }
 
     /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
@@ -218,13 +338,31 @@ impl Download {
         }
         self.now = None;
         self.unbroken = 0;
+        self.poll_deadlines(cx).map(|error| Some(Err(error)))
+    }
+
+    /// Whether the answer stands still for too long, or the request's body, which may still be on its way, is too slow.
+    /// While that moves nothing stands still.
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let Some(lease) = &mut self.lease else { return Poll::Pending };
+        if lease.poll_give_way(cx).is_ready() {
+            return Poll::Ready(Error::Slow);
+        }
         while lease.deadline().poll(cx).is_ready() {
             let now = clock::instant();
-            if self.ends.is_some_and(|ends| now >= ends) || !std::mem::take(&mut self.moved) {
-                return Poll::Ready(Some(Err(Error::Timeout)));
+            let upload = lease.look_at_upload(now);
+            if upload == Some(UploadLook::Slow) {
+                return Poll::Ready(Error::Slow);
             }
-            lease.deadline().set(earlier(now + self.stall, self.ends));
+            if std::mem::take(&mut self.moved) || upload == Some(UploadLook::Moved) {
+                self.still_since = now;
+            }
+            let is_still = now.saturating_duration_since(self.still_since) >= self.stall;
+            if is_still || self.ends.is_some_and(|ends| now >= ends) {
+                return Poll::Ready(Error::Timeout);
+            }
+            let look = if upload.is_some() { LOOK_EVERY.min(self.stall) } else { self.stall };
+            lease.deadline().set(earlier(now + look, self.ends));
         }
         Poll::Pending
     }
@@ -341,6 +479,7 @@ impl ResponseBody {
             Some(Ok(frame)) => exchange.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
             Some(Err(Error::Timeout)) => exchange.fail(Reason::UpstreamTimeout),
             Some(Err(Error::TooLarge { .. })) => exchange.fail(Reason::BodyTooLarge),
+            Some(Err(Error::Slow)) => exchange.fail(Reason::BodySlow),
             Some(Err(Error::Broken(_))) => exchange.fail(Reason::ClientGone),
             Some(Err(Error::Upstream(_))) => exchange.fail(Reason::UpstreamReset),
             None => {}

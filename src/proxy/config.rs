@@ -33,6 +33,8 @@ pub struct Listener {
     pub proxies: Vec<IpNet>,
     /// Every request is answered by a redirect to https on this port.
     pub redirect_https: Option<u16>,
+    /// Another process may listen on the address too, and the kernel spreads connections over both.
+    pub reuse_port: bool,
     /// Connections at once.
     pub connections_max: usize,
     /// Connections at once from one client address (IPv6: its prefix).
@@ -42,6 +44,9 @@ pub struct Listener {
     /// Sizes.
     pub max: Sizes,
 }
+
+/// Connections of a listener at once where its configuration does not say.
+pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
 impl Listener {
     /// Whether a connection from there begins with a header of the PROXY protocol.

@@ -88,6 +88,8 @@ pub struct Steps {
     pub decide: u64,
     /// Waiting for its turn in a leaky bucket's queue.
     pub delay: u64,
+    /// From the start until the first bytes of its body were there, where they were waited for.
+    pub gather: u64,
     /// Waiting for a connection upstream to come free.
     pub wait: u64,
     /// Opening one.
@@ -231,7 +233,9 @@ impl Exchange {
             Some(Reason::UpstreamTimeout) if self.is_past_total(upstream) => metrics::Exchange::TotalTimeout,
             Some(Reason::UpstreamTimeout) => metrics::Exchange::StallTimeout,
             Some(Reason::UpstreamReset) => metrics::Exchange::Reset,
-            Some(Reason::ClientGone | Reason::BodyStall | Reason::Drain) => metrics::Exchange::ClientGone,
+            Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
+                metrics::Exchange::ClientGone
+            }
             Some(Reason::UpstreamBadResponse) => metrics::Exchange::BadAnswer,
             _ => metrics::Exchange::Answered,
         };

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{RequestBody, ResponseBody};
 use super::client::Client;
 use super::exchange::Exchange;
+use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
@@ -21,6 +23,7 @@ use crate::upstream::connect::ConnectError;
 use crate::upstream::lease::{SendError, Unsent};
 use crate::upstream::pool::AcquireError;
 use crate::upstream::request::Head;
+use crate::upstream::uploads::Bounds;
 use crate::upstream::{Error, Lease, Pool};
 use crate::{clock, metrics};
 
@@ -116,7 +119,7 @@ pub async fn forward(
     upstream: usize,
     uri: Uri,
     mut headers: HeaderMap,
-    body: RequestBody,
+    mut body: RequestBody,
 ) -> Response<ResponseBody> {
     let view = Rc::clone(&exchange.view);
     let pool = &view.pools[upstream];
@@ -148,8 +151,14 @@ pub async fn forward(
         return reply::refuse(exchange, &Refusal::Malformed("the rewritten path is not one"));
     };
     let mut head = Head { method: exchange.method.clone(), target, headers };
-    let mut trip = Trip { pool, upstream, exchange: &mut exchange };
-    match trip.send(&mut head, body).await {
+    let mut trip = Trip { pool, upstream, exchange: &mut exchange, early: None };
+    // Requests share connections of HTTP/2, and pieces of one body may each wait for an answer.
+    let gathered = if h2 { Ok(()) } else { trip.gather(&mut body).await };
+    let sent = match gathered {
+        Ok(()) => trip.send(&mut head, body).await,
+        Err(refusal) => Err(refusal),
+    };
+    match sent {
         Ok((status, lease)) => {
             // HTTP/2 has a place for them in any answer.
             let announces = wants_trailers && outbound.version == Version::HTTP_11;
@@ -164,9 +173,30 @@ struct Trip<'a> {
     pool: &'a Rc<Pool<RequestBody>>,
     upstream: usize,
     exchange: &'a mut Exchange,
+    /// Held where the first bytes of the body are not there yet.
+    early: Option<OwnedSemaphorePermit>,
 }
 
 impl Trip<'_> {
+    /// Reads the first bytes of the body, or all of it, before there is a connection.
+    async fn gather(&mut self, body: &mut RequestBody) -> Result<(), Refusal> {
+        if matches!(body, RequestBody::Empty) {
+            return Ok(());
+        }
+        match gather::gather(self.exchange, body, &self.pool.upstream).await {
+            Ok(early) => {
+                self.early = early;
+                Ok(())
+            }
+            Err(Ended::Stalled) => Err(Refusal::BodySlow),
+            Err(Ended::NoRoom) => Err(Refusal::Overloaded),
+            Err(Ended::Body(error)) => {
+                tracing::debug!(%error, "a request's body ended early");
+                Err(self.body_fault().unwrap_or(Refusal::ClientGone))
+            }
+        }
+    }
+
     /// The status of the answer; its fields are in `head` then.
     async fn send(
         &mut self,
@@ -179,8 +209,9 @@ impl Trip<'_> {
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
             let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
-            let now = self.exchange.started + Duration::from_nanos(self.exchange.steps.delay);
-            let mut lease = match self.pool.acquire(avoid, now).await {
+            let steps = &self.exchange.steps;
+            let now = self.exchange.started + Duration::from_nanos(steps.delay.max(steps.gather));
+            let mut lease = match self.pool.acquire(avoid, body.is_on_its_way(), now).await {
                 Ok(lease) => lease,
                 Err(error) => {
                     avoid = self.not_acquired(&error, may_retry)?;
@@ -194,6 +225,7 @@ impl Trip<'_> {
             let server = lease.server;
             // A body would be gone.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
+            self.watch(&mut lease, &mut body);
             match lease.send(head, body, self.response_deadline()).await {
                 Ok(status) => {
                     self.exchange.steps.answered = self.exchange.elapsed_ns();
@@ -209,6 +241,10 @@ impl Trip<'_> {
                         },
                     );
                     return Err(Refusal::UpstreamTimeout);
+                }
+                Err(SendError::Slow) => {
+                    self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+                    return Err(Refusal::BodySlow);
                 }
                 Err(SendError::Broken { error, unsent }) => {
                     let again = self.broken(&error, unsent, may_repeat)?;
@@ -238,6 +274,9 @@ impl Trip<'_> {
                     ConnectError::Timeout(_) => {
                         (Refusal::UpstreamConnectTimeout, metrics::Exchange::ConnectTimeout, Some(*index))
                     }
+                    ConnectError::Descriptors(_) => {
+                        (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
+                    }
                     ConnectError::Io(_) | ConnectError::Http(_) => {
                         (Refusal::UpstreamConnect, metrics::Exchange::ConnectFailed, Some(*index))
                     }
@@ -260,14 +299,11 @@ impl Trip<'_> {
         may_repeat: bool,
     ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "exchange broke");
-        let upload = self.exchange.upload.as_ref();
-        if upload.is_some_and(|upload| upload.too_large.get()) {
-            return Err(Refusal::BodyTooLarge);
-        }
-        if upload.is_some_and(|upload| upload.broken.get()) {
-            self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
-            let fault = self.exchange.conn.gauge.body_fault();
-            return Err(fault.map_or(Refusal::ClientGone, Refusal::Framing));
+        if let Some(refusal) = self.body_fault() {
+            if !matches!(refusal, Refusal::BodyTooLarge) {
+                self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+            }
+            return Err(refusal);
         }
         let is_answer = error.is_bad_answer();
         self.count().exchanged(
@@ -282,6 +318,33 @@ impl Trip<'_> {
             }
             Unsent::Nothing | Unsent::Answered => Err(Refusal::UpstreamReset),
         }
+    }
+
+    /// What is wrong with the request's body, where something is.
+    fn body_fault(&self) -> Option<Refusal> {
+        let upload = self.exchange.upload.as_ref()?;
+        if upload.too_large.get() {
+            return Some(Refusal::BodyTooLarge);
+        }
+        let fault = || self.exchange.conn.gauge.body_fault().map_or(Refusal::ClientGone, Refusal::Framing);
+        upload.broken.get().then(fault)
+    }
+
+    /// A body that is still on its way is watched for as long as it holds the connection.
+    fn watch(&mut self, lease: &mut Lease<RequestBody>, body: &mut RequestBody) {
+        let Some(progress) = body.progress() else { return };
+        let config = &self.pool.upstream.config;
+        let bounds = Bounds {
+            rate_min: config.uploads.rate_min,
+            stall: match self.exchange.version {
+                Version::HTTP_2 => self.exchange.conn.config.timeouts.body_stall,
+                // The connection's own timer does that.
+                _ => Duration::MAX,
+            },
+            response: config.timeouts.response,
+            ends: config.timeouts.total.map(|total| self.exchange.started + total),
+        };
+        lease.watch(progress, bounds, self.early.take(), clock::instant());
     }
 
     /// Whether one more retry fits the upstream's budget; counted if so.
@@ -301,7 +364,8 @@ impl Trip<'_> {
         if lease.connect_ns > 0 {
             self.count().connected(self.cells());
         }
-        let waited = lease.wait_ns + lease.connect_ns + self.exchange.steps.delay;
+        let before = self.exchange.steps.delay + self.exchange.steps.gather;
+        let waited = lease.wait_ns + lease.connect_ns + before;
         let immediate = waited == 0 && self.exchange.retries == 0;
         // Where a connection was at hand the clock need not be read again: the step before has just ended.
         let sent = if immediate { self.exchange.steps.decide } else { self.exchange.elapsed_ns() };
@@ -407,9 +471,10 @@ fn switch(
     };
     exchange.answer(StatusCode::SWITCHING_PROTOCOLS);
     headers.insert(CONNECTION, UPGRADE_TOKEN);
+    let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     headers.insert(UPGRADE, protocol);
     let conn = Rc::clone(&exchange.conn);
-    conn.tunnel.replace(Some(Tunnel::new(upgraded, exchange)));
+    conn.tunnel.replace(Some(Tunnel::new(upgraded, is_websocket, exchange)));
     let mut response = Response::new(ResponseBody::empty(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;

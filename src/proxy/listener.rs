@@ -1,8 +1,10 @@
 //! Accepting connections: the caps, the share of each worker, and nothing of what is spoken on them.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +19,7 @@ use super::lot::Rest;
 use super::overload::Step;
 use super::worker::{Order, Worker};
 use super::{config, connection, proxy_protocol};
-use crate::metrics;
+use crate::{clock, descriptors, metrics};
 
 /// What all workers share of one listener. Kept across reloads, so that caps hold over them.
 #[derive(Debug)]
@@ -105,19 +107,34 @@ fn caller(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// A listening socket of one worker; several may share an address, and the kernel spreads connections over them.
-pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// A socket of one worker; several may share an address, and the kernel spreads connections over them once they listen.
+pub fn bind(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = unbound(addr)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    Ok(socket)
+}
+
+/// Lets the kernel take connections for it.
+pub fn listen(socket: &Socket) -> io::Result<()> {
+    socket.listen(BACKLOG)
+}
+
+/// Fails where any socket listens on the address already, those that would share it included.
+pub fn probe(addr: SocketAddr) -> io::Result<()> {
+    unbound(addr)?.bind(&addr.into())
+}
+
+fn unbound(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.is_ipv6() {
         // "[::]:80" means every address, IPv4 too, whatever the system's default is.
         socket.set_only_v6(false)?;
     }
+    // A restart need not wait for the last run's connections to be forgotten.
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&addr.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Accepts on one socket until the worker drains, then takes what the kernel has accepted already and closes it.
@@ -136,19 +153,42 @@ pub async fn accept(worker: Rc<Worker>, socket: std::net::TcpListener, listener:
             () = worker.drain_begins() => break,
         };
         match accepted {
-            Ok((stream, peer)) => place(&worker, stream, peer, &listener),
+            Ok((stream, peer)) => {
+                let is_last = descriptors::is_last(stream.as_raw_fd());
+                place(&worker, stream, peer, &listener);
+                if is_last {
+                    descriptors::ran_out("accept", &"what is left is for upstreams", clock::now_ns());
+                    rest(&worker).await;
+                }
+            }
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
                 worker.shared.accept_errors.add(1);
-                // Out of descriptors or memory: accepting again at once would only spin.
-                tracing::warn!(%error, "accept");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                descriptors::ran_out("accept", &error, clock::now_ns());
+                rest(&worker).await;
             }
         }
     }
     let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
     while let std::task::Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
         start(&worker, stream, peer, listener.clone());
+    }
+}
+
+/// Accepts nothing while there is no descriptor for clients: they wait in the kernel until others have gone.
+async fn rest(worker: &Worker) {
+    let there_is_one = async {
+        loop {
+            tokio::time::sleep(ACCEPT_REST).await;
+            match File::open(ANY_FILE) {
+                Ok(file) if !descriptors::is_last(file.as_raw_fd()) => return,
+                _ => descriptors::note_again(clock::now_ns()),
+            }
+        }
+    };
+    tokio::select! {
+        () = there_is_one => {}
+        () = worker.drain_begins() => {}
     }
 }
 
@@ -269,7 +309,9 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 
 /// Connections the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 4096;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A file that is always there: its descriptor tells how many are in use.
+const ANY_FILE: &str = "/dev/null";
+const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -289,6 +331,7 @@ pub(super) mod tests {
             addresses: crate::policy::access::Addresses::default(),
             proxies: Vec::new(),
             redirect_https: None,
+            reuse_port: false,
             connections_max: 1,
             connections_per_ip_max: 1,
             timeouts: config::Timeouts::default(),

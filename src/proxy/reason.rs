@@ -16,6 +16,8 @@ pub enum Reason {
     BodyTooLarge,
     /// The body did not come in time, or the answer was not read in time.
     BodyStall,
+    /// The body came too slowly for the connection it held upstream, or gave way to other requests.
+    BodySlow,
     /// No route fits.
     NoRoute,
     /// Routes fit, but for other methods.
@@ -78,6 +80,7 @@ impl Reason {
             Reason::HeadersTooLarge => "headers-too-large",
             Reason::BodyTooLarge => "body-too-large",
             Reason::BodyStall => "body-stall",
+            Reason::BodySlow => "body-slow",
             Reason::NoRoute => "no-route",
             Reason::MethodNotAllowed => "method-not-allowed",
             Reason::Misdirected => "misdirected",
@@ -107,13 +110,14 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 31] = [
+    pub const ALL: [Reason; 32] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
         Reason::HeadersTooLarge,
         Reason::BodyTooLarge,
         Reason::BodyStall,
+        Reason::BodySlow,
         Reason::NoRoute,
         Reason::MethodNotAllowed,
         Reason::Misdirected,

@@ -36,6 +36,8 @@ pub enum Refusal {
     HeadersTooLarge,
     /// The body is over the route's limit.
     BodyTooLarge,
+    /// The body comes too slowly for the connection it holds upstream, or for any.
+    BodySlow,
     /// No route fits.
     NoRoute,
     /// Routes fit for these methods.
@@ -132,6 +134,7 @@ impl Refusal {
             Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
             Refusal::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::BodySlow => StatusCode::REQUEST_TIMEOUT,
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
@@ -164,6 +167,7 @@ impl Refusal {
             Refusal::UriTooLong => Reason::UriTooLong,
             Refusal::HeadersTooLarge => Reason::HeadersTooLarge,
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
+            Refusal::BodySlow => Reason::BodySlow,
             Refusal::NoRoute => Reason::NoRoute,
             Refusal::Unauthenticated(_) => Reason::Unauthenticated,
             Refusal::AuthBusy => Reason::AuthBusy,
@@ -211,7 +215,9 @@ impl Refusal {
             | Refusal::UpstreamConnect
             | Refusal::UpstreamReset
             | Refusal::UpstreamBadResponse => Code::Unavailable,
-            Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => Code::DeadlineExceeded,
+            Refusal::BodySlow | Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => {
+                Code::DeadlineExceeded
+            }
         }
     }
 
@@ -238,6 +244,7 @@ impl Refusal {
             Refusal::UriTooLong => "the request target is too long".to_owned(),
             Refusal::HeadersTooLarge => "the header fields are too many or too long".to_owned(),
             Refusal::BodyTooLarge => "the request body is larger than this route takes".to_owned(),
+            Refusal::BodySlow => "the request body comes too slowly".to_owned(),
             Refusal::NoRoute => "no route matches host and path".to_owned(),
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
             // One text for every cause: what is wrong with a credential is not told.
@@ -259,7 +266,7 @@ impl Refusal {
             Refusal::UpstreamReset => "the upstream closed the connection before it answered".to_owned(),
             Refusal::UpstreamBadResponse => "the upstream's answer is not valid HTTP".to_owned(),
             Refusal::ClientGone => "the request body ended early".to_owned(),
-            Refusal::Overloaded => "the gateway is short of memory".to_owned(),
+            Refusal::Overloaded => "the gateway is short of memory or file descriptors".to_owned(),
             Refusal::Panic => "an internal error".to_owned(),
         }
     }
@@ -340,7 +347,10 @@ fn refuse_request(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Re
             }
         }
         // Where one request ends and the next begins is not to be trusted any more. HTTP/2 knows it by its frames.
-        Refusal::Malformed(_) | Refusal::Framing(_) if !h2 => drop(headers.insert(CONNECTION, CLOSE)),
+        // Nor is the rest of a body waited for (RFC 9110 section 15.5.9).
+        Refusal::Malformed(_) | Refusal::Framing(_) | Refusal::BodySlow if !h2 => {
+            drop(headers.insert(CONNECTION, CLOSE))
+        }
         _ => {}
     }
     if let Some(seconds) = refusal.retry_after_seconds() {

@@ -1,19 +1,23 @@
-//! A connection whose protocol was switched (WebSocket): bytes both ways until one side ends, nothing read of them.
+//! A connection whose protocol was switched (WebSocket): bytes both ways until one side ends. Of WebSocket it is known
+//! where frames end, so that a drain can say that the gateway goes; nothing else is read.
 
 use std::cell::Cell;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional};
-use tokio::time::sleep;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, split};
+use tokio::time::{sleep, timeout};
 
 use super::connection::Conn;
 use super::exchange::Exchange;
 use super::io::{Gauge, Gauged, Stream};
+use super::reason::Reason;
+use super::websocket::{Frames, GOING_AWAY};
+use super::worker::Worker;
 use crate::clock;
 use crate::upstream::http1::Upgraded;
 
@@ -21,35 +25,184 @@ use crate::upstream::http1::Upgraded;
 #[derive(Debug)]
 pub struct Tunnel {
     upstream: Upgraded,
+    is_websocket: bool,
     exchange: Box<Exchange>,
+}
+
+/// How a tunnel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Both sides, or one of them for good.
+    Sides,
+    /// The drain ended it.
+    Drain,
 }
 
 impl Tunnel {
     /// Joins `upstream` to the connection the exchange came on, once its answer is out.
-    pub fn new(upstream: Upgraded, exchange: Box<Exchange>) -> Tunnel {
-        Tunnel { upstream, exchange }
+    pub fn new(upstream: Upgraded, is_websocket: bool, exchange: Box<Exchange>) -> Tunnel {
+        Tunnel { upstream, is_websocket, exchange }
     }
 
-    /// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain's deadline
-    /// takes the worker. `read` is what the client sent beyond its request.
+    /// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain ends it. `read` is
+    /// what the client sent beyond its request.
     pub async fn run(self, conn: &Rc<Conn>, client: Stream, read: Bytes) {
         let gauge = Rc::new(Gauge::new(clock::instant()));
         let bytes = Rc::new(Bytecount::default());
         let mut told = Told { exchange: self.exchange, bytes: Rc::clone(&bytes) };
-        let mut client = Counted { stream: Gauged::new(client, read, Rc::clone(&gauge)), bytes };
-        let mut upstream = self.upstream.stream;
-        let early = self.upstream.read;
-        let carry = async {
-            client.write_all(&early).await?;
-            copy_bidirectional(&mut client, &mut upstream).await
+        let client = Counted { stream: Gauged::new(client, read, Rc::clone(&gauge)), bytes };
+        let frames = || self.is_websocket.then(Frames::default);
+        let (client_reads, client_writes) = split(client);
+        let (upstream_reads, upstream_writes) = split(self.upstream.stream);
+        let is_told = Cell::new(false);
+        let up = Up { from: client_reads, to: upstream_writes, frames: frames(), is_told: &is_told };
+        let down = Down {
+            from: upstream_reads,
+            to: client_writes,
+            frames: frames(),
+            is_told: &is_told,
+            early: self.upstream.read,
         };
         tokio::select! {
-            carried = carry => if let Err(error) = carried {
-                tracing::debug!(peer = %conn.peer.ip, %error, "tunnel");
+            ended = carry(&conn.worker, up, down) => match ended {
+                Ok(End::Sides) => {}
+                Ok(End::Drain) => return told.exchange.fail(Reason::Drain),
+                Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
             },
             () = quiet(&gauge) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
         }
         told.exchange.complete();
+    }
+}
+
+/// Carries both ways. A drain ends a tunnel whose server has nothing more to say; a client of WebSocket is told, and has
+/// a moment to answer; any other tunnel goes on until the drain's deadline takes the worker.
+async fn carry<C, U>(worker: &Worker, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<End>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut up, mut down) = (pin!(up.run()), pin!(down.run(worker)));
+    let mut is_up_over = false;
+    let end = loop {
+        tokio::select! {
+            ended = &mut up, if !is_up_over => {
+                ended?;
+                is_up_over = true;
+            }
+            ended = &mut down => break ended?,
+        }
+    };
+    if is_up_over {
+        return Ok(end);
+    }
+    match end {
+        End::Sides => tokio::select! {
+            ended = &mut up => ended.map(|()| End::Sides),
+            () = worker.drain_begins() => Ok(End::Drain),
+        },
+        End::Drain => {
+            // Its answer goes on to the server, which learns from it that the client leaves.
+            let _ = timeout(CLOSE_WAIT, &mut up).await;
+            Ok(End::Drain)
+        }
+    }
+}
+
+/// From the client to the server.
+struct Up<'a, C, U> {
+    from: tokio::io::ReadHalf<C>,
+    to: tokio::io::WriteHalf<U>,
+    frames: Option<Frames>,
+    /// Whether the client has been told that the gateway goes.
+    is_told: &'a Cell<bool>,
+}
+
+impl<C: AsyncRead, U: AsyncWrite> Up<'_, C, U> {
+    /// Carries until the client ends, or has answered that it closes.
+    async fn run(mut self) -> io::Result<()> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            let count = self.from.read(&mut buffer).await?;
+            if count == 0 {
+                return self.to.shutdown().await;
+            }
+            self.to.write_all(&buffer[..count]).await?;
+            self.to.flush().await?;
+            if let Some(frames) = &mut self.frames {
+                frames.follow(&buffer[..count]);
+                if frames.is_closed() && self.is_told.get() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// From the server to the client.
+struct Down<'a, U, C> {
+    from: tokio::io::ReadHalf<U>,
+    to: tokio::io::WriteHalf<C>,
+    frames: Option<Frames>,
+    is_told: &'a Cell<bool>,
+    /// What the server sent behind its answer's head.
+    early: Bytes,
+}
+
+impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
+    /// Carries until the server ends, or until the client is told that the gateway goes.
+    async fn run(mut self, worker: &Worker) -> io::Result<End> {
+        let early = std::mem::take(&mut self.early);
+        self.pass(&early).await?;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut drain = pin!(worker.drain_begins());
+        let mut is_draining = false;
+        loop {
+            if is_draining && self.frames.as_ref().is_some_and(Frames::is_between) {
+                return self.tell().await;
+            }
+            tokio::select! {
+                biased;
+                () = &mut drain, if !is_draining => is_draining = true,
+                count = self.from.read(&mut buffer) => {
+                    let count = count?;
+                    if count == 0 {
+                        self.to.shutdown().await?;
+                        return Ok(End::Sides);
+                    }
+                    let passes = match &mut self.frames {
+                        Some(frames) if is_draining => frames.pass_end(&buffer[..count]),
+                        Some(frames) => {
+                            frames.follow(&buffer[..count]);
+                            count
+                        }
+                        None => count,
+                    };
+                    self.write(&buffer[..passes]).await?;
+                }
+            }
+        }
+    }
+
+    /// Says that the gateway goes, unless the server has said so itself. What the server says from now on is for nobody.
+    async fn tell(&mut self) -> io::Result<End> {
+        self.is_told.set(true);
+        if !self.frames.as_ref().is_some_and(Frames::is_closed) {
+            self.write(&GOING_AWAY).await?;
+        }
+        Ok(End::Drain)
+    }
+
+    async fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(frames) = &mut self.frames {
+            frames.follow(bytes);
+        }
+        self.write(bytes).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.to.write_all(bytes).await?;
+        self.to.flush().await
     }
 }
 
@@ -120,5 +273,9 @@ async fn quiet(gauge: &Gauge) {
     }
 }
 
+/// What is read at once, each way.
+const BUFFER_BYTES: usize = 8 * 1024;
+/// How long a client may take to answer that it closes.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// How long a tunnel may stand still.
 const IDLE: Duration = Duration::from_secs(3_600);

@@ -24,6 +24,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
+use super::gather::Room;
 use super::listener::{self, Listener};
 use super::lot::{self, Lot};
 use super::overload::{self, Overload};
@@ -57,6 +58,8 @@ pub struct Shared {
     pub limiter: Arc<Limiter>,
     /// What is given up for want of memory.
     pub overload: Arc<Overload>,
+    /// The memory for bodies of requests that have no connection upstream yet.
+    pub gathered: Arc<Room>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
@@ -394,6 +397,7 @@ pub(super) mod tests {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
+            gathered: Arc::default(),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),

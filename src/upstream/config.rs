@@ -19,6 +19,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// When a request is sent a second time.
     pub retry: Retry,
+    /// What becomes of requests' bodies.
+    pub uploads: Uploads,
     /// `Host` sent upstream: the client's, or the server's own authority.
     pub host: HostHeader,
 }
@@ -39,7 +41,7 @@ pub struct Server {
 /// How a server is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// The less loaded of two drawn at random.
+    /// Each in turn, by weight, unless another one, drawn at random, is less loaded.
     #[default]
     P2c,
     /// Each in turn, by weight.
@@ -90,7 +92,7 @@ pub struct Connections {
 pub struct Timeouts {
     /// TCP and TLS handshake.
     pub connect: Duration,
-    /// From the request's head to the answer's head.
+    /// From the end of the request to the answer's head; and how long the server may take nothing of a body.
     pub response: Duration,
     /// Between two pieces of the answer's body.
     pub stall: Duration,
@@ -109,6 +111,21 @@ pub struct Retry {
     pub on_reset: bool,
     /// Retries at most, as a share of the requests of the last ten seconds, percent.
     pub budget_percent: u32,
+}
+
+/// What becomes of requests' bodies that are not there at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uploads {
+    /// So many bytes are gathered before a connection is taken; 0: none.
+    pub gather_bytes: usize,
+    /// Bytes a second a body has at least while it holds a connection; 0: no such bound.
+    pub rate_min: u64,
+}
+
+impl Default for Uploads {
+    fn default() -> Self {
+        Uploads { gather_bytes: 16 * 1024, rate_min: 1024 }
+    }
 }
 
 impl Default for Connections {

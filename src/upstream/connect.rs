@@ -1,6 +1,7 @@
 //! One new connection to a server: TCP, TLS where wanted, HTTP/2's handshake.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::{Upstream, config};
-use crate::clock;
 use crate::frames::{Meter, Metered, Peer};
+use crate::{clock, descriptors};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,9 @@ pub enum ConnectError {
     /// It took too long.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
+    /// The process has no descriptor for it; the server is not to blame.
+    #[error("{0}")]
+    Descriptors(std::io::Error),
     /// The HTTP handshake broke.
     #[error("{0}")]
     Http(#[from] hyper::Error),
@@ -39,7 +43,10 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
 /// Opens an HTTP/1.1 connection to server `index`.
-pub(super) async fn http1(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
+pub(super) async fn http1(
+    upstream: &Upstream,
+    index: usize,
+) -> Result<(Box<dyn Stream>, SocketAddr), ConnectError> {
     within(upstream, stream(upstream, index)).await
 }
 
@@ -51,14 +58,17 @@ pub(super) struct Opened<B> {
 }
 
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
-pub(super) async fn http2<B>(upstream: &Upstream, index: usize) -> Result<Opened<B>, ConnectError>
+pub(super) async fn http2<B>(
+    upstream: &Upstream,
+    index: usize,
+) -> Result<(Opened<B>, SocketAddr), ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let stream = stream(upstream, index).await?;
+        let (stream, address) = stream(upstream, index).await?;
         let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
         let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
         let stream = TokioIo::new(Metered::new(stream, Rc::clone(&meter), clock::instant));
@@ -77,7 +87,7 @@ where
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
-        Ok(opened)
+        Ok((opened, address))
     })
     .await
 }
@@ -91,18 +101,23 @@ async fn within<T>(
 }
 
 /// The first address that answers.
-async fn stream(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
-    let addresses = upstream.servers[index].addresses.load_full();
+async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, SocketAddr), ConnectError> {
+    let addresses = upstream.servers[index].addresses();
     let mut last = ConnectError::Unresolved;
     for address in addresses.iter() {
         match TcpStream::connect(address).await {
             Ok(tcp) => {
                 tcp.set_nodelay(true)?;
                 let server = &upstream.config.servers[index];
-                return match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => Ok(Box::new(secure(Arc::clone(tls), server, tcp).await?)),
-                    _ => Ok(Box::new(tcp)),
+                let stream: Box<dyn Stream> = match (&upstream.tls, server.tls) {
+                    (Some(tls), true) => Box::new(secure(Arc::clone(tls), server, tcp).await?),
+                    _ => Box::new(tcp),
                 };
+                return Ok((stream, *address));
+            }
+            Err(error) if descriptors::is_shortage(&error) => {
+                descriptors::ran_out("a connection to an upstream", &error, clock::now_ns());
+                return Err(ConnectError::Descriptors(error));
             }
             Err(error) => last = error.into(),
         }

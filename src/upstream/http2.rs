@@ -29,7 +29,7 @@ pub(super) struct Http2<B> {
     meter: Rc<RefCell<Meter>>,
     streams: Cell<usize>,
     retires: Instant,
-    _open: Open,
+    open: Open,
 }
 
 /// One worker's HTTP/2 connections to one server.
@@ -55,7 +55,8 @@ where
     /// A stream on the least loaded HTTP/2 connection that has room for one.
     pub(super) fn share(&self, now: Instant, streams_max: usize) -> Option<Rc<Http2<B>>> {
         let mut shared = self.connections.borrow_mut();
-        shared.retain(|connection| !connection.sender.is_closed() && now < connection.retires);
+        // One that is let go of ends with its last stream.
+        shared.retain(|connection| !connection.sender.is_closed() && connection.is_usable(now));
         let least = shared.iter().min_by_key(|connection| connection.streams.get())?;
         let room = least.streams.get() < streams_max;
         room.then(|| {
@@ -67,7 +68,7 @@ where
     /// Takes in a connection that has just been opened, with one stream on it: the caller's.
     pub(super) fn add(&self, opened: Opened<B>, retires: Instant, open: Open) -> Rc<Http2<B>> {
         let Opened { sender, meter } = opened;
-        let connection = Rc::new(Http2 { sender, meter, streams: Cell::new(1), retires, _open: open });
+        let connection = Rc::new(Http2 { sender, meter, streams: Cell::new(1), retires, open });
         self.connections.borrow_mut().push(Rc::clone(&connection));
         connection
     }
@@ -75,12 +76,17 @@ where
     /// Lets go of what is closed, or too old and without a stream.
     pub(super) fn sweep(&self, now: Instant) {
         self.connections.borrow_mut().retain(|connection| {
-            !connection.sender.is_closed() && (connection.streams.get() > 0 || now < connection.retires)
+            !connection.sender.is_closed() && (connection.streams.get() > 0 || connection.is_usable(now))
         });
     }
 }
 
 impl<B> Http2<B> {
+    /// Whether it is not too old, and leads to where the server is.
+    fn is_usable(&self, now: Instant) -> bool {
+        now < self.retires && self.open.is_current()
+    }
+
     /// A stream on it is over.
     pub(super) fn leave(&self) {
         self.streams.set(self.streams.get().saturating_sub(1));

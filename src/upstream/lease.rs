@@ -2,12 +2,14 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Error;
 use super::deadline::Deadline;
@@ -15,6 +17,8 @@ use super::http1::{Http1, Upgraded};
 use super::http2::{self, Exchange};
 use super::pool::Pool;
 use super::request::Head;
+use super::uploads::{Bounds, Overdue, Progress, Upload};
+use crate::clock;
 
 /// A connection lent to one exchange. Dropped before [`Lease::finish`], it takes an HTTP/1.1 connection down with
 /// it and resets an HTTP/2 stream: the server learns that nobody listens.
@@ -28,12 +32,27 @@ pub struct Lease<B: Body + 'static> {
     /// How long it took to open, nanoseconds. 0: it was open already.
     pub connect_ns: u64,
     pub(super) connection: Option<Connection<B>>,
+    /// The request's body while it is on its way. Boxed: most have none.
+    pub(super) upload: Option<Box<Upload>>,
+    /// Counted among the uploads that were let in and have no connection yet.
+    pub(super) is_entering: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Connection<B: Body + 'static> {
     Http1(Box<Http1<B>>),
     Http2(Box<Exchange<B>>),
+}
+
+/// What a request's body does whose answer comes already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadLook {
+    /// It has moved since the last look.
+    Moved,
+    /// It has not.
+    Still,
+    /// It is slower than it may be.
+    Slow,
 }
 
 /// Why no head of an answer came.
@@ -48,6 +67,8 @@ pub enum SendError<B> {
     },
     /// The deadline passed.
     Timeout,
+    /// The request's body came too slowly, or gave way to other requests.
+    Slow,
 }
 
 /// What of a request was not sent.
@@ -81,8 +102,42 @@ where
             }
             Connection::Http2(exchange) => exchange.begin(http2::request(head, body, authority, server.tls)),
         }
-        connection.deadline().set(until);
-        Sending { connection, fields: &mut head.headers, is_stale }
+        let upload = self.upload.as_deref_mut();
+        connection.deadline().set(upload.as_ref().map_or(until, |upload| upload.first_look().min(until)));
+        Sending { connection, fields: &mut head.headers, is_stale, upload }
+    }
+
+    /// Watches the request's body, which is not whole yet. `early` lets it hold a connection before its first bytes are
+    /// there.
+    pub fn watch(
+        &mut self,
+        progress: Arc<Progress>,
+        bounds: Bounds,
+        early: Option<OwnedSemaphorePermit>,
+        now: Instant,
+    ) {
+        // Requests share connections of HTTP/2: none of them holds one, and a stream may well be quiet.
+        let (uploads, bounds) = match &self.connection {
+            Some(Connection::Http1(_)) => (Some(&self.pool.upstream.servers[self.server].uploads), bounds),
+            _ => (None, Bounds { rate_min: 0, ..bounds }),
+        };
+        self.upload = Some(Box::new(Upload::new(progress, bounds, uploads, early, now)));
+        self.entered();
+    }
+
+    /// Ready when the request's body, still on its way, is to give way to other requests.
+    pub fn poll_give_way(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.upload.as_deref_mut().map_or(Poll::Pending, |upload| upload.poll_asked(cx))
+    }
+
+    /// What the request's body does while its answer comes already; `None` once it is whole.
+    pub fn look_at_upload(&mut self, now: Instant) -> Option<UploadLook> {
+        let upload = self.upload.as_deref_mut().filter(|upload| !upload.is_over())?;
+        Some(match (upload.look_at_rate(now), upload.has_moved(now)) {
+            (Err(_), _) => UploadLook::Slow,
+            (Ok(()), true) => UploadLook::Moved,
+            (Ok(()), false) => UploadLook::Still,
+        })
     }
 
     /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
@@ -153,6 +208,14 @@ where
     }
 }
 
+impl<B: Body + 'static> Lease<B> {
+    fn entered(&mut self) {
+        if std::mem::take(&mut self.is_entering) {
+            self.pool.upstream.servers[self.server].uploads.entered();
+        }
+    }
+}
+
 impl<B: Body + 'static> Connection<B> {
     fn deadline(&mut self) -> &mut Deadline {
         match self {
@@ -167,6 +230,8 @@ impl<B: Body + 'static> Connection<B> {
 pub struct Sending<'a, B: Body + 'static> {
     connection: &'a mut Connection<B>,
     fields: &'a mut HeaderMap,
+    /// The request's body while it is on its way.
+    upload: Option<&'a mut Upload>,
     /// Nothing can be sent: the server has closed, or said something unasked.
     is_stale: bool,
 }
@@ -179,7 +244,7 @@ where
     type Output = Result<StatusCode, SendError<B>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sending { connection, fields, is_stale } = self.get_mut();
+        let Sending { connection, fields, upload, is_stale } = self.get_mut();
         let polled = match connection {
             Connection::Http1(connection) if *is_stale => Poll::Ready(Err(connection.broken(Error::Closed))),
             Connection::Http1(connection) => {
@@ -190,7 +255,20 @@ where
         if polled.is_ready() {
             return polled;
         }
-        connection.deadline().poll(cx).map(|()| Err(SendError::Timeout))
+        let Some(upload) = upload else {
+            return connection.deadline().poll(cx).map(|()| Err(SendError::Timeout));
+        };
+        if upload.poll_asked(cx).is_ready() {
+            return Poll::Ready(Err(SendError::Slow));
+        }
+        loop {
+            ready!(connection.deadline().poll(cx));
+            match upload.look(clock::instant()) {
+                Ok(next) => connection.deadline().set(next),
+                Err(Overdue::Client) => return Poll::Ready(Err(SendError::Slow)),
+                Err(Overdue::Server) => return Poll::Ready(Err(SendError::Timeout)),
+            }
+        }
     }
 }
 
@@ -199,6 +277,7 @@ impl<B: Body + 'static> Drop for Lease<B> {
         if let Some(Connection::Http2(exchange)) = &self.connection {
             exchange.leave();
         }
+        self.entered();
         self.pool.exchange_over(self.server);
     }
 }

@@ -16,6 +16,7 @@ pub mod lease;
 pub mod pool;
 pub mod request;
 pub mod resolve;
+pub mod uploads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Upstream {
     pub servers: Vec<Server>,
     /// How TLS is spoken to those servers that want it.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// One a request that may take a connection before the first bytes of its body are there.
+    pub early: Arc<Semaphore>,
     resolving: AtomicBool,
 }
 
@@ -48,7 +51,9 @@ pub struct Upstream {
 #[derive(Debug)]
 pub struct Server {
     /// Where it is; empty until its name resolves.
-    pub addresses: ArcSwap<Vec<SocketAddr>>,
+    addresses: ArcSwap<Vec<SocketAddr>>,
+    /// Counts the changes of that, so that a connection need not look its address up at each request.
+    moves: AtomicU64,
     /// One a connection that may still be opened.
     pub permits: Arc<Semaphore>,
     /// Requests of any worker that wait for a connection.
@@ -59,6 +64,8 @@ pub struct Server {
     pub idle: AtomicUsize,
     /// `host:port` as the configuration has it: for `Host`, logs and errors.
     pub authority: String,
+    /// Requests' bodies on their way to it.
+    uploads: uploads::Uploads,
 }
 
 impl Upstream {
@@ -66,7 +73,9 @@ impl Upstream {
     pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
         let servers = config.servers.iter().map(|server| Server::new(server, &config)).collect();
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Upstream { id, config, servers, tls, resolving: AtomicBool::new(false) }
+        let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
+        let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
+        Upstream { id, config, servers, tls, early, resolving: AtomicBool::new(false) }
     }
 
     /// True once: for whoever is to keep its names resolved.
@@ -87,12 +96,34 @@ impl Server {
         };
         Server {
             addresses: ArcSwap::from_pointee(literal),
+            moves: AtomicU64::new(0),
             permits: Arc::new(Semaphore::new(upstream.connections.max)),
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             authority,
+            uploads: uploads::Uploads::default(),
         }
+    }
+}
+
+/// One in so many connections may be taken by a request whose body has only begun to come.
+const EARLY_PART: usize = 8;
+
+impl Server {
+    /// Where it is now.
+    pub fn addresses(&self) -> Arc<Vec<SocketAddr>> {
+        self.addresses.load_full()
+    }
+
+    /// It is elsewhere from now on: connections to where it is no more serve no new request.
+    fn move_to(&self, addresses: Vec<SocketAddr>) {
+        self.addresses.store(Arc::new(addresses));
+        self.moves.fetch_add(1, Ordering::Release);
+    }
+
+    fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 }
 

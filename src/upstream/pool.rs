@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use super::connect::{self, ConnectError};
 use super::http1::Http1;
 use super::http2::{Exchange, Http2, Shared};
 use super::lease::{Connection, Lease};
+use super::uploads;
 use super::{Deadline, Server, Upstream};
 use crate::clock;
 use crate::random::Random;
@@ -46,6 +48,9 @@ struct ServerPool<B: Body + 'static> {
     waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     exchanges: Cell<u32>,
     waiting: Cell<usize>,
+    /// Requests whose bodies are on their way and that wait; the first of them holds the turn.
+    uploads_waiting: Cell<usize>,
+    uploads_turn: tokio::sync::Mutex<()>,
     idle_shown: IdleShown,
 }
 
@@ -54,6 +59,10 @@ struct ServerPool<B: Body + 'static> {
 pub(super) struct Open {
     upstream: Arc<Upstream>,
     server: usize,
+    /// Where it leads, once it is made.
+    address: Option<SocketAddr>,
+    /// How often the server had moved when its address was last known to be one of the server's.
+    moves: Cell<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -82,6 +91,12 @@ pub enum AcquireError {
     },
 }
 
+impl AcquireError {
+    fn is_for_descriptors(&self) -> bool {
+        matches!(self, AcquireError::Connect { source: ConnectError::Descriptors(_), .. })
+    }
+}
+
 impl<B> Pool<B>
 where
     B: Body<Data = Bytes> + Unpin + 'static,
@@ -99,19 +114,33 @@ where
         }
     }
 
-    /// A connection to the next server; `avoid` is the one a retry comes from.
+    /// A connection to the next server; `avoid` is the one a retry comes from, `is_upload` says that the request's body
+    /// is not whole yet.
     pub async fn acquire(
         self: &Rc<Self>,
         avoid: Option<usize>,
+        is_upload: bool,
         now: Instant,
     ) -> Result<Lease<B>, AcquireError> {
         let server = self.balancer.next(|index| self.servers[index].exchanges.get(), avoid, now);
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);
-        let mut lease = Lease { pool: Rc::clone(self), server, wait_ns: 0, connect_ns: 0, connection: None };
+        let mut lease = Lease {
+            pool: Rc::clone(self),
+            server,
+            wait_ns: 0,
+            connect_ns: 0,
+            connection: None,
+            upload: None,
+            is_entering: false,
+        };
+        let mut leaves_idle = false;
+        if is_upload && self.upstream.config.http == Version::H1 {
+            leaves_idle = Box::pin(self.wait_as_upload(server, &mut lease)).await?;
+        }
         lease.connection = match self.upstream.config.http {
-            Version::H1 => match pool.take_idle(now) {
+            Version::H1 => match if leaves_idle { None } else { pool.take_idle(now) } {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
@@ -130,15 +159,20 @@ where
     }
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
-    /// a permit that another worker gives back.
+    /// a permit that another worker gives back. The body on its way that moves least gives way: at once where it is
+    /// slow, after half of the wait whatever it is.
     async fn open_or_wait(&self, index: usize, lease: &mut Lease<B>) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-            return self.open(index, permit, lease).await;
+            return match self.open(index, permit, lease).await {
+                Err(error) if error.is_for_descriptors() => {
+                    self.wait_for_descriptor(index, lease, error).await
+                }
+                opened => opened,
+            };
         }
         let bounds = &self.upstream.config.connections;
-        let full =
-            |wait_ns| AcquireError::Full { server: shared.authority.clone(), max: bounds.max, wait_ns };
+        let full = |wait_ns| self.full(index, wait_ns);
         let waiting = self.servers[index].wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
         let (tx, mut rx) = oneshot::channel();
         {
@@ -147,14 +181,20 @@ where
             waiters.push_back(tx);
         }
         let began = clock::instant();
+        shared.uploads.press(bounds.max);
+        let half = async {
+            tokio::time::sleep(bounds.wait / 2).await;
+            shared.uploads.ask_least(None);
+            tokio::time::sleep(bounds.wait / 2).await;
+        };
         let came = tokio::select! {
             biased;
             Ok(connection) = &mut rx => Ok(connection),
             Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
-            () = tokio::time::sleep(bounds.wait) => return Err(full(since(began))),
+            () = half => return Err(full(since(began))),
         };
         drop(waiting);
-        lease.wait_ns = since(began);
+        lease.wait_ns += since(began);
         match came {
             // Where both came at once the open connection is the better one, and the permit goes to the next.
             Ok(connection) => Ok(connection),
@@ -165,6 +205,76 @@ where
         }
     }
 
+    /// Where all connections are in use, or requests have lately waited for one, those whose bodies are on their way wait
+    /// for each other: in a line of their own, so that none of them stands in front of a request that is whole. One that has waited for half of its time
+    /// takes the place of another that is slow.
+    ///
+    /// Whether idle connections are to be left to the others.
+    async fn wait_as_upload(&self, index: usize, lease: &mut Lease<B>) -> Result<bool, AcquireError> {
+        let (shared, pool) = (&self.upstream.servers[index], &self.servers[index]);
+        let bounds = &self.upstream.config.connections;
+        let has_room = || {
+            let may_take_idle = !shared.uploads.is_pressed() && !pool.idle.borrow().is_empty();
+            may_take_idle || shared.permits.available_permits() > 0
+        };
+        if has_room() && shared.uploads.admit(bounds.max) {
+            lease.is_entering = true;
+            return Ok(shared.uploads.is_pressed());
+        }
+        if pool.uploads_waiting.get() >= bounds.waiting {
+            return Err(self.full(index, 0));
+        }
+        let _waiting = Counted::new(&pool.uploads_waiting);
+        let began = clock::instant();
+        let turn = tokio::time::timeout(bounds.wait, pool.uploads_turn.lock());
+        let _turn = turn.await.map_err(|_| self.full(index, since(began)))?;
+        while !(has_room() && shared.uploads.admit(bounds.max)) {
+            let waited = clock::instant().saturating_duration_since(began);
+            if waited >= bounds.wait {
+                return Err(self.full(index, since(began)));
+            }
+            if waited >= bounds.wait / 2 {
+                shared.uploads.ask_least(Some(uploads::SLOW));
+            }
+            tokio::time::sleep(UPLOAD_LOOK).await;
+        }
+        (lease.wait_ns, lease.is_entering) = (since(began), true);
+        Ok(shared.uploads.is_pressed())
+    }
+
+    fn full(&self, index: usize, wait_ns: u64) -> AcquireError {
+        let server = self.upstream.servers[index].authority.clone();
+        AcquireError::Full { server, max: self.upstream.config.connections.max, wait_ns }
+    }
+
+    /// The process has no descriptor for a new connection: one that comes free here will do, and the other workers, which
+    /// see that somebody waits, close their idle ones.
+    async fn wait_for_descriptor(
+        &self,
+        index: usize,
+        lease: &mut Lease<B>,
+        mut error: AcquireError,
+    ) -> Result<Box<Http1<B>>, AcquireError> {
+        let (shared, bounds) = (&self.upstream.servers[index], &self.upstream.config.connections);
+        let Some(_waiting) = self.servers[index].wait(shared, bounds.waiting) else { return Err(error) };
+        let (tx, mut rx) = oneshot::channel();
+        self.servers[index].waiters.borrow_mut().push_back(tx);
+        let began = clock::instant();
+        while clock::instant().saturating_duration_since(began) < bounds.wait {
+            lease.wait_ns = since(began);
+            if let Ok(Ok(connection)) = tokio::time::timeout(DESCRIPTOR_LOOK, &mut rx).await {
+                return Ok(connection);
+            }
+            if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
+                match self.open(index, permit, lease).await {
+                    Err(again) if again.is_for_descriptors() => error = again,
+                    opened => return opened,
+                }
+            }
+        }
+        Err(error)
+    }
+
     async fn open(
         &self,
         index: usize,
@@ -172,9 +282,10 @@ where
         lease: &mut Lease<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
-        let open = Open::new(&self.upstream, index, permit);
+        let mut open = Open::new(&self.upstream, index, permit);
         let connected = connect::http1(&self.upstream, index).await;
-        let connected = connected.map_err(|source| self.unreachable(index, source))?;
+        let (connected, address) = connected.map_err(|source| self.unreachable(index, source))?;
+        open.address = Some(address);
         lease.connect_ns = since(began);
         let now = clock::instant();
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
@@ -195,8 +306,7 @@ where
             return Ok(connection);
         }
         let shared = &self.upstream.servers[index];
-        let full =
-            |wait_ns| AcquireError::Full { server: shared.authority.clone(), max: bounds.max, wait_ns };
+        let full = |wait_ns| self.full(index, wait_ns);
         let waiting = pool.wait(shared, bounds.waiting).ok_or_else(|| full(0))?;
         let began = clock::instant();
         let turn = tokio::time::timeout(
@@ -213,9 +323,10 @@ where
         drop(waiting);
         let opening = clock::instant();
         lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
-        let open = Open::new(&self.upstream, index, permit);
-        let opened =
+        let mut open = Open::new(&self.upstream, index, permit);
+        let (opened, address) =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        open.address = Some(address);
         lease.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
     }
@@ -239,7 +350,9 @@ where
     }
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
-        self.balancer.rest(index, clock::instant() + REST);
+        if !matches!(source, ConnectError::Descriptors(_)) {
+            self.balancer.rest(index, clock::instant() + REST);
+        }
         AcquireError::Connect { server: self.upstream.servers[index].authority.clone(), index, source }
     }
 
@@ -249,7 +362,8 @@ where
         self.upstream.config.connections.max_age / 1_000 * per_mille
     }
 
-    /// Closes what has been idle too long, is too old, closed by the server, or wanted by another worker. Called
+    /// Closes what has been idle too long, is too old, closed by the server, leads to where that is no more, or is wanted
+    /// by another worker. Called
     /// now and then by the worker; `workers` share the number of idle connections.
     pub fn sweep(&self, now: Instant, workers: usize) {
         let bounds = &self.upstream.config.connections;
@@ -257,7 +371,7 @@ where
         for (pool, shared) in self.servers.iter().zip(&self.upstream.servers) {
             let mut idle = pool.idle.borrow_mut();
             idle.retain_mut(|connection| {
-                now < connection.retires
+                connection.is_usable(now)
                     && now < connection.idle_since + bounds.idle_timeout
                     && connection.is_idle()
             });
@@ -287,6 +401,8 @@ impl<B: Body + 'static> ServerPool<B> {
             waiters: RefCell::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
+            uploads_waiting: Cell::default(),
+            uploads_turn: tokio::sync::Mutex::default(),
             idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
         }
     }
@@ -306,7 +422,7 @@ where
     fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
-            if now < connection.retires && connection.is_idle() {
+            if connection.is_usable(now) && connection.is_idle() {
                 return Some(connection);
             }
         }
@@ -318,7 +434,23 @@ impl Open {
     /// Holds a permit for a connection to server `server`.
     pub(super) fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
         upstream.servers[server].open.fetch_add(1, Ordering::Relaxed);
-        Open { upstream: Arc::clone(upstream), server, _permit: permit }
+        // Before its addresses are read: a move in between is seen later.
+        let moves = Cell::new(upstream.servers[server].moves());
+        Open { upstream: Arc::clone(upstream), server, address: None, moves, _permit: permit }
+    }
+
+    /// Whether the server is still where this leads.
+    pub(super) fn is_current(&self) -> bool {
+        let server = &self.upstream.servers[self.server];
+        let moves = server.moves();
+        if moves == self.moves.get() {
+            return true;
+        }
+        let is_current = self.address.is_none_or(|address| server.addresses().contains(&address));
+        if is_current {
+            self.moves.set(moves);
+        }
+        is_current
     }
 }
 
@@ -360,24 +492,42 @@ impl Drop for IdleShown {
 
 /// Counts a request that waits, and shows the other workers that somebody does, for as long as it does.
 struct Waiting<'a> {
-    here: &'a Cell<usize>,
+    _here: Counted<'a>,
     server: &'a Server,
 }
 
 impl<'a> Waiting<'a> {
     fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
-        here.set(here.get() + 1);
         server.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting { here, server }
+        Waiting { _here: Counted::new(here), server }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.here.set(self.here.get() - 1);
         self.server.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
+/// Counts one more for as long as it lives.
+struct Counted<'a>(&'a Cell<usize>);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a Cell<usize>) -> Counted<'a> {
+        count.set(count.get() + 1);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// How often a new connection is tried where there was no descriptor for one.
+const DESCRIPTOR_LOOK: Duration = Duration::from_millis(25);
+/// How often the first in the line of uploads looks whether it may go on.
+const UPLOAD_LOOK: Duration = Duration::from_millis(25);
 /// How long a server that could not be reached is asked last.
 const REST: Duration = Duration::from_secs(1);

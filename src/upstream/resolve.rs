@@ -31,17 +31,17 @@ impl Resolver {
             let found = tokio::net::lookup_host((config.host.as_str(), config.port)).await;
             let found = found.map(Vec::from_iter).map_err(|error| error.to_string());
             let (upstream, server_name) = (&upstream.config.name, &server.authority);
-            match News::of(found, &server.addresses.load(), failing) {
+            match News::of(found, &server.addresses(), failing) {
                 Some(News::Fails(error)) => {
                     tracing::warn!(%upstream, server = %server_name, error, "name does not resolve");
                 }
                 Some(News::Resolves { addresses, again: true }) => {
                     tracing::info!(%upstream, server = %server_name, ?addresses, "name resolves again");
-                    server.addresses.store(Arc::new(addresses));
+                    server.move_to(addresses);
                 }
                 Some(News::Resolves { addresses, again: false }) => {
                     tracing::info!(%upstream, server = %server_name, ?addresses, "resolved");
-                    server.addresses.store(Arc::new(addresses));
+                    server.move_to(addresses);
                 }
                 None => {}
             }
@@ -57,13 +57,18 @@ impl Resolver {
                 {
                     return;
                 }
-                let known = strong.servers.iter().all(|server| !server.addresses.load().is_empty());
+                let known = strong.servers.iter().all(|server| !server.addresses().is_empty());
                 if known { EVERY } else { UNTIL_KNOWN }
             };
             tokio::time::sleep(pause).await;
             self.resolve().await;
         }
     }
+}
+
+/// Whether they are the same in any order: name servers turn them to spread connections.
+fn are_same(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
+    one.len() == other.len() && one.iter().all(|address| other.contains(address))
 }
 
 /// What is worth saying of a name that was asked for.
@@ -89,12 +94,14 @@ impl News {
         match (is_failing, was_failing) {
             (true, true) => None,
             (true, false) => Some(News::Fails(error)),
-            (false, again) => (again || addresses != known).then_some(News::Resolves { addresses, again }),
+            (false, again) => {
+                (again || !are_same(&addresses, known)).then_some(News::Resolves { addresses, again })
+            }
         }
     }
 }
 
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(5);
 const UNTIL_KNOWN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -113,6 +120,7 @@ mod tests {
             timeouts: Timeouts::default(),
             retry: Retry::default(),
             host: config::HostHeader::default(),
+            uploads: config::Uploads::default(),
         };
         Arc::new(Upstream::new(config, None))
     }
@@ -138,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_is_asked_for_again_only_after_a_pause() {
         let upstream = upstream("localhost");
-        let known = || !upstream.servers[0].addresses.load().is_empty();
+        let known = || !upstream.servers[0].addresses().is_empty();
         let keeping = tokio::spawn(Resolver::new(&upstream).keep_resolving());
         tokio::time::sleep(UNTIL_KNOWN / 2).await;
         assert!(!known(), "whoever began has just asked");

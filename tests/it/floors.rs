@@ -27,6 +27,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("policy", 1),
     ("clock", 1),
     ("limit", 0),
+    ("descriptors", 0),
     ("frames", 0),
     ("identity", 0),
     ("metrics", 0),

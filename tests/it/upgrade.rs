@@ -1,7 +1,10 @@
 //! Protocol upgrades: WebSocket through the gateway, and what is not switched.
 
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
+
 use crate::support::upstream::{receive, reset};
-use crate::support::{Client, Directory, Gateway, Python, Upstream, python, tls};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Python, Upstream, eventually, python, tls};
 
 const UPGRADE: &[&str] = &[
     "Connection: Upgrade",
@@ -98,6 +101,101 @@ fn bytes_of_a_tunnel_that_breaks_are_told() {
     let line = gateway.logged("/drained");
     assert_eq!((&line["bytes_in"], &line["bytes_out"]), (&4.into(), &4.into()), "{line}");
     assert_eq!((&line["status"], &line["reason"]), (&101.into(), &"drain".into()), "{line}");
+}
+
+const SWITCHED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// A gateway with this upstream that has half a minute to drain, and a client whose tunnel stands.
+fn tunnel(upstream: &Upstream) -> (Gateway, Client) {
+    let gateway = Gateway::start(&format!(
+        "[shutdown]\nready-delay = \"0s\"\ndrain = \"30s\"\n\
+         [[route]]\npath = \"/ws\"\nto = \"http://{}\"\nupgrade = true",
+        upstream.addr()
+    ));
+    let mut client = gateway.client();
+    assert_eq!(client.request("GET", "/ws", UPGRADE, "").status, 101);
+    (gateway, client)
+}
+
+#[test]
+fn a_tunnel_whose_upstream_has_closed_ends_with_the_drain() {
+    for is_before in [true, false] {
+        let (close, closes) = mpsc::channel::<()>();
+        let closes = Mutex::new(closes);
+        let upstream = Upstream::raw(move |stream| {
+            let mut peer = Client::over(stream);
+            if receive(&mut peer).is_some() {
+                // A frame that does not end: nothing can be put behind it.
+                peer.send(SWITCHED).send([0x82, 100, b'x']);
+                closes.lock().expect("nobody panics with it").recv().ok();
+            }
+        });
+        let (mut gateway, mut client) = tunnel(&upstream);
+        assert_eq!(client.bytes(3), [0x82, 100, b'x']);
+        if is_before {
+            close.send(()).expect("the upstream waits for it");
+            assert!(client.is_closed(), "the end has come through; this side stays open");
+        }
+        let began = Instant::now();
+        gateway.signal("TERM");
+        eventually("it drains", || std::net::TcpStream::connect(gateway.plain()).is_err().then_some(()));
+        if !is_before {
+            assert!(gateway.is_running(), "the tunnel still stands");
+            close.send(()).expect("the upstream waits for it");
+        }
+        assert_eq!(gateway.wait().code(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert_eq!(gateway.logged("/ws")["reason"], "drain");
+    }
+}
+
+#[test]
+fn a_websocket_gets_a_close_frame_between_two_frames_when_the_gateway_drains() {
+    let (go, goes) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let (goes, tell) = (Mutex::new(goes), Mutex::new(tell));
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.send(SWITCHED).send([0x82, 4, b'o', b'n']);
+            goes.lock().expect("nobody panics with it").recv().ok();
+            peer.send([b'l', b'y', 0x81, 1, b'x']);
+            tell.lock().expect("nobody panics with it").send(peer.rest()).ok();
+        }
+    });
+    let (mut gateway, mut client) = tunnel(&upstream);
+    assert_eq!(client.bytes(4), [0x82, 4, b'o', b'n']);
+    gateway.signal("TERM");
+    eventually("it drains", || std::net::TcpStream::connect(gateway.plain()).is_err().then_some(()));
+    go.send(()).expect("the upstream waits for it");
+    // The frame under way ends, and the next is the gateway's: 1001, going away.
+    assert_eq!(client.bytes(6), [b'l', b'y', 0x88, 2, 0x03, 0xe9]);
+    let answer = [0x88, 0x82, 1, 2, 3, 4, 0x03 ^ 1, 0xe9 ^ 2];
+    client.send(answer);
+    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(&answer[..]), "the server hears of it");
+    assert!(client.is_closed());
+    assert_eq!(gateway.wait().code(), Some(0));
+    let line = gateway.logged("/ws");
+    assert_eq!((&line["status"], &line["reason"]), (&101.into(), &"drain".into()), "{line}");
+}
+
+#[test]
+fn an_idle_websocket_gets_a_close_frame_and_does_not_hold_the_drain_up() {
+    let upstream = Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.send(SWITCHED);
+            peer.rest();
+        }
+    });
+    let (mut gateway, mut client) = tunnel(&upstream);
+    gateway.signal("TERM");
+    let began = Instant::now();
+    assert_eq!(client.bytes(4), [0x88, 2, 0x03, 0xe9]);
+    // It never answers.
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub struct Http1<B> {
     pub(super) deadline: Deadline,
     pub(super) retires: Instant,
     pub(super) idle_since: Instant,
-    _open: Open,
+    open: Open,
 }
 
 /// What of an answer comes next.
@@ -106,7 +106,7 @@ impl<B> Http1<B> {
             deadline,
             retires,
             idle_since: now,
-            _open: open,
+            open,
         }
     }
 
@@ -117,7 +117,12 @@ impl<B> Http1<B> {
 
     /// Whether another request may follow: one whose answer came before it was whole leaves a connection of no use.
     pub(super) fn is_reusable(&self, now: Instant) -> bool {
-        now < self.retires && self.is_free()
+        self.is_usable(now) && self.is_free()
+    }
+
+    /// Whether it is not too old, and leads to where the server is.
+    pub(super) fn is_usable(&self, now: Instant) -> bool {
+        now < self.retires && self.open.is_current()
     }
 
     /// Nobody needs it for now. A buffer that grew for a long answer is given back.

@@ -35,11 +35,17 @@ impl Gateway {
 
     /// The same with variables in its environment.
     pub fn start_with(directory: Directory, config: &str, environment: &[(&str, &str)]) -> Gateway {
+        let mut command = binary();
+        command.envs(environment.iter().copied());
+        Gateway::start_by(command, directory, config)
+    }
+
+    /// The same by a command of its own, which takes the arguments of the binary.
+    pub fn start_by(mut command: Command, directory: Directory, config: &str) -> Gateway {
         let file = directory.write("gateway.toml", complete(config, &directory));
-        let mut child = binary()
+        let mut child = command
             .args(["run", "--config"])
             .arg(&file)
-            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -179,6 +185,11 @@ impl Gateway {
         let limit = count.map_or("4096".to_owned(), |count| count.to_string());
         let arguments = ["--pid", &self.child.id().to_string(), &format!("--nofile={limit}:")];
         super::stdout_of("prlimit", &arguments);
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for its end.

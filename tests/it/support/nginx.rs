@@ -24,7 +24,7 @@ impl Nginx {
         let root = directory.join("").display().to_string();
         let config = format!(
             "daemon off; master_process off; worker_processes 1; pid {root}nginx.pid; error_log stderr;\n\
-             events {{ worker_connections 1024; }}\n\
+             events {{ worker_connections 4096; }}\n\
              http {{\n\
                access_log off; client_max_body_size 0; keepalive_requests 1000000; default_type text/plain;\n\
                client_body_temp_path {root}body; proxy_temp_path {root}proxy; fastcgi_temp_path {root}fastcgi;\n\

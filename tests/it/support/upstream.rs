@@ -73,7 +73,12 @@ impl Upstream {
 
     /// Hands every connection to the closure, each in a thread of its own.
     pub fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        Upstream::raw_at(SocketAddr::from(([127, 0, 0, 1], 0)), serve)
+    }
+
+    /// The same at an address of loopback.
+    pub fn raw_at(addr: SocketAddr, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Upstream {
+        let listener = TcpListener::bind(addr).expect("loopback has a free port");
         let addr = listener.local_addr().expect("it is bound");
         let (connections, stopping) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, stop, serve) = (Arc::clone(&connections), Arc::clone(&stopping), Arc::new(serve));

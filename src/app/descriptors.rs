@@ -1,0 +1,44 @@
+//! Descriptors against what the configuration may need of them.
+
+use crate::config::Config;
+use crate::descriptors;
+use crate::proxy::config::CONNECTIONS_MAX_UNWRITTEN;
+
+/// Keeps those free that servers' connections may need.
+pub(super) fn keep(config: &Config, limit: u64) {
+    descriptors::keep(limit, upstreams(config).saturating_add(OTHERS));
+}
+
+/// What is to be said where this limit is less than the configuration may need. A maximum for clients that nobody wrote
+/// is no demand: it is enough that there are some thousands.
+pub fn warning(config: &Config, limit: u64) -> Option<String> {
+    let clients = config.listeners.iter().map(|listener| listener.connections_max as u64);
+    let (clients, upstreams) = (clients.fold(0, u64::saturating_add), upstreams(config));
+    let needed = clients.saturating_add(upstreams).saturating_add(OTHERS);
+    let demanded = config.listeners.iter().map(|listener| match listener.connections_max {
+        CONNECTIONS_MAX_UNWRITTEN => CLIENTS_UNWRITTEN,
+        written => written as u64,
+    });
+    let demanded = demanded.fold(upstreams.saturating_add(OTHERS), u64::saturating_add);
+    (limit < demanded).then(|| {
+        format!(
+            "the process may have {limit} file descriptors, and may need {needed}: {clients} for clients \
+             (`max-connections`), {upstreams} for upstreams (`connections.max` of each server), {OTHERS} for the rest; \
+             raise the hard limit (`LimitNOFILE` of systemd, `ulimit -Hn`) or lower those"
+        )
+    })
+}
+
+/// Connections to all servers at most.
+fn upstreams(config: &Config) -> u64 {
+    let each = config
+        .upstreams
+        .iter()
+        .map(|upstream| (upstream.servers.len() as u64).saturating_mul(upstream.connections.max as u64));
+    each.fold(0, u64::saturating_add)
+}
+
+/// Clients that a listener has room for at least where its configuration does not say how many.
+const CLIENTS_UNWRITTEN: u64 = 8_192;
+/// What the process needs for itself: logs, the admin listener, Redis, files it reads, runtimes.
+const OTHERS: u64 = 256;

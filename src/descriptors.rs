@@ -1,0 +1,79 @@
+//! File descriptors: how many the process may have, and what is known of running out of them.
+//!
+//! They are the process's, so what is known of them is too: whoever cannot open one tells it here, and a line about it
+//! is written once a minute, whoever it was.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the soft limit to the hard one; how many descriptors there may be then. Where the system does not let it, the
+/// soft limit stays.
+pub fn raise() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let limit = if raised.is_ok() { maximum } else { current };
+    limit.unwrap_or(u64::MAX)
+}
+
+/// How many there may be once [`raise`] is called.
+pub fn hard_limit() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+/// Keeps this many of `limit` for everything but clients' connections: servers' above all. No more than half.
+pub fn keep(limit: u64, kept: u64) {
+    FOR_CLIENTS.store(limit - kept.min(limit / 2), Ordering::Relaxed);
+}
+
+/// Whether a client's connection with this descriptor is among the last that may be: the kernel gives the lowest that
+/// is free.
+pub fn is_last(descriptor: i32) -> bool {
+    u64::try_from(descriptor).is_ok_and(|number| number + 1 >= FOR_CLIENTS.load(Ordering::Relaxed))
+}
+
+/// Whether the system has no descriptor, or no memory, for one more.
+pub fn is_shortage(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&errno))
+}
+
+/// Notes that there was none for this; says so in one line a minute.
+pub fn ran_out(what: &str, error: &dyn std::fmt::Display, now_ns: u64) {
+    SHORT_NS.store(now_ns, Ordering::Relaxed);
+    let said = SAID_NS.load(Ordering::Relaxed);
+    let is_due = said == 0 || now_ns.saturating_sub(said) >= SAID_EVERY_NS;
+    let is_ours = || SAID_NS.compare_exchange(said, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if is_due && is_ours() {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        tracing::error!(
+            what,
+            %error,
+            limit,
+            "no file descriptor is left for it: /readyz says 503 and new clients wait while that lasts; raise the limit (LimitNOFILE of systemd, ulimit -n)"
+        );
+    }
+}
+
+/// Notes that it goes on.
+pub fn note_again(now_ns: u64) {
+    SHORT_NS.store(now_ns, Ordering::Relaxed);
+}
+
+/// Whether there was none a moment ago.
+pub fn is_short(now_ns: u64) -> bool {
+    let short = SHORT_NS.load(Ordering::Relaxed);
+    short > 0 && now_ns.saturating_sub(short) < LASTS_NS
+}
+
+/// From this number on descriptors are not for clients.
+static FOR_CLIENTS: AtomicU64 = AtomicU64::new(u64::MAX);
+/// When there was none for the last time, and when that was said, on the monotonic scale; 0: never.
+static SHORT_NS: AtomicU64 = AtomicU64::new(0);
+static SAID_NS: AtomicU64 = AtomicU64::new(0);
+
+const SAID_EVERY_NS: u64 = 60_000_000_000;
+/// A shortage is over when nobody has met it for so long.
+const LASTS_NS: u64 = 3_000_000_000;
