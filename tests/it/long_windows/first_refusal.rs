@@ -29,7 +29,7 @@ impl Traffic {
         match self {
             Traffic::Uniform => (turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % nodes,
             Traffic::Bursty => {
-                if turn % 12 == 0 {
+                if turn.is_multiple_of(12) {
                     caller.pause(Duration::from_millis(70));
                 }
                 (turn / 12) as usize % nodes
