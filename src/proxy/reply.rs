@@ -98,7 +98,7 @@ pub struct Violation {
     pub limit: u64,
     /// The period, seconds. `None`: units at once, in no period.
     pub period_seconds: Option<u64>,
-    /// Whole seconds until it may admit the request. `None`: it costs more than the window ever holds.
+    /// Seconds until it may admit the request, jitter included. `None`: it costs more than the window ever holds.
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
     pub decided: &'static str,
