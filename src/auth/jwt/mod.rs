@@ -197,7 +197,7 @@ impl Verifier {
     fn caller(&self, token: &Token<'_>, now: i64) -> Option<(Arc<Identity>, i64)> {
         let claims = token.claims()?;
         let until = self.config.rules.good_until(token, &claims, now)?;
-        Some((Arc::new(self.config.naming.identity(&claims, &self.wanted)), until))
+        Some((Arc::new(self.config.naming.identity(&claims, &self.wanted)?), until))
     }
 }
 

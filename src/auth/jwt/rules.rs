@@ -24,7 +24,7 @@ pub struct Rules {
 /// Which claims say who the caller is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// The caller itself.
+    /// The caller itself; a token without it is nobody's.
     pub consumer: Option<String>,
     /// Its organisation.
     pub tenant: Option<String>,
@@ -79,19 +79,23 @@ impl Rules {
 }
 
 impl Naming {
-    /// The caller a token speaks for, with those of its claims that anything asks for.
-    pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Identity {
-        let text =
-            |name: &Option<String>| claims.path(name.as_deref()?)?.scalar().filter(|text| !text.is_empty());
-        Identity {
-            consumer: text(&self.consumer),
-            tenant: text(&self.tenant),
-            tier: text(&self.tier),
+    /// The caller a token speaks for, with those of its claims that anything asks for. `None` where the claim that
+    /// says who that is says nobody: limits by consumer would not hold for such a caller, and it would be admitted.
+    pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Option<Identity> {
+        let name = |claim: &Option<String>| claims.path(claim.as_deref()?)?.name();
+        let consumer = name(&self.consumer);
+        if self.consumer.is_some() && consumer.is_none() {
+            return None;
+        }
+        Some(Identity {
+            consumer,
+            tenant: name(&self.tenant),
+            tier: name(&self.tier),
             claims: wanted
                 .iter()
                 .filter_map(|name| Some((name.clone(), claim(claims.path(name)?)?)))
                 .collect(),
-        }
+        })
     }
 }
 

@@ -195,6 +195,11 @@ fn claims_are_believed_within_their_times_for_their_audience() {
         (without("iss"), false),
         (without("sub"), false),
         (with(json!({ "sub": null })), false),
+        (with(json!({ "sub": "" })), false),
+        (with(json!({ "sub": 7 })), true),
+        (with(json!({ "sub": 7.0 })), false),
+        (with(json!({ "sub": true })), false),
+        (with(json!({ "sub": ["ann"] })), false),
     ];
     for (claims, taken) in cases {
         assert_eq!(is_taken(&verifier, &signed(&claims)), taken, "{claims}");

@@ -124,6 +124,33 @@ fn a_token_says_who_calls_and_a_wrong_one_nothing() {
 }
 
 #[test]
+fn a_token_without_a_name_is_nobody_s() {
+    let key = Key::new("one");
+    let directory = Directory::new();
+    directory.write("jwks.json", set(&[&key]));
+    let guarded = Guarded::start(
+        directory,
+        &ways("keys = { file = \"jwks.json\" }"),
+        "\"jwt\"",
+        "limit = \"3/h by consumer\"",
+    );
+    let named = |name: Value| {
+        let mut claims = claims();
+        claims["sub"] = name;
+        format!("Authorization: Bearer {}", key.sign(&claims))
+    };
+    let mut missing = claims();
+    missing.as_object_mut().expect("an object").remove("sub");
+    guarded.refuses(&[&format!("Authorization: Bearer {}", key.sign(&missing))]);
+    for nobody in [json!(null), json!(""), json!(true), json!(4.5), json!(42.0), json!(["ann"]), json!({})] {
+        guarded.refuses(&[&named(nobody)]);
+    }
+    // An id of a database is a name in its digits, and has one count however it is written.
+    assert_eq!(guarded.caller(&[&named(json!(42))]), "42 acme pro");
+    assert_eq!(guarded.ask(&[&named(json!("42"))]).number("x-ratelimit-remaining"), 1);
+}
+
+#[test]
 fn the_first_way_that_recognises_the_caller_counts() {
     let key = Key::new("one");
     let directory = Directory::new();
