@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod app;
 pub mod auth;
+pub mod cause;
 pub mod cli;
 pub mod clock;
 pub mod config;

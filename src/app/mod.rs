@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::admin::{self, Phase, Readiness};
+use crate::cause::Cause;
 use crate::config::Loaded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -87,6 +88,7 @@ impl Gateway {
             overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+            causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
             auth_verifications: metrics.auth_verifications.clone(),
@@ -270,6 +272,7 @@ fn show(
             let known = Known::Gateway(&limiter);
             let mut explained =
                 explain::explain(&snapshot.table, &snapshot.auth, known, &asked, clock::now_ns());
+            explained.show_upstream(&snapshot.upstreams);
             let limiter = Arc::clone(&limiter);
             Box::pin(async move {
                 explained.ask_store(&limiter).await;

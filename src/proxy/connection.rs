@@ -34,6 +34,7 @@ use super::watch::{Expiry, Watch};
 use super::worker::Worker;
 use super::{config, exchange, farewell, headers, http2, pipeline, porch, reply, tunnel};
 use crate::auth::mtls::Certificate;
+use crate::cause::Cause;
 use crate::{clock, metrics};
 
 /// What the requests of one connection share.
@@ -94,7 +95,7 @@ pub async fn serve(
                 return rest(tcp, peer, config, deadline, Awaited::First);
             }
         },
-        Some(tls) => Box::pin(handshake(worker, listener, &config, tls, tcp)).await?,
+        Some(tls) => Box::pin(handshake(worker, listener, &config, tls, (tcp, peer))).await?,
     };
     let conn = Conn::new(worker, listener, config, peer, &stream, 0);
     begin(&Rc::new(conn), stream, protocol, ahead, accepted).await
@@ -217,7 +218,7 @@ async fn handshake(
     listener: &Listener,
     config: &config::Listener,
     tls: Arc<rustls::ServerConfig>,
-    tcp: TcpStream,
+    (tcp, peer): (TcpStream, IpAddr),
 ) -> Option<(Stream, Protocol)> {
     let accept = async {
         // What a handshake costs before the client has proved anything is bounded: more of them wait for their turn.
@@ -236,6 +237,9 @@ async fn handshake(
         Ok(Err(error)) => {
             tracing::debug!(listener = %config.name, %error, "TLS handshake");
             listener.metrics.handshake_failed(&worker.metrics);
+            if let Some(cause) = Cause::of_tls_behind(&error) {
+                exchange::tell_handshake(worker, config, peer, cause);
+            }
             None
         }
         Err(_) => {

@@ -10,6 +10,7 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, uri};
 
 use super::body::Upload;
+use super::config;
 use super::connection::Conn;
 use super::grpc;
 use super::held::Held;
@@ -18,6 +19,8 @@ use super::judge;
 use super::reason::Reason;
 use super::reply::{self, Refusal};
 use super::snapshot::View;
+use super::worker::Worker;
+use crate::cause::Cause;
 use crate::identity::Identity;
 use crate::{clock, metrics, record};
 
@@ -65,6 +68,7 @@ pub struct Exchange {
     pub bytes_out: u64,
     status: u16,
     reason: Option<Reason>,
+    cause: Option<Cause>,
     complete: bool,
     /// What its head weighs on its connection, until it is answered.
     weight: usize,
@@ -141,6 +145,7 @@ impl Exchange {
             bytes_out: 0,
             status: CLIENT_GONE_STATUS,
             reason: Some(Reason::ClientGone),
+            cause: None,
             complete: false,
             weight: 0,
             conn,
@@ -187,10 +192,14 @@ impl Exchange {
         self.reason = None;
     }
 
-    /// The gateway refuses the request.
-    pub fn refuse(&mut self, reason: Reason, status: u16) {
+    /// The gateway refuses the request; `cause` is more than any client is told.
+    pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
         self.lighten();
         self.conn.worker.refused(reason);
+        self.cause = cause;
+        if let Some(cause) = cause {
+            self.conn.worker.caused(cause);
+        }
         self.status = status;
         self.reason = Some(reason);
     }
@@ -288,6 +297,7 @@ impl Exchange {
             tenant: self.identity.as_ref().and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
             status,
             reason: reason.map_or("", Reason::code),
+            cause: self.cause.map_or("", Cause::word),
             decision,
             decided: self.verdict.as_ref().map_or("", |verdict| verdict.tier.label()),
             upstream,
@@ -413,6 +423,25 @@ pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reas
         ..record::Entry::default()
     };
     worker.log.write(&view.snapshot.sampler, &entry);
+}
+
+/// Counts why a TLS handshake failed, and logs it where that was the client's certificate: an operator is asked about
+/// those, and whoever only looks for open ports fills no log.
+pub fn tell_handshake(worker: &Worker, config: &config::Listener, client: IpAddr, cause: Cause) {
+    worker.caused(cause);
+    if !cause.is_of_certificate() {
+        return;
+    }
+    worker.refused(Reason::TlsHandshake);
+    let entry = record::Entry {
+        time: clock::unix(),
+        listener: &config.name,
+        client: Some(client),
+        reason: Reason::TlsHandshake.code(),
+        cause: cause.word(),
+        ..record::Entry::default()
+    };
+    worker.log.write(&worker.view().snapshot.sampler, &entry);
 }
 
 fn protocol(version: Version) -> &'static str {

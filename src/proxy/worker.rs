@@ -31,6 +31,7 @@ use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::auth::{self, Method};
+use crate::cause::Cause;
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -59,6 +60,8 @@ pub struct Shared {
     pub overload: Arc<Overload>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
+    /// Where causes are counted, by [`Cause`].
+    pub causes: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
     pub panics: metrics::Counter,
     /// Connections the kernel would not hand over.
@@ -221,6 +224,11 @@ impl Worker {
     /// Counts a refusal.
     pub fn refused(&self, reason: Reason) {
         self.shared.refusals[reason as usize].count(&self.metrics);
+    }
+
+    /// Counts what exactly was wrong.
+    pub fn caused(&self, cause: Cause) {
+        self.shared.causes[cause as usize].count(&self.metrics);
     }
 
     /// Whether this worker takes no new work.
@@ -394,6 +402,7 @@ pub(super) mod tests {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
+            causes: Cause::ALL.iter().map(|cause| figures.cause(cause.word())).collect(),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),

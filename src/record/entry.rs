@@ -40,6 +40,8 @@ pub struct Entry<'a> {
     pub status: u16,
     /// Why this gateway answered itself, or cut the exchange short: a fixed code.
     pub reason: &'static str,
+    /// What exactly was wrong, where the reason leaves that open: a fixed word.
+    pub cause: &'static str,
     /// What the limiter said.
     pub decision: Decision<'a>,
     /// Where that was decided: `local`, `global` or `fallback`; empty where nothing was.

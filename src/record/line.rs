@@ -80,6 +80,7 @@ fn push_request(out: &mut Vec<u8>, entry: &Entry<'_>) {
 fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_number(out, key!("status"), u64::from(entry.status));
     push_text(out, text_key!("reason"), entry.reason.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, text_key!("cause"), entry.cause.as_bytes(), NAME_BYTES_MAX);
     let (decision, policy) = match entry.decision {
         Decision::None => return,
         Decision::Admitted => ("admitted", ""),
@@ -160,7 +161,7 @@ const ID_BYTES_MAX: usize = 128;
 const METHOD_BYTES_MAX: usize = 32;
 /// No line is longer, whatever it shows: six times what is kept of each text, and room for the rest.
 pub(super) const LINE_BYTES_MAX: usize =
-    6 * (PATH_BYTES_MAX + ID_BYTES_MAX + METHOD_BYTES_MAX + 12 * NAME_BYTES_MAX) + 1024;
+    6 * (PATH_BYTES_MAX + ID_BYTES_MAX + METHOD_BYTES_MAX + 13 * NAME_BYTES_MAX) + 1024;
 
 #[cfg(test)]
 mod tests {
@@ -200,6 +201,7 @@ mod tests {
             tenant: "acme",
             status: 429,
             reason: "over-limit",
+            cause: "token-expired",
             decision: Decision::Denied("per-tenant"),
             decided: "global",
             upstream: "orders",
@@ -219,7 +221,7 @@ mod tests {
             "client": "192.0.2.200", "peer": "2001:db8::1", "protocol": "HTTP/2.0", "tls": "TLSv1.3",
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
             "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme",
-            "status": 429, "reason": "over-limit",
+            "status": 429, "reason": "over-limit", "cause": "token-expired",
             "decision": "denied", "decided": "global", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
             "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
             "first_byte_us": 800, "bytes_in": 10, "bytes_out": u64::MAX,
@@ -271,6 +273,7 @@ mod tests {
             tenant: &text,
             status: u16::MAX,
             reason: "a-reason-of-common-length",
+            cause: "a-cause-of-common-length",
             decision: Decision::ShadowDenied(&text),
             decided: &text,
             upstream: &text,

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::{Upstream, config};
+use crate::cause::Cause;
 use crate::clock;
 use crate::frames::{Meter, Metered, Peer};
 
@@ -26,12 +27,33 @@ pub enum ConnectError {
     /// The operating system's answer.
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    /// The TLS handshake failed: who is there is not whom the configuration means, or refuses us.
+    #[error("TLS: {source}")]
+    Tls {
+        /// Why, in one word.
+        cause: Cause,
+        /// What TLS says.
+        source: std::io::Error,
+    },
     /// It took too long.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
     /// The HTTP handshake broke.
     #[error("{0}")]
     Http(#[from] hyper::Error),
+}
+
+impl ConnectError {
+    /// What was wrong, in one word; `None` where its kind says it already.
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            ConnectError::Unresolved => None,
+            ConnectError::Tls { cause, .. } => Some(*cause),
+            ConnectError::Io(error) => Some(Cause::of_connect(error)),
+            ConnectError::Http(_) => Some(Cause::ConnectFailed),
+            ConnectError::Timeout(_) => Some(Cause::ConnectTimeout),
+        }
+    }
 }
 
 /// A stream to a server, in the clear or not.
@@ -67,7 +89,7 @@ where
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES * 4)
             .max_header_list_size(HEAD_BYTES);
-        let (sender, connection) = builder.handshake(stream).await?;
+        let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
         let name = upstream.servers[index].authority.clone();
         let opened = Opened { sender, meter: Rc::clone(&meter) };
         tokio::task::spawn_local(async move {
@@ -116,7 +138,20 @@ async fn secure(
     tcp: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
     let name = ServerName::try_from(server.host.clone()).map_err(std::io::Error::other)?;
-    Ok(tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await?)
+    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await;
+    connected.map_err(|source| match Cause::of_tls_behind(&source) {
+        Some(cause) => ConnectError::Tls { cause, source },
+        // Closed or reset in the middle of it.
+        None => ConnectError::Io(source),
+    })
+}
+
+/// A server that refuses our certificate over TLS 1.3 does so within HTTP's handshake.
+fn broken(error: hyper::Error) -> ConnectError {
+    match Cause::of_tls_behind(&error) {
+        Some(cause) => ConnectError::Tls { cause, source: std::io::Error::other(error) },
+        None => ConnectError::Http(error),
+    }
 }
 
 /// Runs hyper's own tasks on the worker that owns the connection.

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
+use crate::cause::Last;
+
 pub use config::Config;
 pub use deadline::Deadline;
 pub use error::Error;
@@ -57,6 +59,8 @@ pub struct Server {
     pub open: AtomicUsize,
     /// Idle HTTP/1.1 connections of all workers, as of each one's last sweep.
     pub idle: AtomicUsize,
+    /// How the last try to connect to it ended.
+    pub last_connect: Last,
     /// `host:port` as the configuration has it: for `Host`, logs and errors.
     pub authority: String,
 }
@@ -91,6 +95,7 @@ impl Server {
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
+            last_connect: Last::default(),
             authority,
         }
     }

@@ -175,6 +175,7 @@ where
         let open = Open::new(&self.upstream, index, permit);
         let connected = connect::http1(&self.upstream, index).await;
         let connected = connected.map_err(|source| self.unreachable(index, source))?;
+        self.upstream.servers[index].last_connect.works();
         lease.connect_ns = since(began);
         let now = clock::instant();
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
@@ -216,6 +217,7 @@ where
         let open = Open::new(&self.upstream, index, permit);
         let opened =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        shared.last_connect.works();
         lease.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
     }
@@ -240,6 +242,9 @@ where
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
         self.balancer.rest(index, clock::instant() + REST);
+        if let Some(cause) = source.cause() {
+            self.upstream.servers[index].last_connect.failed(cause);
+        }
         AcquireError::Connect { server: self.upstream.servers[index].authority.clone(), index, source }
     }
 

@@ -28,6 +28,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("clock", 1),
     ("limit", 0),
     ("frames", 0),
+    ("cause", 0),
     ("identity", 0),
     ("metrics", 0),
     ("random", 0),

@@ -60,5 +60,6 @@ mod tls;
 mod told_until_answered;
 mod trailers;
 mod trouble;
+mod trust;
 mod upgrade;
 mod wire;

@@ -47,7 +47,7 @@ impl Json {
     /// though RFC 7519 section 4.1.2 asks for a text. A fraction or an exponent has several spellings, so it is none.
     pub(super) fn name(&self) -> Option<Box<str>> {
         match self {
-            Json::Text(text) => Some(text.as_str().into()).filter(|text: &Box<str>| !text.is_empty()),
+            Json::Text(text) => (!text.is_empty()).then(|| text.as_str().into()),
             Json::Number(number) if number.is_u64() || number.is_i64() => Some(number.to_string().into()),
             Json::Null | Json::Boolean(_) | Json::Number(_) | Json::List(_) | Json::Object(_) => None,
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::json::Json;
 use super::token::Token;
+use crate::cause::Cause;
 use crate::identity::{Claim, Identity};
 
 /// What is asked of claims.
@@ -33,29 +34,37 @@ pub struct Naming {
 }
 
 impl Rules {
-    /// Until when these claims are good, Unix seconds; `i64::MAX` where nothing ends them. `None`: they are not.
-    pub(super) fn good_until(&self, token: &Token<'_>, claims: &Json, now: i64) -> Option<i64> {
+    /// Until when these claims are good, Unix seconds; `i64::MAX` where nothing ends them.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub(super) fn good_until(&self, token: &Token<'_>, claims: &Json, now: i64) -> Result<i64, Cause> {
         let is_present = |name: &String| claims.member(name).is_some_and(|claim| *claim != Json::Null);
-        if !self.required.iter().all(is_present) || !self.is_typ(token) {
-            return None;
+        if !self.required.iter().all(is_present) {
+            return Err(Cause::TokenClaims);
+        }
+        if !self.is_typ(token) {
+            return Err(Cause::TokenType);
         }
         if !self.issuers.is_empty()
             && !self.issuers.iter().any(|own| claims.member("iss").and_then(Json::text) == Some(own))
         {
-            return None;
+            return Err(Cause::TokenIssuer);
         }
         if !self.audiences.is_empty() && !claims.member("aud").is_some_and(|aud| self.is_meant(aud)) {
-            return None;
+            return Err(Cause::TokenAudience);
         }
         let leeway = i64::try_from(self.leeway.as_secs()).unwrap_or(i64::MAX);
         for begins in ["nbf", "iat"] {
-            if date(claims, begins)?.is_some_and(|begins| now.saturating_add(leeway) < begins) {
-                return None;
+            let begins = date(claims, begins).ok_or(Cause::TokenClaims)?;
+            if begins.is_some_and(|begins| now.saturating_add(leeway) < begins) {
+                return Err(Cause::TokenEarly);
             }
         }
-        let until = date(claims, "exp")?.map_or(i64::MAX, |exp| exp.saturating_add(leeway));
+        let expires = date(claims, "exp").ok_or(Cause::TokenClaims)?;
+        let until = expires.map_or(i64::MAX, |exp| exp.saturating_add(leeway));
         // On the second it expires a token is expired (RFC 7519 section 4.1.4).
-        (now < until).then_some(until)
+        if now < until { Ok(until) } else { Err(Cause::TokenExpired) }
     }
 
     fn is_typ(&self, token: &Token<'_>) -> bool {

@@ -82,7 +82,7 @@ fn caller(token: &[u8]) -> Option<std::sync::Arc<Identity>> {
             assert!(matches!(again, Checked::Known(again) if again == identity), "believed once");
             Some(identity)
         }
-        Checked::Refused | Checked::Absent => None,
+        Checked::Refused(_) | Checked::Absent => None,
         other => panic!("{other:?}"),
     }
 }

@@ -11,13 +11,13 @@ use crate::support::upstream::Recorded;
 use crate::support::{Directory, Gateway, Upstream, eventually, text, tls};
 
 /// A key of an issuer.
-struct Key {
+pub(super) struct Key {
     kid: String,
     pair: rcgen::KeyPair,
 }
 
 impl Key {
-    fn new(kid: &str) -> Key {
+    pub(super) fn new(kid: &str) -> Key {
         Key { kid: kid.to_owned(), pair: rcgen::KeyPair::generate().expect("a pair") }
     }
 
@@ -25,13 +25,13 @@ impl Key {
         EncodingKey::from_ec_pem(self.pair.serialize_pem().as_bytes()).expect("a private key")
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub(super) fn sign(&self, claims: &Value) -> String {
         let header = Header { kid: Some(self.kid.clone()), ..Header::new(Algorithm::ES256) };
         jsonwebtoken::encode(&header, claims, &self.private()).expect("the key fits")
     }
 
     /// A good token for `ann`, as a field of a request.
-    fn field(&self) -> String {
+    pub(super) fn field(&self) -> String {
         format!("Authorization: Bearer {}", self.sign(&claims()))
     }
 
@@ -42,16 +42,16 @@ impl Key {
     }
 }
 
-fn claims() -> Value {
+pub(super) fn claims() -> Value {
     let now = get_current_timestamp();
     json!({ "iss": "me", "aud": ["api"], "sub": "ann", "org": "acme", "plan": "pro", "exp": now + 300 })
 }
 
-fn set(keys: &[&Key]) -> String {
+pub(super) fn set(keys: &[&Key]) -> String {
     json!({ "keys": keys.iter().map(|key| key.jwk()).collect::<Value>() }).to_string()
 }
 
-fn ways(source: &str) -> String {
+pub(super) fn ways(source: &str) -> String {
     format!(
         "[auth.jwt]\nkind = \"jwt\"\n{source}\nalgorithms = [\"ES256\"]\nissuer = \"me\"\naudience = \"api\"\n\
          consumer = \"claim:sub\"\ntenant = \"claim:org\"\ntier = \"claim:plan\"\n"
