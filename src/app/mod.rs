@@ -279,7 +279,7 @@ fn show(
                 explained.to_json().to_string()
             })
         }),
-        token: config.and_then(|config| config.token.clone()),
+        access: config.map(admin::Config::access).unwrap_or_default(),
     }
 }
 

@@ -458,6 +458,9 @@ impl Page {
         if let Some(token) = &admin.token {
             self.key("token", text(token));
         }
+        if !admin.hosts.is_empty() {
+            self.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
+        }
     }
 }
 

@@ -70,6 +70,9 @@ pub(super) fn read_admin(documents: &[Table<'_>]) -> (Option<admin::Config>, Fie
         }
         config.token = Some(token.text);
     }
+    if let Some(value) = table.value("hosts") {
+        config.hosts = value.texts().iter().filter_map(admin_host).collect();
+    }
     if let (Bind::Tcp(address), Some(bind), None) = (&config.bind, &bind, &config.token)
         && !address.ip().is_loopback()
     {
@@ -79,6 +82,22 @@ pub(super) fn read_admin(documents: &[Table<'_>]) -> (Option<admin::Config>, Fie
     let places = table.places();
     table.finish(&["grpc"]);
     (Some(config), places)
+}
+
+/// A name or an address, without a port: any port leads here.
+fn admin_host(text: &Text<'_>) -> Option<String> {
+    let bare = text.text.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<std::net::IpAddr>().is_ok();
+    let is_name = || {
+        let authority = text.text.parse::<http::uri::Authority>();
+        authority.is_ok_and(|authority| authority.host() == text.text && !text.text.contains(['@', '*']))
+    };
+    if is_address || is_name() {
+        return Some(admin::canonical_host(&text.text));
+    }
+    let hint = "write a name or an address without a port, as in `metrics.internal` or `10.0.0.1`";
+    text.wrong(format!("{} is not a host", text.shown()), hint);
+    None
 }
 
 /// Reads `[shutdown]`.
@@ -220,7 +239,7 @@ fn status_match(text: &str) -> Option<StatusMatch> {
 
 /// The admin listener where nothing is said of it.
 fn default_admin() -> admin::Config {
-    admin::Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None }
+    admin::Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None, hosts: Vec::new() }
 }
 
 fn default_shutdown() -> Shutdown {

@@ -194,6 +194,7 @@ redirect = "https"
 
 [admin]
 bind = "unix:/run/sluicegate/admin.sock"
+hosts = ["metrics.example"]
 token = "${SECRET}"
 
 [overload]
@@ -1094,6 +1095,8 @@ fn what_is_wrong_together_is_checked() {
 #[test]
 fn the_process_is_checked() {
     each_says(&[
+        ("[admin]\nhosts = \"a.example:9900\"", "`a.example:9900` is not a host", "2:9", "without a port"),
+        ("[admin]\nhosts = [\"*\"]", "`*` is not a host", "2:10", "write a name or an address"),
         ("admin = true", "`admin` is on by itself", "1:9", "write `admin = false` or a table"),
         ("admin = 1", "`admin` must be a table, not an integer", "1:9", ""),
         (
