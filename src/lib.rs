@@ -21,4 +21,5 @@ pub mod proxy;
 pub mod random;
 pub mod record;
 pub mod tls;
+pub mod trust;
 pub mod upstream;

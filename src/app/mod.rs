@@ -7,6 +7,7 @@ mod centre;
 mod certificates;
 mod credentials;
 pub mod explain;
+pub mod files;
 mod first_try;
 mod keys;
 mod listeners;

@@ -226,6 +226,9 @@ impl Page {
                 Version::H2 => "h2",
             }),
         );
+        if upstream.servers.iter().any(|server| server.tls) {
+            self.key("tls", super::trust::show(&upstream.tls));
+        }
         self.key(
             "host",
             text(match upstream.host {

@@ -23,6 +23,7 @@ mod running;
 mod source;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod units;
 mod upstream;
 

@@ -284,7 +284,7 @@ impl Trip<'_> {
             return Err(fault.map_or(Refusal::ClientGone, Refusal::Framing));
         }
         // Over TLS 1.3 a server refuses our certificate after our side of the handshake is done.
-        if let Some(cause) = Cause::of_tls_behind(error) {
+        if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
             if let Some((_, server)) = self.exchange.server {
                 self.pool.upstream.servers[server].last_connect.failed(cause);

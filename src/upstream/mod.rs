@@ -42,7 +42,7 @@ pub struct Upstream {
     /// One a configured server, in the same order.
     pub servers: Vec<Server>,
     /// How TLS is spoken to those servers that want it.
-    pub tls: Option<Arc<rustls::ClientConfig>>,
+    tls: Option<ArcSwap<rustls::ClientConfig>>,
     resolving: AtomicBool,
 }
 
@@ -70,7 +70,15 @@ impl Upstream {
     pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
         let servers = config.servers.iter().map(|server| Server::new(server, &config)).collect();
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let tls = tls.map(ArcSwap::new);
         Upstream { id, config, servers, tls, resolving: AtomicBool::new(false) }
+    }
+
+    /// New connections are made with this from now on; those there are stay.
+    pub fn renew_tls(&self, tls: rustls::ClientConfig) {
+        if let Some(current) = &self.tls {
+            current.store(Arc::new(tls));
+        }
     }
 
     /// True once: for whoever is to keep its names resolved.

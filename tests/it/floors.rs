@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("identity", 0),
     ("metrics", 0),
     ("random", 0),
+    ("trust", 0),
 ];
 
 #[test]
