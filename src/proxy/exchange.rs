@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, uri};
 
 use super::body::Upload;
 use super::config;
-use super::connection::Conn;
+use super::connection::{Conn, Ends};
 use super::grpc;
 use super::held::Held;
 use super::io::Phase;
@@ -279,7 +279,7 @@ impl Exchange {
             (&*upstream.config.name, &*upstream.servers[server].authority)
         });
         let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
-        let peer = self.conn.peer.ip;
+        let peer = self.conn.tcp_peer;
         record::Entry {
             time: self.conn.worker.unix(now),
             request_id: self.request_id.as_bytes(),
@@ -415,6 +415,7 @@ pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reas
         request_id: request_id.as_bytes(),
         listener: &conn.config.name,
         client: Some(conn.peer.ip),
+        peer: Some(conn.tcp_peer),
         protocol: protocol(version),
         tls: conn.tls,
         sni: conn.sni.as_bytes(),
@@ -427,7 +428,7 @@ pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reas
 
 /// Counts why a TLS handshake failed, and logs it where that was the client's certificate: an operator is asked about
 /// those, and whoever only looks for open ports fills no log.
-pub fn tell_handshake(worker: &Worker, config: &config::Listener, client: IpAddr, cause: Cause) {
+pub fn tell_handshake(worker: &Worker, config: &config::Listener, ends: Ends, cause: Cause) {
     worker.caused(cause);
     if !cause.is_of_certificate() {
         return;
@@ -436,7 +437,8 @@ pub fn tell_handshake(worker: &Worker, config: &config::Listener, client: IpAddr
     let entry = record::Entry {
         time: clock::unix(),
         listener: &config.name,
-        client: Some(client),
+        client: Some(ends.announced_peer.to_canonical()),
+        peer: Some(ends.tcp_peer.to_canonical()),
         reason: Reason::TlsHandshake.code(),
         cause: cause.word(),
         ..record::Entry::default()

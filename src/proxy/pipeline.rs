@@ -319,6 +319,7 @@ mod tests {
             config: listener.config.load_full(),
             listener,
             peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
+            tcp_peer: IpAddr::from([192, 0, 2, 1]),
             tls: "",
             sni: "".into(),
             certificate: None,

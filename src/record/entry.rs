@@ -14,7 +14,7 @@ pub struct Entry<'a> {
     pub request_id: &'a [u8],
     /// The listener's name.
     pub listener: &'a str,
-    /// The client, as trusted hops tell.
+    /// The client, as trusted hops and the PROXY protocol tell.
     pub client: Option<IpAddr>,
     /// The other end of the connection; left out where it is the client itself.
     pub peer: Option<IpAddr>,
