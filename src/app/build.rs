@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::policy::Table;
 use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::{Figures, Snapshot};
-use crate::record::Sampler;
+use crate::record::{Sampler, Shown};
 use crate::upstream::{self, Upstream};
 use crate::{auth, metrics, tls};
 
@@ -74,6 +74,7 @@ pub(super) fn snapshot(
         client_ip: config.client_ip.clone(),
         limit_headers: config.limit_headers,
         sampler: Sampler::new(&config.access_log),
+        shown: Shown::new(&config.access_log),
         figures,
     };
     Ok((snapshot, Kept { upstreams: used, auth }))

@@ -515,7 +515,15 @@ fn show_access(access: &AccessConfig) -> String {
         };
         (status, text(&show_share(*ppm)))
     });
-    table([("to", to), ("format", text("json")), ("sample", table(sample))])
+    let headers = array(access.headers.iter().map(|name| text(name.as_str())));
+    let query = text(word(&running::QUERIES, &access.query));
+    table([
+        ("to", to),
+        ("format", text("json")),
+        ("headers", headers),
+        ("query", query),
+        ("sample", table(sample)),
+    ])
 }
 
 /// A quoted string; a `${` in it stays one.

@@ -500,7 +500,7 @@ fn shapes_are_checked() {
             "1:2",
             "leave it out",
         ),
-        ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `log`"),
+        ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `auth`, `log`"),
         ("[policy.1a]", "`1a` cannot be a name", "1:9", "start with a letter"),
         ("workers = true", "`workers` must be a whole number, not a boolean", "1:11", ""),
         ("workers = \"many\"", "`workers` must be a whole number or \"auto\"", "1:11", "workers = \"auto\""),

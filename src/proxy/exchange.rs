@@ -46,6 +46,8 @@ pub struct Exchange {
     pub client: IpAddr,
     /// Its id, here and upstream.
     pub request_id: HeaderValue,
+    /// What its head says in the fields that the log shows.
+    pub shown: record::Values,
     /// Index of the route that takes it.
     pub route: Option<usize>,
     /// Who sent it, where authentication was asked for and knows.
@@ -133,6 +135,7 @@ impl Exchange {
             authority: HeaderValue::from_static(""),
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
+            shown: record::Values::new(),
             route: None,
             identity: None,
             verdict: None,
@@ -162,6 +165,7 @@ impl Exchange {
         self.weight = judge::weight(&head.headers) + target;
         if self.weight > COPIED_BYTES_MIN {
             self.keep_target_alone();
+            record::keep_alone(&mut self.shown);
         }
         if self.conn.gauge.hold_head(self.weight) > HEADS_BYTES_MAX {
             return Err(Refusal::HeadersTooLarge);
@@ -291,10 +295,15 @@ impl Exchange {
             sni: self.conn.sni.as_bytes(),
             method: self.method.as_str().as_bytes(),
             host: self.authority.as_bytes(),
-            path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
+            path: self.uri.path_and_query().map_or(b"", |target| target.path().as_bytes()),
+            query: self.uri.query().map(str::as_bytes),
+            shown_query: self.view.snapshot.shown.query,
             route: self.route.map_or("", |route| &*table.routes()[route].name),
             consumer: self.identity.as_ref().and_then(|identity| identity.consumer.as_deref()).unwrap_or(""),
             tenant: self.identity.as_ref().and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
+            tier: self.identity.as_ref().and_then(|identity| identity.tier.as_deref()).unwrap_or(""),
+            fields: &self.view.snapshot.shown.fields,
+            values: &self.shown,
             status,
             reason: reason.map_or("", Reason::code),
             cause: self.cause.map_or("", Cause::word),

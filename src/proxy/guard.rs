@@ -170,12 +170,15 @@ enum Unrecognised {
     Busy,
 }
 
-/// Stars credentials out of the target that the access log will show.
+/// Stars credentials out of the target that the access log will show, and out of the page it names as the one before:
+/// that may be a page of ours.
 pub fn hide_parameters(exchange: &mut Exchange) {
-    let names = &exchange.view.snapshot.secret_parameters;
+    let snapshot = &exchange.view.snapshot;
+    let names = &snapshot.secret_parameters;
     if names.is_empty() {
         return;
     }
+    snapshot.shown.mask_queries(&mut exchange.shown, |query| place::masked(query, names));
     if let Some(shown) = exchange.uri.query().and_then(|query| place::masked(query, names)) {
         exchange.uri = with_query(&exchange.uri, Some(&shown));
     }

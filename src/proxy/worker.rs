@@ -379,7 +379,12 @@ pub(super) mod tests {
     /// A worker without routes, and what it counts.
     pub(crate) fn worker() -> (Rc<Worker>, Arc<metrics::Metrics>) {
         let (figures, mut cells) = metrics::Metrics::new(1);
-        let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
+        let access = record::AccessConfig {
+            to: record::Sink::Off,
+            sample: Vec::new(),
+            headers: Vec::new(),
+            query: Default::default(),
+        };
         let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
         let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
@@ -391,6 +396,7 @@ pub(super) mod tests {
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),
+            shown: record::Shown::new(&access),
             figures: Figures {
                 routes: Vec::new(),
                 no_route: figures.route(""),

@@ -6,6 +6,7 @@ mod fleet;
 mod floors;
 mod support;
 
+mod access_log;
 mod admin;
 mod algorithms;
 mod auth;
