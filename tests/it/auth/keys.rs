@@ -131,8 +131,8 @@ fn a_key_in_the_query_is_taken_only_where_that_is_written_and_never_logged() {
     assert_eq!(guarded.upstream.request().line, "GET /a?x=1&api_key=secret HTTP/1.1");
     assert_eq!(client.get("/b?api_key=wrong").status, 401);
     assert_eq!(client.request("GET", "/c?api_key=secret", &["X-Api-Key: secret"], "").status, 401);
-    assert_eq!(guarded.gateway.logged("/a?x=*&api_key=*")["status"], 200);
-    guarded.gateway.logged("/c?api_key=*");
+    assert_eq!(guarded.gateway.logged("/a?x=1&api_key=***")["status"], 200);
+    guarded.gateway.logged("/c?api_key=***");
     assert!(!text(&guarded.gateway.access_log_bytes()).contains("secret"));
 
     let guarded = Guarded::start(directory(&entry("secret", "")), KEYS, "\"keys\"", "");
