@@ -14,7 +14,12 @@ fn line(criterion: &mut Criterion) {
     let sink = Sink::File("/dev/null".into());
     let log = Log::open(&sink, &figures).expect("/dev/null opens");
     let buffer = log.buffer();
-    let sampler = Sampler::new(&AccessConfig { to: sink, sample: Vec::new() });
+    let sampler = Sampler::new(&AccessConfig {
+        to: sink,
+        sample: Vec::new(),
+        headers: Vec::new(),
+        query: Default::default(),
+    });
     let plain = entry(b"/v1/orders/4711?expand=lines");
     let mut group = criterion.benchmark_group("record");
     group.bench_function("line", |bencher| bencher.iter(|| buffer.write(&sampler, black_box(&plain))));

@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod app;
 pub mod auth;
+pub mod cause;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -21,4 +22,5 @@ pub mod proxy;
 pub mod random;
 pub mod record;
 pub mod tls;
+pub mod trust;
 pub mod upstream;

@@ -1,20 +1,34 @@
 //! Every answer of the admin listener: which paths there are, who may see them, what they say.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
 
-use super::{ExplainRequest, Phase, State};
+use super::{ExplainRequest, Phase, State, host};
 use crate::metrics::Format;
 use crate::policy::percent::{self, Plus};
 use crate::{clock, descriptors};
 
-/// Answers a request of this head.
-pub(super) async fn answer(request: &Parts, state: &State) -> Response<Full<Bytes>> {
+/// Answers a request of this head. `take_place` takes a place among the pages that are being shown, where there is one.
+pub(super) async fn answer(
+    request: &Parts,
+    state: &State,
+    take_place: impl FnOnce() -> bool,
+) -> Response<Full<Bytes>> {
     let path = request.uri.path();
+    let is_probe = PAGES.iter().any(|page| page.path == path && page.is_probe());
+    if !state.access.hosts.as_ref().is_none_or(|own| host::is_served(request, own, is_probe)) {
+        return problem(StatusCode::MISDIRECTED_REQUEST, WRONG_HOST);
+    }
+    // The one that is not judged here may be the one that a hop before us has judged.
+    if request.headers.get_all(AUTHORIZATION).iter().count() > 1 {
+        return problem(StatusCode::BAD_REQUEST, "`Authorization` stands more than once");
+    }
     let is_asked = |page: &&Page| match page.path.split_once('{') {
         Some((before, _)) => path.starts_with(before),
         None => page.path == path,
@@ -22,7 +36,7 @@ pub(super) async fn answer(request: &Parts, state: &State) -> Response<Full<Byte
     let Some(page) = PAGES.iter().find(is_asked) else {
         return problem(StatusCode::NOT_FOUND, "no such page; / lists them");
     };
-    if !may_see(page, &request.headers, state.token.as_deref()) {
+    if !may_see(page, &request.headers, state.access.token.as_deref()) {
         let mut response =
             problem(StatusCode::UNAUTHORIZED, "the admin token is asked for as a bearer token");
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -31,6 +45,11 @@ pub(super) async fn answer(request: &Parts, state: &State) -> Response<Full<Byte
     if request.method != Method::GET && request.method != Method::HEAD {
         let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    if !page.is_probe() && !take_place() {
+        let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "too many pages are being shown");
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         return response;
     }
     match page.shows {
@@ -54,6 +73,13 @@ struct Page {
     path: &'static str,
     shows: Shows,
     about: &'static str,
+}
+
+impl Page {
+    /// Whether it says one word of the process, which whoever looks after it must be able to ask for at any time.
+    fn is_probe(&self) -> bool {
+        matches!(self.shows, Shows::Health | Shows::Readiness)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,8 +115,7 @@ fn may_see(page: &Page, headers: &HeaderMap, token: Option<&str>) -> bool {
     let Some(token) = token else {
         return true;
     };
-    let is_open = matches!(page.shows, Shows::Health | Shows::Readiness);
-    is_open || bearer(headers).is_some_and(|given| is_same(given, token.as_bytes()))
+    page.is_probe() || bearer(headers).is_some_and(|given| is_same(given, token.as_bytes()))
 }
 
 /// The token of `Authorization: Bearer …` (RFC 6750); the scheme's case does not matter.
@@ -191,6 +216,8 @@ fn with_type(status: StatusCode, content_type: &'static str, body: String) -> Re
 }
 
 const BEARER: &[u8] = b"Bearer ";
+/// Not repeated: the name itself is the client's.
+const WRONG_HOST: &str = "without a token this listener answers to loopback names and addresses: add the host to `hosts` of [admin]";
 
 #[cfg(test)]
 mod tests {

@@ -161,7 +161,7 @@ fn device_and_inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Connections the kernel holds until they are accepted.
-const BACKLOG: i32 = 64;
+const BACKLOG: i32 = 1_024;
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@
 
 mod answer;
 mod explain;
+mod host;
 mod listener;
 mod readiness;
 mod serve;
@@ -16,6 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use explain::ExplainRequest;
+pub use host::canonical as canonical_host;
 pub use listener::{Error, Listener};
 pub use readiness::{Phase, Readiness};
 pub use serve::serve;
@@ -29,6 +31,34 @@ pub struct Config {
     pub bind: Bind,
     /// Asked for as a bearer token, where set. Never logged.
     pub token: Option<String>,
+    /// Names and addresses it answers to beside loopback's, where there is no token; in their one form.
+    pub hosts: Vec<String>,
+}
+
+impl Config {
+    /// Who may use it.
+    pub fn access(&self) -> Access {
+        // No browser reaches a Unix socket, and a token is nothing that a page of somebody else has.
+        let hosts = match &self.bind {
+            Bind::Tcp(address) if self.token.is_none() => {
+                // An address that is written as where it listens is one that is meant.
+                let bound = Some(address.ip()).filter(|ip| !ip.is_unspecified());
+                let bound = bound.map(|ip| canonical_host(&ip.to_string()));
+                Some(self.hosts.iter().cloned().chain(bound).collect())
+            }
+            Bind::Tcp(_) | Bind::Unix(_) => None,
+        };
+        Access { token: self.token.clone(), hosts }
+    }
+}
+
+/// Who may use the admin listener.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// Asked for as a bearer token everywhere but at `/healthz` and `/readyz`, whose callers seldom can.
+    pub token: Option<String>,
+    /// Hosts it answers to beside loopback's. `None`: to any.
+    pub hosts: Option<Vec<String>>,
 }
 
 /// An address of the admin listener.
@@ -59,8 +89,8 @@ pub struct State {
     /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` where there is
     /// no such policy, or the values are not its: `/v1/keys/{policy}/{value}…`.
     pub key: KeyReader,
-    /// Asked for as a bearer token everywhere but at `/healthz` and `/readyz`, whose callers seldom can.
-    pub token: Option<String>,
+    /// To whom.
+    pub access: Access,
 }
 
 impl fmt::Debug for State {

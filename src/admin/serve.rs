@@ -2,11 +2,16 @@
 //!
 //! A connection carries one request so that one deadline can bound it as a whole, its reader included: a scraper
 //! that stands still loses its connection, and takes nothing else with it.
+//!
+//! Whoever says nothing keeps nobody out: a new connection is always accepted, and where too many have not shown a
+//! page's head yet, the oldest of them goes. Pages that are being shown have places of their own, which are given out
+//! behind the token; probes need none.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs::File;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use http::Request;
@@ -15,7 +20,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinSet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time;
 
 use super::answer::answer;
@@ -31,8 +37,10 @@ pub async fn serve(listener: Listener, state: Arc<State>, shutdown: impl Future<
 /// Bounds of the admin listener.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections at once; the kernel keeps more waiting.
-    connections_max: usize,
+    /// Connections at once that are not being shown a page: silent ones, probes, refusals.
+    waiting_max: usize,
+    /// Pages being shown at once.
+    pages_max: usize,
     /// From accepting to the last byte of the head.
     head: Duration,
     /// From accepting to the last byte of the answer.
@@ -44,10 +52,45 @@ struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections_max: 64,
-            head: Duration::from_secs(5),
+            waiting_max: 256,
+            pages_max: 64,
+            head: Duration::from_secs(2),
             whole: Duration::from_secs(30),
             grace: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One connection, as far as others must know of it.
+#[derive(Debug, Default)]
+pub(super) struct Visit {
+    place: OnceLock<OwnedSemaphorePermit>,
+}
+
+impl Visit {
+    /// Takes a place among the pages that are shown, for as long as the connection lasts; false where there is none.
+    pub(super) fn take_place(&self, places: &Arc<Semaphore>) -> bool {
+        let place = Arc::clone(places).try_acquire_owned();
+        place.is_ok_and(|place| self.place.set(place).is_ok())
+    }
+}
+
+/// Connections that may go for newer ones, the oldest first.
+#[derive(Default)]
+struct Waiting(VecDeque<(AbortHandle, Weak<Visit>)>);
+
+impl Waiting {
+    /// One more; beyond `max` the oldest that is not being shown a page goes.
+    fn add(&mut self, task: AbortHandle, visit: Weak<Visit>, max: usize) {
+        self.0.push_back((task, visit));
+        if self.0.len() > max {
+            // One that has ended has no visit any more.
+            self.0.retain(|(_, visit)| visit.upgrade().is_some_and(|visit| visit.place.get().is_none()));
+        }
+        if self.0.len() > max
+            && let Some((oldest, _)) = self.0.pop_front()
+        {
+            oldest.abort();
         }
     }
 }
@@ -60,18 +103,24 @@ async fn serve_within(
 ) {
     let mut shutdown = pin!(shutdown);
     let mut connections = JoinSet::new();
+    let mut waiting = Waiting::default();
+    let places = Arc::new(Semaphore::new(limits.pages_max));
     // Whoever asks how the process is gets an answer though it has no descriptor left but this one.
     let mut spare = File::open(SPARE).ok();
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => spare = spare.or_else(|| File::open(SPARE).ok()),
-            accepted = listener.accept(), if connections.len() < limits.connections_max => match accepted {
-                Ok(Stream::Tcp(stream)) => {
-                    connections.spawn(converse(stream, state.clone(), *limits));
-                }
-                Ok(Stream::Unix(stream)) => {
-                    connections.spawn(converse(stream, state.clone(), *limits));
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => {
+                    let visit = Arc::new(Visit::default());
+                    let known = Arc::downgrade(&visit);
+                    let hall = Hall { state: Arc::clone(&state), places: Arc::clone(&places), visit };
+                    let task = match stream {
+                        Stream::Tcp(stream) => connections.spawn(converse(stream, hall, *limits)),
+                        Stream::Unix(stream) => connections.spawn(converse(stream, hall, *limits)),
+                    };
+                    waiting.add(task, known, limits.waiting_max);
                 }
                 Err(error) => {
                     descriptors::ran_out("the admin listener", &error, clock::now_ns());
@@ -90,11 +139,22 @@ async fn serve_within(
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<State>, limits: Limits) {
+/// What one connection needs to be answered.
+#[derive(Clone)]
+struct Hall {
+    state: Arc<State>,
+    places: Arc<Semaphore>,
+    visit: Arc<Visit>,
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, hall: Hall, limits: Limits) {
     let service = service_fn(|request: Request<Incoming>| {
-        let state = Arc::clone(&state);
-        // Bodies are not looked at.
-        async move { Ok::<_, Infallible>(answer(&request.into_parts().0, &state).await) }
+        let Hall { state, places, visit } = hall.clone();
+        async move {
+            // Bodies are not looked at.
+            let head = request.into_parts().0;
+            Ok::<_, Infallible>(answer(&head, &state, || visit.take_place(&places)).await)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -129,7 +189,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::admin::{Bind, Phase, Readiness, Text};
+    use crate::admin::{Access, Bind, Phase, Readiness, Text};
     use crate::metrics::Metrics;
 
     #[tokio::test]
@@ -238,15 +298,62 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stuck_scrapers_give_their_places_back() {
-        let limits = Limits { connections_max: 2, head: SHORT * 100, whole: SHORT, ..Limits::default() };
+    async fn of_many_that_say_nothing_the_oldest_goes() {
+        let limits = Limits { waiting_max: 2, head: LONG, whole: LONG, ..Limits::default() };
         let admin = Admin::start(None, limits);
-        let mut stuck = Vec::new();
-        for _ in 0..2 {
-            stuck.push(TcpStream::connect(admin.address).await.expect("connected"));
+        let mut silent = Vec::new();
+        for _ in 0..3 {
+            silent.push(TcpStream::connect(admin.address).await.expect("connected"));
         }
-        let answered = within(admin.ask("GET /healthz", "")).await;
-        assert_eq!(answered.first_line(), "HTTP/1.1 200 OK");
+        assert_eq!(within(silent[0].read(&mut [0])).await.unwrap_or(0), 0, "the oldest is closed");
+        assert_eq!(within(admin.ask("GET /healthz", "")).await.first_line(), "HTTP/1.1 200 OK");
+        assert_eq!(within(silent[1].read(&mut [0])).await.unwrap_or(0), 0, "the next one went for it");
+        silent[2].write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("it is open");
+        assert!(within(silent[2].read(&mut [0])).await.expect("an answer") > 0);
+    }
+
+    #[tokio::test]
+    async fn pages_that_are_shown_keep_no_probe_out() {
+        let limits = Limits { pages_max: 1, waiting_max: 2, head: LONG, whole: LONG, ..Limits::default() };
+        let admin = Admin::start(Some("secret"), limits);
+        let token = "authorization: Bearer secret\r\n";
+        // The key of this policy is never told.
+        let stuck = TcpStream::connect(admin.address).await.expect("connected");
+        let stuck = tokio::spawn(exchange(stuck, "GET /v1/keys/slow", token));
+        let refused = loop {
+            let answer = admin.ask("GET /metrics", token).await;
+            if answer.first_line() != "HTTP/1.1 200 OK" {
+                break answer;
+            }
+        };
+        assert_eq!(refused.first_line(), "HTTP/1.1 503 Service Unavailable");
+        assert!(refused.has_header("retry-after: 1"));
+        for _ in 0..5 {
+            assert_eq!(admin.ask("GET /healthz", "").await.first_line(), "HTTP/1.1 200 OK");
+            // Who has no token takes no place, and makes nobody go who has one.
+            assert_eq!(admin.ask("GET /metrics", "").await.first_line(), "HTTP/1.1 401 Unauthorized");
+        }
+        assert!(!stuck.is_finished(), "it is still waited for");
+        stuck.abort();
+    }
+
+    #[tokio::test]
+    async fn a_stuck_page_ends_with_its_deadline() {
+        let admin = Admin::start(None, Limits { whole: SHORT, ..Limits::default() });
+        let stuck = TcpStream::connect(admin.address).await.expect("connected");
+        assert_eq!(within(exchange(stuck, "GET /v1/keys/slow", "")).await.0, "");
+    }
+
+    #[tokio::test]
+    async fn two_authorizations_are_none() {
+        for token in [None, Some("secret")] {
+            let admin = Admin::start(token, Limits::default());
+            let both = "authorization: Bearer secret\r\nauthorization: Bearer other\r\n";
+            for page in ["/", "/config", "/healthz"] {
+                let refused = admin.ask(&format!("GET {page}"), both).await;
+                assert_eq!(refused.first_line(), "HTTP/1.1 400 Bad Request", "{page}");
+            }
+        }
     }
 
     #[tokio::test]
@@ -314,9 +421,13 @@ mod tests {
             }),
             key: Box::new(|policy, values| {
                 let said = format!(r#"{{"key":{values:?}}}"#);
-                (policy == "p").then(|| Box::pin(std::future::ready(said)) as Text)
+                match policy {
+                    "p" => Some(Box::pin(std::future::ready(said)) as Text),
+                    "slow" => Some(Box::pin(std::future::pending())),
+                    _ => None,
+                }
             }),
-            token: token.map(str::to_owned),
+            access: Access { token: token.map(str::to_owned), hosts: None },
         })
     }
 
@@ -325,7 +436,7 @@ mod tests {
         request: &str,
         headers: &str,
     ) -> Answer {
-        let request = format!("{request} HTTP/1.1\r\nhost: admin\r\n{headers}\r\n");
+        let request = format!("{request} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = Vec::new();
         // An answer that stands before the end of its request may be followed by a reset instead of an end.
@@ -355,4 +466,5 @@ mod tests {
     }
 
     const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(60);
 }

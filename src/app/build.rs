@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::policy::Table;
 use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::{Figures, Snapshot};
-use crate::record::Sampler;
+use crate::record::{Sampler, Shown};
 use crate::upstream::{self, Upstream};
 use crate::{auth, metrics, tls};
 
@@ -48,7 +48,12 @@ pub(super) fn snapshot(
     let mut upstreams = Vec::with_capacity(config.upstreams.len());
     for wanted in &config.upstreams {
         let upstream = match before.upstreams.get(&wanted.name) {
-            Some(same) if same.config == *wanted => Arc::clone(same),
+            Some(same) if same.config == *wanted => {
+                if !wanted.tls.files().is_empty() {
+                    same.renew_tls(client_config(wanted)?);
+                }
+                Arc::clone(same)
+            }
             _ => Arc::new(make(wanted)?),
         };
         used.insert(wanted.name.clone(), Arc::clone(&upstream));
@@ -69,6 +74,7 @@ pub(super) fn snapshot(
         client_ip: config.client_ip.clone(),
         limit_headers: config.limit_headers,
         sampler: Sampler::new(&config.access_log),
+        shown: Shown::new(&config.access_log),
         figures,
     };
     Ok((snapshot, Kept { upstreams: used, auth }))
@@ -102,14 +108,16 @@ fn secret_parameters(auth: &[auth::Config]) -> Box<[Box<str>]> {
 fn make(wanted: &upstream::Config) -> anyhow::Result<Upstream> {
     let wants_tls = wanted.servers.iter().any(|server| server.tls);
     let tls = match wants_tls {
-        true => {
-            let http2 = wanted.http == upstream::config::Version::H2;
-            let config = tls::client_config(http2).with_context(|| format!("upstream {}", wanted.name))?;
-            Some(Arc::new(config))
-        }
+        true => Some(Arc::new(client_config(wanted)?)),
         false => None,
     };
     Ok(Upstream::new(wanted.clone(), tls))
+}
+
+/// What connections to an upstream over TLS are made with.
+pub(super) fn client_config(wanted: &upstream::Config) -> anyhow::Result<rustls::ClientConfig> {
+    let http2 = wanted.http == upstream::config::Version::H2;
+    tls::client_config(http2, &wanted.tls).with_context(|| format!("upstream {}", wanted.name))
 }
 
 /// What limiter keys are hashed with: new at every start, so that no client can prepare keys that collide.

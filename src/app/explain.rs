@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::auth::cache::Cache;
 use crate::auth::{self, Checked, Method as Way, place};
+use crate::cause::Cause;
 use crate::clock;
 use crate::identity::{Identity, NOBODY};
 use crate::limit::Charge;
@@ -23,6 +24,7 @@ use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Facts, Found, Table};
 use crate::proxy::{headers, judge};
+use crate::upstream::Upstream;
 use limit::{Limit, key, limits, penalise};
 
 /// A request that is only asked about.
@@ -58,6 +60,12 @@ pub struct Explained {
     goes_to: Option<String>,
     /// Who is calling, where the route asks.
     caller: Option<String>,
+    /// What each way to authenticate found wrong, where none recognises the caller.
+    causes: Vec<(String, Cause)>,
+    /// Index of the upstream it goes to, for [`Explained::show_upstream`].
+    upstream: Option<usize>,
+    /// Servers of that upstream that could not be connected to when that was last tried, and why.
+    troubles: Vec<(String, Cause)>,
     /// What became of the routes, the nearest first.
     considered: Vec<(String, String)>,
     /// How many more there are.
@@ -114,6 +122,10 @@ pub fn explain(
     let Ok(found) = found else { return explained };
     explained.route = Some(found.route.name.to_string());
     explained.goes_to = Some(goes_to(&found, &facts));
+    explained.upstream = match &found.route.action {
+        Action::Forward { upstream, .. } => Some(*upstream),
+        Action::Respond(_) | Action::Echo | Action::RedirectHttps { .. } => None,
+    };
     let access = &found.route.access;
     if !access.addresses.admit(facts.client_ip) {
         explained.refused = Some("the client's address may not come in".to_owned());
@@ -122,8 +134,11 @@ pub fn explain(
     let caller = caller(ways, access, asked);
     explained.caller = caller.said();
     explained.refused = caller.refused(access);
+    if let Caller::Unrecognised(causes) = &caller {
+        explained.causes.clone_from(causes);
+    }
     let identity = caller.identity();
-    let facts = Facts { identity, refused: matches!(caller, Caller::Unrecognised), ..facts };
+    let facts = Facts { identity, refused: matches!(caller, Caller::Unrecognised(_)), ..facts };
     let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
     match table.charges(&found, &facts, &mut charges) {
         Ok(()) => {
@@ -148,7 +163,8 @@ enum Caller {
     /// Nobody asks.
     Unasked,
     Known(Arc<Identity>, String),
-    Unrecognised,
+    /// What each way that found a credential, or the route as a whole, says is wrong.
+    Unrecognised(Vec<(String, Cause)>),
     /// It takes a password's hash, or keys that are not here.
     Unsaid(String),
 }
@@ -160,28 +176,28 @@ fn caller(ways: &[Arc<Way>], access: &Access, asked: &Asked<'_>) -> Caller {
     let (headers, query) = (asked.headers, asked.url.query());
     let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
     if place::is_ambiguous(headers) {
-        return Caller::Unrecognised;
+        return Caller::Unrecognised(vec![("authorization".to_owned(), Cause::CredentialTwice)]);
     }
-    let mut refused = false;
+    let mut refused = Vec::new();
     for way in access.auth.iter().filter_map(|index| ways.get(usize::from(*index))) {
-        if refused && matches!(way.config.kind, auth::Kind::Anonymous(_)) {
+        if !refused.is_empty() && matches!(way.config.kind, auth::Kind::Anonymous(_)) {
             continue;
         }
         match way.verify(&asked, &Cache::new(way.id)) {
             Checked::Known(identity) => return Caller::Known(identity, way.config.name.clone()),
             Checked::Absent => {}
-            Checked::Refused => refused = true,
+            Checked::Refused(cause) => refused.push((way.config.name.clone(), cause)),
             Checked::Wait(_) | Checked::Busy => return Caller::Unsaid(way.config.name.clone()),
         }
     }
-    Caller::Unrecognised
+    Caller::Unrecognised(refused)
 }
 
 impl Caller {
     fn identity(&self) -> &Identity {
         match self {
             Caller::Known(identity, _) => identity,
-            Caller::Unasked | Caller::Unrecognised | Caller::Unsaid(_) => &NOBODY,
+            Caller::Unasked | Caller::Unrecognised(_) | Caller::Unsaid(_) => &NOBODY,
         }
     }
 
@@ -195,8 +211,14 @@ impl Caller {
                 text(&identity.tenant),
                 text(&identity.tier),
             )),
-            Caller::Unrecognised => {
-                Some("not recognised; only limits that need no identity count".to_owned())
+            Caller::Unrecognised(causes) => {
+                let named = |(way, cause): &(String, Cause)| format!("{way}: {}", cause.sentence());
+                let mut why: Vec<String> = causes.iter().map(named).collect();
+                if why.is_empty() {
+                    why.push(Cause::CredentialMissing.sentence().to_owned());
+                }
+                let why = why.join("; ");
+                Some(format!("not recognised ({why}); only limits that need no identity count"))
             }
             Caller::Unsaid(way) => Some(format!("what {way} says is known only by sending the request")),
         }
@@ -205,13 +227,19 @@ impl Caller {
     /// Why the request is refused, whatever its limits say.
     fn refused(&self, access: &Access) -> Option<String> {
         match self {
-            Caller::Unrecognised => Some("the route asks for valid credentials".to_owned()),
-            Caller::Known(identity, _) if access.require.as_ref().is_some_and(|it| !it.holds(identity)) => {
-                Some("the caller may not use the route".to_owned())
+            Caller::Unrecognised(_) => Some("the route asks for valid credentials".to_owned()),
+            Caller::Known(identity, _) => {
+                let cause = access.require.as_ref()?.check(identity).err()?;
+                Some(format!("the caller may not use the route: {}", cause.sentence()))
             }
-            Caller::Known(..) | Caller::Unasked | Caller::Unsaid(_) => None,
+            Caller::Unasked | Caller::Unsaid(_) => None,
         }
     }
+}
+
+/// Who has which cause, for programs.
+fn words(causes: &[(String, Cause)]) -> serde_json::Value {
+    causes.iter().map(|(name, cause)| (name.clone(), json!(cause.word()))).collect()
 }
 
 fn said(verdict: &Verdict<'_>) -> String {
@@ -264,6 +292,15 @@ impl Explained {
         }
     }
 
+    /// Says of the upstream it goes to which servers could not be connected to when that was last tried.
+    pub fn show_upstream(&mut self, upstreams: &[Arc<Upstream>]) {
+        let Some(upstream) = self.upstream.and_then(|index| upstreams.get(index)) else { return };
+        let servers = upstream.servers.iter();
+        self.troubles = servers
+            .filter_map(|server| Some((server.authority.clone(), server.last_connect.cause()?)))
+            .collect();
+    }
+
     /// For people.
     pub fn to_text(&self) -> String {
         let mut lines = Vec::new();
@@ -277,6 +314,9 @@ impl Explained {
         if self.hidden > 0 {
             let routes = if self.hidden == 1 { "route" } else { "routes" };
             lines.push(format!("not      {} more {routes}; --all shows them", self.hidden));
+        }
+        for (server, cause) in &self.troubles {
+            lines.push(format!("server   {server} cannot be used: {}", cause.sentence()));
         }
         lines.extend(self.caller.iter().map(|caller| format!("caller   {caller}")));
         for limit in &self.limits {
@@ -302,6 +342,8 @@ impl Explained {
             "route": self.route,
             "goes-to": self.goes_to,
             "caller": self.caller,
+            "causes": words(&self.causes),
+            "servers-failing": words(&self.troubles),
             "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<serde_json::Value>(),
             "hidden": self.hidden,
             "limits": self.limits.iter().map(Limit::to_json).collect::<serde_json::Value>(),

@@ -8,6 +8,7 @@ mod certificates;
 mod credentials;
 pub mod descriptors;
 pub mod explain;
+pub mod files;
 mod first_try;
 mod keys;
 mod listeners;
@@ -28,6 +29,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::admin::{self, Phase, Readiness};
+use crate::cause::Cause;
 use crate::config::Loaded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -97,6 +99,7 @@ impl Gateway {
             limiter: Arc::clone(&limiter),
             gathered: Arc::default(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+            causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
             auth_verifications: metrics.auth_verifications.clone(),
@@ -294,13 +297,14 @@ fn show(
             let known = Known::Gateway(&limiter);
             let mut explained =
                 explain::explain(&snapshot.table, &snapshot.auth, known, &asked, clock::now_ns());
+            explained.show_upstream(&snapshot.upstreams);
             let limiter = Arc::clone(&limiter);
             Box::pin(async move {
                 explained.ask_store(&limiter).await;
                 explained.to_json().to_string()
             })
         }),
-        token: config.and_then(|config| config.token.clone()),
+        access: config.map(admin::Config::access).unwrap_or_default(),
     }
 }
 

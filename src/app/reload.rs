@@ -13,6 +13,7 @@ use super::build::{self, Kept};
 use super::certificates::{self, Watch};
 use super::credentials;
 use super::descriptors;
+use super::files::check_certificates;
 use super::first_try;
 use super::listeners::Listeners;
 use crate::auth::jwt::remote::keep_fetching;
@@ -24,6 +25,7 @@ use crate::policy::definition::Policy;
 use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::Order;
+use crate::trust::Trust;
 use crate::upstream::resolve::Resolver;
 use crate::{admin, clock, global, record, tls};
 
@@ -62,6 +64,7 @@ pub(super) struct Reloader {
     tickets: Arc<dyn ProducesTickets>,
     watch: Watch,
     credentials: credentials::Watch,
+    trust: credentials::Watch,
 }
 
 impl Reloader {
@@ -69,7 +72,8 @@ impl Reloader {
         let tickets = tls::tickets()?;
         let listeners = Listeners::default();
         let fixed = Fixed::of(&parts.config);
-        let credentials = credentials::Watch::new(&parts.kept.auth);
+        let credentials = credentials::Watch::of_methods(&parts.kept.auth);
+        let trust = credentials::Watch::of_upstreams(parts.kept.upstreams.values());
         Ok(Reloader {
             parts,
             fixed,
@@ -79,6 +83,7 @@ impl Reloader {
             tickets,
             watch: Watch::default(),
             credentials,
+            trust,
         })
     }
 
@@ -124,7 +129,8 @@ impl Reloader {
     async fn replace(&mut self, log: &record::Log) -> anyhow::Result<()> {
         let path = self.parts.path.clone();
         // Reading files may block; the signals and the admin listener go on meanwhile.
-        let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await?;
+        let loaded =
+            tokio::task::spawn_blocking(move || config::load(&path).and_then(check_certificates)).await?;
         let loaded = loaded.map_err(|errors| anyhow::anyhow!("{errors}"))?;
         if !loaded.report.is_empty() {
             tracing::warn!("{}", loaded.report);
@@ -151,7 +157,8 @@ impl Reloader {
         self.generation = generation;
         self.listeners.apply(prepared, &self.parts.metrics, &self.parts.orders).await;
         self.certificates_in_force();
-        self.credentials = credentials::Watch::new(&self.parts.kept.auth);
+        self.credentials = credentials::Watch::of_methods(&self.parts.kept.auth);
+        self.trust = credentials::Watch::of_upstreams(self.parts.kept.upstreams.values());
         self.resolve_upstreams().await;
         self.fetch_keys().await;
         Ok(())
@@ -205,13 +212,10 @@ impl Reloader {
         if begun.is_empty() {
             return;
         }
-        let tls = match tls::client_config(false) {
-            Ok(tls) => Arc::new(tls),
-            Err(error) => return tracing::error!(%error, "no issuer can be asked for its keys"),
-        };
+        let tls = |trust: &Trust| tls::client_config(false, trust).map_err(|error| error.to_string());
         let mut rounds = Vec::with_capacity(begun.len());
         for (method, round) in begun {
-            tokio::spawn(keep_fetching(Arc::downgrade(method), Arc::clone(&tls)));
+            tokio::spawn(keep_fetching(Arc::downgrade(method), tls));
             rounds.push(round);
         }
         let all = async {
@@ -225,6 +229,7 @@ impl Reloader {
     /// Reads files anew that have changed.
     pub(super) async fn watch_files(&mut self) {
         self.watch_certificates();
+        self.watch_trust();
         self.watch_credentials().await;
     }
 
@@ -250,9 +255,32 @@ impl Reloader {
         self.parts.metrics.set_certificates(self.listeners.expiries());
     }
 
+    /// Reads authorities and certificates of upstreams again whose files have changed; a broken one keeps what was
+    /// there and says so. Connections that are open stay.
+    fn watch_trust(&mut self) {
+        let upstreams = &self.parts.kept.upstreams;
+        let changed = self.trust.changed(credentials::Watch::of_upstreams(upstreams.values()));
+        for upstream in upstreams.values().filter(|upstream| changed.contains(&upstream.id)) {
+            match build::client_config(&upstream.config) {
+                Ok(tls) => {
+                    upstream.renew_tls(tls);
+                    tracing::info!(upstream = %upstream.config.name, "certificates renewed");
+                }
+                Err(error) => {
+                    self.parts.metrics.reload_failed();
+                    let why = super::said(&error);
+                    tracing::error!("certificates not renewed, the old ones go on: {why}");
+                }
+            }
+        }
+    }
+
     /// Reads files of keys and users that have changed; a broken one keeps what was known and says so.
     async fn watch_credentials(&mut self) {
-        for method in self.credentials.changed(&self.parts.kept.auth) {
+        let ways = &self.parts.kept.auth;
+        let changed = self.credentials.changed(credentials::Watch::of_methods(ways));
+        let changed: Vec<_> = ways.iter().filter(|method| changed.contains(&method.id)).cloned().collect();
+        for method in changed {
             let name = &method.config.name;
             let changed = Arc::clone(&method);
             // There may be hundreds of megabytes of them.

@@ -24,6 +24,7 @@ use super::cache::{Cache, Digest, digest_of};
 use super::entries::{Entry, Error, Parsed};
 use super::place::authorization;
 use super::{Asked, Checked, Wait};
+use crate::cause::Cause;
 use crate::identity::Identity;
 
 /// What passwords are told by the configuration.
@@ -98,10 +99,10 @@ impl Users {
             Err(checked) => return checked,
         };
         if credential.len() > CREDENTIAL_BYTES_MAX {
-            return Checked::Refused;
+            return Checked::Refused(Cause::CredentialMalformed);
         }
         let Some(attempt) = STANDARD.decode(&credential).ok().and_then(Attempt::read) else {
-            return Checked::Refused;
+            return Checked::Refused(Cause::CredentialMalformed);
         };
         let generation = self.table.load().generation;
         match cache.find(&attempt.digest, generation, asked.unix_seconds()) {
@@ -120,16 +121,22 @@ impl Users {
             return Checked::Known(identity);
         }
         let own = table.users.get(attempt.name.as_str()).cloned();
-        let Some(user) = own.clone().or_else(|| table.anybody.clone()) else { return Checked::Refused };
+        let Some(user) = own.clone().or_else(|| table.anybody.clone()) else {
+            return Checked::Refused(Cause::UserUnknown);
+        };
         let Attempt { digest, password, .. } = attempt;
         let is_right = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             Argon2::default().verify_password(&password, &user.hash.password_hash()).is_ok()
         });
         let is_right = is_right.await.unwrap_or(false);
-        let Some(user) = own.filter(|user| is_right && user.expires.is_none_or(|expires| now < expires))
-        else {
-            return Checked::Refused;
+        let user = match own {
+            None => return Checked::Refused(Cause::UserUnknown),
+            Some(_) if !is_right => return Checked::Refused(Cause::PasswordWrong),
+            Some(user) if user.expires.is_some_and(|expires| expires <= now) => {
+                return Checked::Refused(Cause::UserExpired);
+            }
+            Some(user) => user,
         };
         let keep = i64::try_from(self.config.keep.as_secs()).unwrap_or(i64::MAX);
         let until = now.saturating_add(keep).min(user.expires.unwrap_or(i64::MAX));

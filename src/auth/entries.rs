@@ -158,8 +158,8 @@ fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {
     Error::Wrong { path: path.to_owned(), line, reason }
 }
 
-/// Seconds since 1970 of a date, or of a date and time with an offset.
-fn unix_seconds(datetime: &Datetime) -> Option<i64> {
+/// Seconds since 1970 of a date, or of a date and time with an offset; `None` of a time that may be anywhere.
+pub fn unix_seconds(datetime: &Datetime) -> Option<i64> {
     let date = datetime.date?;
     let days = days(i64::from(date.year), i64::from(date.month), i64::from(date.day));
     let Some(time) = datetime.time else { return Some(days * 86_400) };

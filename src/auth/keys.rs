@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use super::entries::{Entry, Error, Parsed};
 use super::place::{Place, carried};
 use super::{Asked, Checked};
+use crate::cause::Cause;
 use crate::identity::Identity;
 
 /// What API keys are told by the configuration.
@@ -71,8 +72,12 @@ impl Keys {
     pub(super) fn check(&self, asked: &Asked<'_>) -> Checked {
         match carried(&self.config.places, asked.headers, asked.query).only() {
             Ok(key) => {
-                let found = self.table.load().find(digest(&SHA256, &key).as_ref(), asked.unix_seconds());
-                found.map_or(Checked::Refused, Checked::Known)
+                let found = self
+                    .table
+                    .load()
+                    .find(digest(&SHA256, &key).as_ref(), asked.unix_seconds())
+                    .map(Checked::Known);
+                found.unwrap_or_else(Checked::Refused)
             }
             Err(checked) => checked,
         }
@@ -107,9 +112,12 @@ impl Table {
         Ok(table)
     }
 
-    fn find(&self, digest: &[u8], now: i64) -> Option<Arc<Identity>> {
-        let key = &self.keys[self.find_index(digest)?];
-        key.expires.is_none_or(|expires| now < expires).then(|| Arc::clone(&key.identity))
+    fn find(&self, digest: &[u8], now: i64) -> Result<Arc<Identity>, Cause> {
+        let key = &self.keys[self.find_index(digest).ok_or(Cause::ApiKeyUnknown)?];
+        match key.expires {
+            Some(expires) if expires <= now => Err(Cause::ApiKeyExpired),
+            _ => Ok(Arc::clone(&key.identity)),
+        }
     }
 
     fn find_index(&self, digest: &[u8]) -> Option<usize> {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 
+use crate::cause::Cause;
 use crate::identity::Identity;
 use cache::Cache;
 use place::Place;
@@ -137,8 +138,8 @@ pub enum Checked {
     Absent,
     /// This is who calls.
     Known(Arc<Identity>),
-    /// What it carries proves nothing.
-    Refused,
+    /// What it carries proves nothing; why is for the operator, never for the caller.
+    Refused(Cause),
     /// So many are being looked at that this one was not.
     Busy,
     /// That cannot be said at once; see [`Method::settle`].
@@ -261,11 +262,12 @@ impl Method {
             }
             (Wait::Password(attempt), Way::Basic(users)) => return users.settle(attempt, asked, cache).await,
             // Only passwords are waited for so.
-            (Wait::Password(_), _) => return Checked::Refused,
+            (Wait::Password(_), _) => return Checked::Refused(Cause::CredentialMalformed),
             (Wait::Token, _) => {}
         }
         match self.verify(asked, cache) {
-            Checked::Wait(_) => Checked::Refused,
+            // The keys that were fetched have not the one it names.
+            Checked::Wait(_) => Checked::Refused(Cause::TokenKeyUnknown),
             settled => settled,
         }
     }

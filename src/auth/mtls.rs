@@ -10,6 +10,7 @@ use std::sync::Arc;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::{Asked, Checked};
+use crate::cause::Cause;
 use crate::identity::Identity;
 
 /// What certificates are told by the configuration.
@@ -106,13 +107,15 @@ impl Certificate {
 pub(super) fn check(config: &Config, method: u64, asked: &Asked<'_>) -> Checked {
     let Some(certificate) = asked.certificate else { return Checked::Absent };
     if asked.unix_seconds() > certificate.not_after {
-        return Checked::Refused;
+        return Checked::Refused(Cause::CertificateExpired);
     }
     let mut identities = certificate.identities.borrow_mut();
     if let Some((_, identity)) = identities.iter().find(|(known, _)| *known == method) {
         return Checked::Known(Arc::clone(identity));
     }
-    let Some(consumer) = certificate.name(config.consumer) else { return Checked::Refused };
+    let Some(consumer) = certificate.name(config.consumer) else {
+        return Checked::Refused(Cause::CertificateConsumer);
+    };
     let identity = Arc::new(Identity {
         consumer: Some(consumer.into()),
         tenant: config.tenant.and_then(|tenant| certificate.name(tenant)).map(Into::into),

@@ -10,6 +10,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Checked;
+use crate::cause::Cause;
 use crate::policy::percent::{self, Plus};
 use crate::policy::query;
 
@@ -51,7 +52,7 @@ impl<'r> Carried<'r> {
     pub(super) fn only(self) -> Result<Cow<'r, [u8]>, Checked> {
         match self {
             Carried::Nothing => Err(Checked::Absent),
-            Carried::Several => Err(Checked::Refused),
+            Carried::Several => Err(Checked::Refused(Cause::CredentialTwice)),
             Carried::One(credential) => Ok(credential),
         }
     }

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::app;
+use crate::app::files::note_certificates;
 use crate::auth::{Kind, Method, jwt};
 use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
 use crate::global::{self, Global};
 use crate::limit::{Sharing, WhenDown};
-use crate::tls::{self, Certificate, ClientAuth};
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
 ///
@@ -119,42 +119,22 @@ const FLEET: u32 = 100;
 
 /// Reads every file that a start would, but certificates that the first start makes.
 fn read_files(mut loaded: Loaded) -> Result<Loaded, Errors> {
+    note_certificates(&mut loaded);
     let mut wrong = Vec::new();
-    for (index, listener) in loaded.config.listeners.iter().enumerate() {
-        let definition = Definition::Listener(index);
-        for (index, pair) in listener.certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made()) {
-            if let Err(error) = Certificate::read(pair) {
-                wrong.push((definition, format!("certs[{index}]"), error.to_string()));
-            }
-        }
-        if let Some((field, error)) = listener.client_auth.as_ref().and_then(wrong_with_clients) {
-            wrong.push((definition, field.to_owned(), error.to_string()));
-        }
-    }
     for (index, way) in loaded.config.auth.iter().enumerate() {
         if let Err(error) = Method::new(way.clone(), &[]) {
-            wrong.push((Definition::Auth(index), file_key(&way.kind).to_owned(), error.to_string()));
+            wrong.push((Definition::Auth(index), file_key(&way.kind), error.to_string()));
         }
     }
     if let Some(redis) = &loaded.config.redis
         && let Err(error) = Global::check(redis)
     {
-        wrong.push((Definition::Redis, "ca".to_owned(), error.to_string()));
+        wrong.push((Definition::Redis, "ca", error.to_string()));
     }
     for (definition, field, message) in wrong {
-        loaded.report.reject(definition, &field, &message, "");
+        loaded.report.reject(definition, field, &message, "");
     }
     if loaded.report.has_errors() { Err(loaded.report.into_errors()) } else { Ok(loaded) }
-}
-
-/// What is wrong with the files that clients' certificates are checked by, and which key names it.
-fn wrong_with_clients(clients: &ClientAuth) -> Option<(&'static str, tls::Error)> {
-    let authorities = ClientAuth { crl: None, ..clients.clone() };
-    match (tls::check_clients(&authorities), tls::check_clients(clients)) {
-        (Err(error), _) => Some(("client-ca", error)),
-        (Ok(()), Err(error)) => Some(("client-crl", error)),
-        (Ok(()), Ok(())) => None,
-    }
 }
 
 /// The key that says where a way to authenticate finds what it knows.

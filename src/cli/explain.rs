@@ -91,7 +91,7 @@ fn ask(admin: &admin::Config, arguments: &Arguments) -> Option<String> {
     let target = target(arguments);
     let token =
         admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
-    let request = format!("GET {target} HTTP/1.1\r\nhost: admin\r\n{token}connection: close\r\n\r\n");
+    let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{token}connection: close\r\n\r\n");
     let answer = match &admin.bind {
         Bind::Tcp(addr) => talk(connect(*addr)?, &request),
         Bind::Unix(path) => {

@@ -7,8 +7,9 @@ use anyhow::{Context, anyhow, bail};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use toml::value::Datetime;
 
-use crate::auth::{basic, keys};
+use crate::auth::{basic, entries, keys};
 
 /// What is hashed, and for whom.
 #[derive(Debug, clap::Args)]
@@ -22,6 +23,30 @@ pub struct Arguments {
     /// Whose it is
     #[arg(long, default_value = "NAME")]
     consumer: String,
+    /// Its organisation
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Its plan
+    #[arg(long)]
+    tier: Option<String>,
+    /// What else is said of it, as "name=value"; may be given several times, for one name too
+    #[arg(long = "claim", value_parser = claim)]
+    claims: Vec<(String, String)>,
+    /// When it ends: a date, or date and time with Z, as in 2027-01-01T00:00:00Z
+    #[arg(long, value_parser = expires)]
+    expires: Option<Datetime>,
+}
+
+fn claim(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("write it as \"name=value\"")?;
+    if name.is_empty() { Err("the name is empty") } else { Ok((name.to_owned(), value.to_owned())) }
+}
+
+fn expires(text: &str) -> Result<Datetime, &'static str> {
+    let datetime = text.parse().ok();
+    datetime
+        .filter(|datetime| entries::unix_seconds(datetime).is_some())
+        .ok_or("write a date, or date and time with Z: 2027-01-01T00:00:00Z")
 }
 
 /// Prints the entry on `out`; a new key goes to `errors`, so that the entry can be appended to a file.
@@ -45,10 +70,36 @@ pub fn run(
     if arguments.basic {
         let hash = basic::hash_text(secret.as_bytes()).map_err(|error| anyhow!("{error}"))?;
         writeln!(out, "[[user]]\nname = {consumer}\nhash = \"{hash}\"")?;
-        return Ok(());
+    } else {
+        let digest = keys::digest_text(secret.as_bytes());
+        writeln!(out, "[[key]]\nsha256 = \"{digest}\"\nconsumer = {consumer}")?;
     }
-    writeln!(out, "[[key]]\nsha256 = \"{}\"\nconsumer = {consumer}", keys::digest_text(secret.as_bytes()))?;
+    out.write_all(said_of(arguments).as_bytes())?;
     Ok(())
+}
+
+/// What else an entry says of the caller, a line each.
+fn said_of(arguments: &Arguments) -> String {
+    let text = |text: &String| toml::Value::String(text.clone());
+    let mut entry = toml::Table::new();
+    let texts = [("tenant", &arguments.tenant), ("tier", &arguments.tier)];
+    for (key, value) in texts {
+        entry.extend(value.as_ref().map(|value| (key.to_owned(), text(value))));
+    }
+    entry.extend(arguments.expires.map(|expires| ("expires".to_owned(), toml::Value::Datetime(expires))));
+    let mut claims = toml::Table::new();
+    for (name, value) in &arguments.claims {
+        match claims.get_mut(name) {
+            None => drop(claims.insert(name.clone(), text(value))),
+            Some(toml::Value::Array(values)) => values.push(text(value)),
+            Some(one) => *one = toml::Value::Array(vec![one.clone(), text(value)]),
+        }
+    }
+    if !claims.is_empty() {
+        entry.insert("claims".to_owned(), toml::Value::Table(claims));
+    }
+    // In one line a key, whatever is in it: a table of its own would end the entry for what is added by hand.
+    entry.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
 /// A key that nobody guesses: 256 bits, in characters that need no quoting anywhere.

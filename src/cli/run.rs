@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 use super::check::EXIT_CONFIG;
+use crate::app::files::check_certificates;
 use crate::{app, config};
 
 /// Serves until told to stop.
 pub fn run(path: &Path) -> ExitCode {
-    let loaded = match config::load(path) {
+    let loaded = match config::load(path).and_then(check_certificates) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");

@@ -229,6 +229,9 @@ impl Page {
                 Version::H2 => "h2",
             }),
         );
+        if upstream.servers.iter().any(|server| server.tls) {
+            self.key("tls", super::trust::show(&upstream.tls));
+        }
         self.key(
             "host",
             text(match upstream.host {
@@ -464,6 +467,9 @@ impl Page {
         if let Some(token) = &admin.token {
             self.key("token", text(token));
         }
+        if !admin.hosts.is_empty() {
+            self.key("hosts", array(admin.hosts.iter().map(|host| text(host))));
+        }
     }
 }
 
@@ -515,7 +521,15 @@ fn show_access(access: &AccessConfig) -> String {
         };
         (status, text(&show_share(*ppm)))
     });
-    table([("to", to), ("format", text("json")), ("sample", table(sample))])
+    let headers = array(access.headers.iter().map(|name| text(name.as_str())));
+    let query = text(word(&running::QUERIES, &access.query));
+    table([
+        ("to", to),
+        ("format", text("json")),
+        ("headers", headers),
+        ("query", query),
+        ("sample", table(sample)),
+    ])
 }
 
 /// A quoted string; a `${` in it stays one.

@@ -23,6 +23,7 @@ mod running;
 mod source;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod units;
 mod upstream;
 
@@ -166,7 +167,8 @@ fn parse(
 /// Reads every section of every file.
 fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
-    let (log_level, access_log) = running::read_log(&documents);
+    let (auth, auth_places, ways) = auth::read_all(&documents);
+    let (log_level, access_log) = running::read_log(&documents, &auth);
     let (limits_memory, limit_headers) = running::read_limits(&documents);
     let mut config = Config {
         files: ctx.sources.iter().map(|source| source.path.clone()).collect(),
@@ -174,7 +176,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         listeners: Vec::new(),
         client_ip: listener::read_client_ip(&documents),
         overload: running::read_overload(&documents),
-        auth: Vec::new(),
+        auth,
         upstreams: Vec::new(),
         limits_memory,
         limit_headers,
@@ -188,8 +190,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         access_log,
     };
     (config.listeners, places.listeners) = listener::read_all(&documents);
-    let ways;
-    (config.auth, places.auth, ways) = auth::read_all(&documents);
+    places.auth = auth_places;
     (config.redis, places.redis) = redis::read(&documents);
     (config.admin, places.admin) = running::read_admin(&documents);
     listener::check_admin(ctx, &config, &places);

@@ -196,7 +196,7 @@ impl<'c> Value<'c> {
         match self.value {
             DeValue::Array(_) => {
                 for (index, element) in self.array().unwrap_or_default().iter().enumerate() {
-                    fields.push((format!("{path}[{index}]"), element.place));
+                    element.place_into(&format!("{path}[{index}]"), fields);
                 }
             }
             DeValue::Table(_) => {
@@ -206,6 +206,11 @@ impl<'c> Value<'c> {
             }
             _ => {}
         }
+    }
+
+    /// Reports what works but should not stay so.
+    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.warn(self.place, message, hint);
     }
 
     /// Reports an error at the key, with what to write instead.

@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::HeaderName;
+use http::header::{COOKIE, REFERER, USER_AGENT};
 use tracing_subscriber::EnvFilter;
 
 use crate::admin::{self, Bind};
+use crate::auth::place::Place;
 use crate::proxy::config::{LimitHeaders, Memory, Overload};
-use crate::record::{AccessConfig, Sink, StatusMatch};
+use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, Sink, StatusMatch};
 
 use super::reader::{self, Table, Text, Value};
 use super::report::Fields;
-use super::{Shutdown, listener};
+use super::{Shutdown, listener, mask};
 
 /// Reads `workers`: a number, or `"auto"` for one a core.
 pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
@@ -70,6 +73,9 @@ pub(super) fn read_admin(documents: &[Table<'_>]) -> (Option<admin::Config>, Fie
         }
         config.token = Some(token.text);
     }
+    if let Some(value) = table.value("hosts") {
+        config.hosts = value.texts().iter().filter_map(admin_host).collect();
+    }
     if let (Bind::Tcp(address), Some(bind), None) = (&config.bind, &bind, &config.token)
         && !address.ip().is_loopback()
     {
@@ -79,6 +85,22 @@ pub(super) fn read_admin(documents: &[Table<'_>]) -> (Option<admin::Config>, Fie
     let places = table.places();
     table.finish(&["grpc"]);
     (Some(config), places)
+}
+
+/// A name or an address, without a port: any port leads here.
+fn admin_host(text: &Text<'_>) -> Option<String> {
+    let bare = text.text.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<std::net::IpAddr>().is_ok();
+    let is_name = || {
+        let authority = text.text.parse::<http::uri::Authority>();
+        authority.is_ok_and(|authority| authority.host() == text.text && !text.text.contains(['@', '*']))
+    };
+    if is_address || is_name() {
+        return Some(admin::canonical_host(&text.text));
+    }
+    let hint = "write a name or an address without a port, as in `metrics.internal` or `10.0.0.1`";
+    text.wrong(format!("{} is not a host", text.shown()), hint);
+    None
 }
 
 /// Reads `[shutdown]`.
@@ -125,9 +147,14 @@ pub(super) fn read_overload(documents: &[Table<'_>]) -> Overload {
 }
 
 /// Reads `[log]`: the level, and the access log.
-pub(super) fn read_log(documents: &[Table<'_>]) -> (String, AccessConfig) {
+pub(super) fn read_log(documents: &[Table<'_>], auth: &[crate::auth::Config]) -> (String, AccessConfig) {
     let mut log_level = "info".to_owned();
-    let mut access_log = AccessConfig { to: Sink::Stdout, sample: Vec::new() };
+    let mut access_log = AccessConfig {
+        to: Sink::Stdout,
+        sample: Vec::new(),
+        headers: vec![USER_AGENT, REFERER],
+        query: Query::default(),
+    };
     let table = reader::single(documents, "log").and_then(|value| value.table("[log]"));
     if let Some(table) = table {
         if let Some(level) = table.value("level").and_then(|value| value.text()) {
@@ -135,7 +162,7 @@ pub(super) fn read_log(documents: &[Table<'_>]) -> (String, AccessConfig) {
         }
         match table.value("access") {
             Some(value) if value.as_boolean() == Some(false) => access_log.to = Sink::Off,
-            Some(value) => read_access(&value, &mut access_log),
+            Some(value) => read_access(&value, auth, &mut access_log),
             None => {}
         }
         table.finish(&["decisions"]);
@@ -177,7 +204,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
     }
 }
 
-fn read_access(value: &Value<'_>, access_log: &mut AccessConfig) {
+fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut AccessConfig) {
     let Some(table) = value.table("`access`") else { return };
     if let Some(to) = table.value("to").and_then(|value| value.text()) {
         match to.text.as_str() {
@@ -196,6 +223,12 @@ fn read_access(value: &Value<'_>, access_log: &mut AccessConfig) {
         // One format today; the key is there so that a file says what it means.
         let _ = format.choice(&[("json", ())], &[]);
     }
+    if let Some(value) = table.value("headers") {
+        access_log.headers = logged_headers(&value, auth);
+    }
+    if let Some(value) = table.value("query") {
+        access_log.query = value.choice(&QUERIES, &[]).unwrap_or_default();
+    }
     for entry in table.table("sample").iter().flat_map(Table::entries) {
         let status = status_match(&entry.key);
         if status.is_none() {
@@ -209,6 +242,32 @@ fn read_access(value: &Value<'_>, access_log: &mut AccessConfig) {
     table.finish(&[]);
 }
 
+/// Fields of a head that the log shows. What may be a credential is none of them.
+fn logged_headers(value: &Value<'_>, auth: &[crate::auth::Config]) -> Vec<HeaderName> {
+    let mut names: Vec<HeaderName> = Vec::new();
+    for text in value.texts() {
+        let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
+        let Some(name) = name.filter(|name| name.as_str().len() <= FIELD_NAME_BYTES_MAX) else {
+            text.wrong(format!("{} is not a header's name", text.shown()), "write it as in `x-trace-id`");
+            continue;
+        };
+        let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
+        let is_secret = mask::is_secret_name(name.as_str())
+            || name == COOKIE
+            || auth.iter().flat_map(crate::auth::Config::places).any(is_credential);
+        if is_secret {
+            text.wrong(format!("`{name}` may hold a credential, which no log shows"), "leave it out");
+        } else if names.contains(&name) {
+            text.wrong(format!("`{name}` is named twice"), "name it once");
+        }
+        names.push(name);
+    }
+    if names.len() > FIELDS_MAX {
+        value.wrong(format!("`headers` names more than {FIELDS_MAX}"), "each makes every line longer");
+    }
+    names
+}
+
 fn status_match(text: &str) -> Option<StatusMatch> {
     if let Some(class) = text.strip_suffix("xx") {
         return class.parse().ok().filter(|class| (1..=5).contains(class)).map(StatusMatch::Class);
@@ -220,12 +279,16 @@ fn status_match(text: &str) -> Option<StatusMatch> {
 
 /// The admin listener where nothing is said of it.
 fn default_admin() -> admin::Config {
-    admin::Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None }
+    admin::Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None, hosts: Vec::new() }
 }
 
 fn default_shutdown() -> Shutdown {
     Shutdown { ready_delay: Duration::ZERO, drain: Duration::from_secs(30) }
 }
+
+/// What `query` of the access log can say.
+pub(super) const QUERIES: [(&str, Query); 3] =
+    [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];
 
 /// What `headers` of `[limits]` can say.
 pub(super) const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [

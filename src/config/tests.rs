@@ -102,6 +102,7 @@ connections = { max = 256, idle = 64, idle-timeout = "4s", max-age = "10m", wait
 timeouts = { connect = "1s", response = "15s", stall = "20s", total = "60s" }
 retry = { times = 0, on = ["connect"], budget = "10%" }
 http = "h2"
+tls = { ca = "/etc/ca.pem", cert = "/etc/edge.pem", key = "/etc/edge.key", sni = "orders.internal", verify = true }
 host = "server"
 
 [limits]
@@ -194,6 +195,7 @@ redirect = "https"
 
 [admin]
 bind = "unix:/run/sluicegate/admin.sock"
+hosts = ["metrics.example"]
 token = "${SECRET}"
 
 [overload]
@@ -498,7 +500,7 @@ fn shapes_are_checked() {
             "1:2",
             "leave it out",
         ),
-        ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `log`"),
+        ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `auth`, `log`"),
         ("[policy.1a]", "`1a` cannot be a name", "1:9", "start with a letter"),
         ("workers = true", "`workers` must be a whole number, not a boolean", "1:11", ""),
         ("workers = \"many\"", "`workers` must be a whole number or \"auto\"", "1:11", "workers = \"auto\""),
@@ -624,6 +626,36 @@ fn listeners_are_checked() {
         ),
         ("[client-ip]\nipv6-prefix = 129", "`ipv6-prefix` is out of range", "2:15", "from 1 to 128"),
     ]);
+}
+
+#[test]
+fn whom_an_upstream_is_checked_by_is_checked() {
+    let with = |tls: &str| format!("[upstream.a]\nservers = \"https://a\"\ntls = {tls}");
+    let in_the_clear = "[upstream.a]\nservers = \"http://a\"\ntls = {}".to_owned();
+    let cases = [
+        (with("{ cert = \"a\" }"), "`cert` needs `key`", "3:9", "a PEM file"),
+        (with("{ key = \"a\" }"), "`key` needs `cert`", "3:9", "a PEM file"),
+        (
+            with("{ sni = \"a b\" }"),
+            "`a b` is not a name that a certificate can be for",
+            "3:15",
+            "orders.internal",
+        ),
+        (
+            with("{ verify = false, ca = \"a\" }"),
+            "without `verify` no certificate is looked at, and `ca` means nothing",
+            "3:18",
+            "keep one of the two",
+        ),
+        (with("{ caa = \"a\" }"), "unknown key `caa` in `tls`", "3:9", "did you mean `ca`?"),
+        (with("true"), "`tls` must be a table, not a boolean", "3:7", ""),
+        (in_the_clear, "`tls` needs a server over TLS", "3:1", "https://"),
+    ];
+    for (text, said, at, hint) in cases {
+        each_says(&[(text.leak(), said, at, hint)]);
+    }
+    let loaded = load(&[&with("{ verify = false }")]).expect("it is valid");
+    assert!(loaded.report.to_string().contains("anybody on the way can be the other side"));
 }
 
 #[test]
@@ -1094,6 +1126,8 @@ fn what_is_wrong_together_is_checked() {
 #[test]
 fn the_process_is_checked() {
     each_says(&[
+        ("[admin]\nhosts = \"a.example:9900\"", "`a.example:9900` is not a host", "2:9", "without a port"),
+        ("[admin]\nhosts = [\"*\"]", "`*` is not a host", "2:10", "write a name or an address"),
         ("admin = true", "`admin` is on by itself", "1:9", "write `admin = false` or a table"),
         ("admin = 1", "`admin` must be a table, not an integer", "1:9", ""),
         (

@@ -6,6 +6,8 @@ use crate::upstream::config::{Balance, Connections, HostHeader, Retry, Server, T
 use super::listener::TIMEOUT_MIN;
 use super::reader::{self, Named, Table, Text, Value};
 use super::report::Fields;
+use super::trust;
+use crate::trust::Trust;
 
 /// The name of the built-in upstream that answers with what it was sent.
 pub(super) const ECHO: &str = "echo";
@@ -51,6 +53,15 @@ fn read(named: Named<'_>) -> Config {
     }
     if let Some(value) = table.value("http") {
         upstream.http = value.choice(&[("h1", Version::H1), ("h2", Version::H2)], &[]).unwrap_or_default();
+    }
+    if let Some(value) = table.value("tls") {
+        upstream.tls = trust::read(&value);
+        if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
+            value.wrong_key(
+                "`tls` needs a server over TLS",
+                "write the server as in `https://orders.internal`",
+            );
+        }
     }
     if let Some(value) = table.value("host") {
         let choices = [("client", HostHeader::Client), ("server", HostHeader::Server)];
@@ -215,6 +226,7 @@ fn default(name: String) -> Config {
         servers: Vec::new(),
         balance: Balance::default(),
         http: Version::default(),
+        tls: Trust::default(),
         connections: Connections::default(),
         timeouts: Timeouts::default(),
         retry: Retry::default(),

@@ -33,6 +33,7 @@ pub struct Metrics {
     upstreams: Names<Upstream>,
     listeners: Names<Listener>,
     refusals: Names<Refusal>,
+    causes: Names<Refusal>,
     certificates: Mutex<Vec<CertificateExpiry>>,
     table: Mutex<Option<TableReader>>,
     pools: Mutex<Option<PoolsReader>>,
@@ -176,6 +177,7 @@ impl Metrics {
             upstreams: Names::new(UPSTREAMS_MAX),
             listeners: Names::new(LISTENERS_MAX),
             refusals: Names::new(REFUSALS_MAX),
+            causes: Names::new(REFUSALS_MAX),
             certificates: Mutex::default(),
             table: Mutex::default(),
             pools: Mutex::default(),
@@ -215,6 +217,11 @@ impl Metrics {
     /// The count of requests refused for one reason: a fixed code, as the access log shows it.
     pub fn refusal(&self, reason: &'static str) -> Arc<Refusal> {
         self.refusals.named(reason, || Refusal::new(self.workers))
+    }
+
+    /// The count of refusals and failures with one cause: a fixed word, as the access log shows it.
+    pub fn cause(&self, word: &'static str) -> Arc<Refusal> {
+        self.causes.named(word, || Refusal::new(self.workers))
     }
 
     /// A first configuration serves since `unix_seconds`.
@@ -326,7 +333,7 @@ pub const POLICIES_MAX: usize = 4096;
 pub const UPSTREAMS_MAX: usize = 1024;
 /// Listeners that have figures of their own.
 pub const LISTENERS_MAX: usize = 256;
-/// Reasons that have figures of their own.
+/// Reasons, and causes, that have figures of their own.
 pub const REFUSALS_MAX: usize = 256;
 /// The name of everything beyond those bounds.
 pub const OTHER: &str = "other";

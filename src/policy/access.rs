@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::cors::Cors;
+use crate::cause::Cause;
 use crate::identity::Identity;
 
 /// Who may use a route.
@@ -36,17 +37,23 @@ pub struct Require {
 
 impl Require {
     /// Whether a caller is that.
-    pub fn holds(&self, identity: &Identity) -> bool {
+    ///
+    /// # Errors
+    /// What of it the caller is not.
+    pub fn check(&self, identity: &Identity) -> Result<(), Cause> {
         let is_one = |wanted: &[String], own: Option<&str>| {
             wanted.is_empty() || own.is_some_and(|own| wanted.iter().any(|wanted| wanted == own))
         };
         let says = |(name, wanted): &(String, Vec<String>)| {
             identity.claims.find(name).is_some_and(|claim| wanted.iter().any(|wanted| claim.says(wanted)))
         };
-        is_one(&self.consumers, identity.consumer.as_deref())
-            && is_one(&self.tenants, identity.tenant.as_deref())
-            && is_one(&self.tiers, identity.tier.as_deref())
-            && self.claims.iter().all(says)
+        let asked = [
+            (is_one(&self.consumers, identity.consumer.as_deref()), Cause::ConsumerNotAllowed),
+            (is_one(&self.tenants, identity.tenant.as_deref()), Cause::TenantNotAllowed),
+            (is_one(&self.tiers, identity.tier.as_deref()), Cause::TierNotAllowed),
+            (self.claims.iter().all(says), Cause::ClaimNotAllowed),
+        ];
+        asked.into_iter().try_for_each(|(holds, cause)| if holds { Ok(()) } else { Err(cause) })
     }
 }
 
@@ -103,14 +110,20 @@ mod tests {
         let list = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         let claims = |name: &str, texts: &[&str]| vec![(name.to_owned(), list(texts))];
         let none = Require::default;
-        assert!(none().holds(&caller) && none().holds(&Identity::default()));
+        assert!(none().check(&caller).is_ok() && none().check(&Identity::default()).is_ok());
         assert!(
-            Require { consumers: list(&["bob", "ann"]), tenants: list(&["acme"]), ..none() }.holds(&caller)
+            Require { consumers: list(&["bob", "ann"]), tenants: list(&["acme"]), ..none() }
+                .check(&caller)
+                .is_ok()
         );
-        assert!(!Require { consumers: list(&["ann"]), tenants: list(&["other"]), ..none() }.holds(&caller));
-        assert!(!Require { tiers: list(&["pro"]), ..none() }.holds(&caller), "it has none");
-        assert!(Require { claims: claims("roles", &["admin", "ops"]), ..none() }.holds(&caller));
-        assert!(!Require { claims: claims("roles", &["admin"]), ..none() }.holds(&caller));
-        assert!(!Require { claims: claims("role", &["ops"]), ..none() }.holds(&caller));
+        assert!(
+            Require { consumers: list(&["ann"]), tenants: list(&["other"]), ..none() }
+                .check(&caller)
+                .is_err()
+        );
+        assert!(Require { tiers: list(&["pro"]), ..none() }.check(&caller).is_err(), "it has none");
+        assert!(Require { claims: claims("roles", &["admin", "ops"]), ..none() }.check(&caller).is_ok());
+        assert!(Require { claims: claims("roles", &["admin"]), ..none() }.check(&caller).is_err());
+        assert!(Require { claims: claims("role", &["ops"]), ..none() }.check(&caller).is_err());
     }
 }

@@ -34,6 +34,7 @@ use super::watch::{Expiry, Watch};
 use super::worker::Worker;
 use super::{config, exchange, farewell, headers, http2, pipeline, porch, reply, tunnel};
 use crate::auth::mtls::Certificate;
+use crate::cause::Cause;
 use crate::{clock, metrics};
 
 /// What the requests of one connection share.
@@ -44,8 +45,10 @@ pub struct Conn {
     pub listener: Arc<Listener>,
     /// The listener's configuration when it came.
     pub config: Arc<config::Listener>,
-    /// Its other end.
+    /// Whom its other end speaks for: itself, or the client that the PROXY protocol announced.
     pub peer: Peer,
+    /// The address it comes from, an IPv4-mapped one as IPv4.
+    pub tcp_peer: IpAddr,
     /// Which TLS is spoken; empty in the clear.
     pub tls: &'static str,
     /// The name the client asked for in its TLS hello; empty where it named none.
@@ -70,12 +73,21 @@ impl std::fmt::Debug for Conn {
     }
 }
 
+/// Where a connection comes from, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The socket's other end.
+    pub tcp_peer: IpAddr,
+    /// The client that the PROXY protocol announced; the socket's other end where nothing did.
+    pub announced_peer: IpAddr,
+}
+
 /// Serves a connection that has just come, until it ends or rests.
 pub async fn serve(
     worker: &Rc<Worker>,
     listener: &Arc<Listener>,
     mut tcp: TcpStream,
-    peer: IpAddr,
+    ends: Ends,
 ) -> Option<Rest> {
     // The first head counts from accept: a client that connects and stays silent holds nothing for long.
     let accepted = clock::instant();
@@ -91,12 +103,12 @@ pub async fn serve(
             Some(Ok(_)) => (Stream::Plain(tcp), in_the_clear(&config)),
             None => {
                 let deadline = accepted + config.timeouts.header;
-                return rest(tcp, peer, config, deadline, Awaited::First);
+                return rest(tcp, ends, config, deadline, Awaited::First);
             }
         },
-        Some(tls) => Box::pin(handshake(worker, listener, &config, tls, tcp)).await?,
+        Some(tls) => Box::pin(handshake(worker, listener, &config, tls, (tcp, ends))).await?,
     };
-    let conn = Conn::new(worker, listener, config, peer, &stream, 0);
+    let conn = Conn::new(worker, listener, config, ends, &stream, 0);
     begin(&Rc::new(conn), stream, protocol, ahead, accepted).await
 }
 
@@ -112,11 +124,11 @@ pub async fn resume(
     match rested.awaited {
         Awaited::First => {
             let accepted = rested.deadline - rested.config.timeouts.header;
-            let conn = Conn::new(worker, listener, rested.config, rested.peer, &stream, 0);
+            let conn = Conn::new(worker, listener, rested.config, rested.ends, &stream, 0);
             begin(&Rc::new(conn), stream, protocol, said.into(), accepted).await
         }
         Awaited::Next(status) => {
-            let conn = Conn::new(worker, listener, rested.config, rested.peer, &stream, status);
+            let conn = Conn::new(worker, listener, rested.config, rested.ends, &stream, status);
             http1(&Rc::new(conn), stream, said, rested.deadline).await
         }
     }
@@ -161,13 +173,13 @@ async fn first_words(
 /// A connection that waits for what its client says next; `None` where its socket is of no use.
 fn rest(
     tcp: TcpStream,
-    peer: IpAddr,
+    ends: Ends,
     config: Arc<config::Listener>,
     deadline: Instant,
     awaited: Awaited,
 ) -> Option<Rest> {
     let socket = tcp.into_std().ok()?;
-    Some(Rest { socket, peer, config, deadline, awaited })
+    Some(Rest { socket, ends, config, deadline, awaited })
 }
 
 /// What is spoken on a connection.
@@ -217,7 +229,7 @@ async fn handshake(
     listener: &Listener,
     config: &config::Listener,
     tls: Arc<rustls::ServerConfig>,
-    tcp: TcpStream,
+    (tcp, ends): (TcpStream, Ends),
 ) -> Option<(Stream, Protocol)> {
     let accept = async {
         // What a handshake costs before the client has proved anything is bounded: more of them wait for their turn.
@@ -236,6 +248,9 @@ async fn handshake(
         Ok(Err(error)) => {
             tracing::debug!(listener = %config.name, %error, "TLS handshake");
             listener.metrics.handshake_failed(&worker.metrics);
+            if let Some(cause) = Cause::of_tls_behind(&error) {
+                exchange::tell_handshake(worker, config, ends, cause);
+            }
             None
         }
         Err(_) => {
@@ -307,7 +322,8 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
         stream = match stream {
             Stream::Plain(tcp) if ahead.is_empty() => {
                 let awaited = Awaited::Next(conn.gauge.last_status());
-                return rest(tcp, conn.peer.ip, Arc::clone(&conn.config), deadline.0, awaited);
+                let ends = Ends { tcp_peer: conn.tcp_peer, announced_peer: conn.peer.ip };
+                return rest(tcp, ends, Arc::clone(&conn.config), deadline.0, awaited);
             }
             stream => stream,
         };
@@ -442,14 +458,15 @@ impl Conn {
         worker: &Rc<Worker>,
         listener: &Arc<Listener>,
         config: Arc<config::Listener>,
-        peer: IpAddr,
+        ends: Ends,
         stream: &Stream,
         last_status: u16,
     ) -> Conn {
         Conn {
             worker: Rc::clone(worker),
             listener: Arc::clone(listener),
-            peer: Peer::new(peer),
+            peer: Peer::new(ends.announced_peer),
+            tcp_peer: ends.tcp_peer.to_canonical(),
             tls: tls_version(stream),
             sni: server_name(stream).into(),
             certificate: certificate(stream),

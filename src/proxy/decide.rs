@@ -274,7 +274,8 @@ fn count(exchange: &mut Exchange, policy: u32, word: metrics::Decision, tier: Ti
     }
 }
 
-/// What a refusal tells: every violated window, and when all of them will admit the request.
+/// What a refusal tells: every violated window, and when all of them will admit the request. All waits of one answer
+/// are late by the same share, so that the longest of them is the answer's own.
 fn limited(
     table: &Table,
     charges: &[Charge],
@@ -292,7 +293,7 @@ fn limited(
                 limit: charge.quota.limit().get(),
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
                     .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
-                retry_after_seconds: outcome.retry_after_ns().map(|wait| wait.div_ceil(SECOND_NS).max(1)),
+                retry_after_seconds: outcome.retry_after_ns().map(|wait| jittered(wait, random)),
                 decided: decision.tier.label(),
                 is_penalty: is_penalised(conducts, charge.policy),
             }

@@ -10,7 +10,8 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, uri};
 
 use super::body::Upload;
-use super::connection::Conn;
+use super::config;
+use super::connection::{Conn, Ends};
 use super::grpc;
 use super::held::Held;
 use super::io::Phase;
@@ -18,6 +19,8 @@ use super::judge;
 use super::reason::Reason;
 use super::reply::{self, Refusal};
 use super::snapshot::View;
+use super::worker::Worker;
+use crate::cause::Cause;
 use crate::identity::Identity;
 use crate::{clock, metrics, record};
 
@@ -43,6 +46,8 @@ pub struct Exchange {
     pub client: IpAddr,
     /// Its id, here and upstream.
     pub request_id: HeaderValue,
+    /// What its head says in the fields that the log shows.
+    pub shown: record::Values,
     /// Index of the route that takes it.
     pub route: Option<usize>,
     /// Who sent it, where authentication was asked for and knows.
@@ -65,6 +70,7 @@ pub struct Exchange {
     pub bytes_out: u64,
     status: u16,
     reason: Option<Reason>,
+    cause: Option<Cause>,
     complete: bool,
     /// What its head weighs on its connection, until it is answered.
     weight: usize,
@@ -131,6 +137,7 @@ impl Exchange {
             authority: HeaderValue::from_static(""),
             client: conn.peer.ip,
             request_id: HeaderValue::from_static(""),
+            shown: record::Values::new(),
             route: None,
             identity: None,
             verdict: None,
@@ -143,6 +150,7 @@ impl Exchange {
             bytes_out: 0,
             status: CLIENT_GONE_STATUS,
             reason: Some(Reason::ClientGone),
+            cause: None,
             complete: false,
             weight: 0,
             conn,
@@ -159,6 +167,7 @@ impl Exchange {
         self.weight = judge::weight(&head.headers) + target;
         if self.weight > COPIED_BYTES_MIN {
             self.keep_target_alone();
+            record::keep_alone(&mut self.shown);
         }
         if self.conn.gauge.hold_head(self.weight) > HEADS_BYTES_MAX {
             return Err(Refusal::HeadersTooLarge);
@@ -189,10 +198,14 @@ impl Exchange {
         self.reason = None;
     }
 
-    /// The gateway refuses the request.
-    pub fn refuse(&mut self, reason: Reason, status: u16) {
+    /// The gateway refuses the request; `cause` is more than any client is told.
+    pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
         self.lighten();
         self.conn.worker.refused(reason);
+        self.cause = cause;
+        if let Some(cause) = cause {
+            self.conn.worker.caused(cause);
+        }
         self.status = status;
         self.reason = Some(reason);
     }
@@ -274,7 +287,7 @@ impl Exchange {
             (&*upstream.config.name, &*upstream.servers[server].authority)
         });
         let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
-        let peer = self.conn.peer.ip;
+        let peer = self.conn.tcp_peer;
         record::Entry {
             time: self.conn.worker.unix(now),
             request_id: self.request_id.as_bytes(),
@@ -286,12 +299,18 @@ impl Exchange {
             sni: self.conn.sni.as_bytes(),
             method: self.method.as_str().as_bytes(),
             host: self.authority.as_bytes(),
-            path: self.uri.path_and_query().map_or(b"", |target| target.as_str().as_bytes()),
+            path: self.uri.path_and_query().map_or(b"", |target| target.path().as_bytes()),
+            query: self.uri.query().map(str::as_bytes),
+            shown_query: self.view.snapshot.shown.query,
             route: self.route.map_or("", |route| &*table.routes()[route].name),
             consumer: self.identity.as_ref().and_then(|identity| identity.consumer.as_deref()).unwrap_or(""),
             tenant: self.identity.as_ref().and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
+            tier: self.identity.as_ref().and_then(|identity| identity.tier.as_deref()).unwrap_or(""),
+            fields: &self.view.snapshot.shown.fields,
+            values: &self.shown,
             status,
             reason: reason.map_or("", Reason::code),
+            cause: self.cause.map_or("", Cause::word),
             decision,
             decided: self.verdict.as_ref().map_or("", |verdict| verdict.tier.label()),
             upstream,
@@ -409,6 +428,7 @@ pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reas
         request_id: request_id.as_bytes(),
         listener: &conn.config.name,
         client: Some(conn.peer.ip),
+        peer: Some(conn.tcp_peer),
         protocol: protocol(version),
         tls: conn.tls,
         sni: conn.sni.as_bytes(),
@@ -417,6 +437,26 @@ pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reas
         ..record::Entry::default()
     };
     worker.log.write(&view.snapshot.sampler, &entry);
+}
+
+/// Counts why a TLS handshake failed, and logs it where that was the client's certificate: an operator is asked about
+/// those, and whoever only looks for open ports fills no log.
+pub fn tell_handshake(worker: &Worker, config: &config::Listener, ends: Ends, cause: Cause) {
+    worker.caused(cause);
+    if !cause.is_of_certificate() {
+        return;
+    }
+    worker.refused(Reason::TlsHandshake);
+    let entry = record::Entry {
+        time: clock::unix(),
+        listener: &config.name,
+        client: Some(ends.announced_peer.to_canonical()),
+        peer: Some(ends.tcp_peer.to_canonical()),
+        reason: Reason::TlsHandshake.code(),
+        cause: cause.word(),
+        ..record::Entry::default()
+    };
+    worker.log.write(&worker.view().snapshot.sampler, &entry);
 }
 
 fn protocol(version: Version) -> &'static str {

@@ -16,6 +16,7 @@ use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
 use super::tunnel::Tunnel;
 use super::upgrade;
+use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
@@ -277,8 +278,18 @@ impl Trip<'_> {
                     ConnectError::Descriptors(_) => {
                         (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
                     }
-                    ConnectError::Io(_) | ConnectError::Http(_) => {
-                        (Refusal::UpstreamConnect, metrics::Exchange::ConnectFailed, Some(*index))
+                    // What was wrong with a handshake is wrong the next time too, and another server that is not
+                    // whom it says is no place for the request either.
+                    ConnectError::Tls { cause, .. } => {
+                        (Refusal::UpstreamConnect(*cause), metrics::Exchange::ConnectFailed, None)
+                    }
+                    ConnectError::Io(error) => {
+                        let cause = Cause::of_connect(error);
+                        (Refusal::UpstreamConnect(cause), metrics::Exchange::ConnectFailed, Some(*index))
+                    }
+                    ConnectError::Http(_) => {
+                        let refusal = Refusal::UpstreamConnect(Cause::ConnectFailed);
+                        (refusal, metrics::Exchange::ConnectFailed, Some(*index))
                     }
                 }
             }
@@ -304,6 +315,14 @@ impl Trip<'_> {
                 self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
             }
             return Err(refusal);
+        }
+        // Over TLS 1.3 a server refuses our certificate after our side of the handshake is done.
+        if let Some(cause) = error.tls_cause() {
+            self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
+            if let Some((_, server)) = self.exchange.server {
+                self.pool.upstream.servers[server].last_connect.failed(cause);
+            }
+            return Err(Refusal::UpstreamConnect(cause));
         }
         let is_answer = error.is_bad_answer();
         self.count().exchanged(

@@ -16,6 +16,7 @@ use super::snapshot::View;
 use crate::auth::cache::Cache;
 use crate::auth::place::{self, Carried, Place};
 use crate::auth::{Asked, Checked, Kind, Method, Wait};
+use crate::cause::Cause;
 use crate::clock;
 use crate::identity::Identity;
 use crate::limit::Charge;
@@ -55,14 +56,14 @@ pub async fn identify(exchange: &mut Exchange, found: &Found<'_, '_>, facts: &Fa
     let identity = match recognised(ways.clone(), &asked, may_try).await {
         Ok(recognised) => recognised,
         Err(Unrecognised::Busy) => return Passed::refused(Refusal::AuthBusy),
-        Err(Unrecognised::Refused) => {
+        Err(Unrecognised::Refused(cause)) => {
             let challenges = ways.filter_map(|(method, _)| method.challenge.clone()).collect();
-            return Passed::refused(Refusal::Unauthenticated(challenges));
+            return Passed::refused(Refusal::Unauthenticated(challenges, cause));
         }
     };
     exchange.identity = Some(Arc::clone(&identity));
-    let may = route.access.require.as_ref().is_none_or(|require| require.holds(&identity));
-    Passed { identity: Some(identity), refusal: (!may).then_some(Refusal::Forbidden) }
+    let missing = route.access.require.as_ref().and_then(|require| require.check(&identity).err());
+    Passed { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
 }
 
 impl Passed {
@@ -104,11 +105,11 @@ async fn recognised<'m>(
 ) -> Result<Arc<Identity>, Unrecognised> {
     // The upstream may believe the one that was not judged here.
     if place::is_ambiguous(asked.headers) {
-        return Err(Unrecognised::Refused);
+        return Err(Unrecognised::Refused(Cause::CredentialTwice));
     }
-    let (mut refused, mut busy) = (false, false);
+    let (mut refused, mut busy): (Option<Cause>, bool) = (None, false);
     for (method, cache) in ways {
-        if refused && matches!(method.config.kind, Kind::Anonymous(_)) {
+        if (busy || refused.is_some()) && matches!(method.config.kind, Kind::Anonymous(_)) {
             continue;
         }
         let mut checked = method.check(asked, cache);
@@ -126,11 +127,21 @@ async fn recognised<'m>(
         match checked {
             Checked::Known(identity) => return Ok(identity),
             Checked::Absent => {}
-            Checked::Busy => (refused, busy) = (true, true),
-            Checked::Refused | Checked::Wait(_) => refused = true,
+            // One that waits again has been asked for already: nobody has looked at it.
+            Checked::Busy | Checked::Wait(_) => busy = true,
+            Checked::Refused(cause) => refused = Some(telling(refused, cause)),
         }
     }
-    Err(if busy { Unrecognised::Busy } else { Unrecognised::Refused })
+    Err(if busy {
+        Unrecognised::Busy
+    } else {
+        Unrecognised::Refused(refused.unwrap_or(Cause::CredentialMissing))
+    })
+}
+
+/// The cause that tells more; of two that tell as much, the first.
+pub fn telling(before: Option<Cause>, cause: Cause) -> Cause {
+    before.filter(|before| before.depth() >= cause.depth()).unwrap_or(cause)
 }
 
 /// Whether the limits that count anybody alike have room for one more. Where not, the answer is 429 whoever it is, and
@@ -154,17 +165,20 @@ fn may_try(exchange: &Exchange, found: &Found<'_, '_>, facts: &Facts<'_, '_>) ->
 /// Nobody was recognised.
 enum Unrecognised {
     /// There is no credential, or a wrong one.
-    Refused,
+    Refused(Cause),
     /// A credential was not looked at.
     Busy,
 }
 
-/// Stars credentials out of the target that the access log will show.
+/// Stars credentials out of the target that the access log will show, and out of the page it names as the one before:
+/// that may be a page of ours.
 pub fn hide_parameters(exchange: &mut Exchange) {
-    let names = &exchange.view.snapshot.secret_parameters;
+    let snapshot = &exchange.view.snapshot;
+    let names = &snapshot.secret_parameters;
     if names.is_empty() {
         return;
     }
+    snapshot.shown.mask_queries(&mut exchange.shown, |query| place::masked(query, names));
     if let Some(shown) = exchange.uri.query().and_then(|query| place::masked(query, names)) {
         exchange.uri = with_query(&exchange.uri, Some(&shown));
     }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::connection::Ends;
 use super::lot::Rest;
 use super::overload::Step;
 use super::worker::{Order, Worker};
@@ -230,28 +231,24 @@ fn start(worker: &Rc<Worker>, mut stream: TcpStream, peer: SocketAddr, listener:
         Err(refused) => return listener.metrics.refused(&worker.metrics, refused),
     };
     if !listener.config.load().announces(peer.ip()) {
-        return serve(worker, stream, peer, listener, admission);
+        let ends = Ends { tcp_peer: peer.ip(), announced_peer: peer.ip() };
+        return serve(worker, stream, ends, listener, admission);
     }
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         if let Some(client) = proxy_protocol::client(&worker, &listener, &mut stream, peer).await {
-            serve(&worker, stream, client, listener, admission);
+            let ends = Ends { tcp_peer: peer.ip(), announced_peer: client.ip() };
+            serve(&worker, stream, ends, listener, admission);
         }
     });
 }
 
-fn serve(
-    worker: &Rc<Worker>,
-    stream: TcpStream,
-    client: SocketAddr,
-    listener: Arc<Listener>,
-    admission: Admission,
-) {
-    match admission.of(client.ip()) {
+fn serve(worker: &Rc<Worker>, stream: TcpStream, ends: Ends, listener: Arc<Listener>, admission: Admission) {
+    match admission.of(ends.announced_peer) {
         Ok(admission) => {
             let served = Served::new(worker, listener, admission);
             tokio::task::spawn_local(async move {
-                let rest = connection::serve(&served.worker, &served.listener, stream, client.ip()).await;
+                let rest = connection::serve(&served.worker, &served.listener, stream, ends).await;
                 served.rest(rest);
             });
         }

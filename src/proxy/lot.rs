@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::{IpAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use mio::{Events, Interest, Poll, Registry, Token};
 use tokio::io::unix::AsyncFd;
 
 use super::config;
+use super::connection::Ends;
 use super::listener::{self, Served};
 use super::worker::Worker;
 use crate::{clock, metrics};
@@ -29,8 +30,8 @@ use crate::{clock, metrics};
 pub struct Rest {
     /// Its socket, which does not block.
     pub socket: TcpStream,
-    /// Its other end.
-    pub peer: IpAddr,
+    /// Where it comes from, and for whom.
+    pub ends: Ends,
     /// The listener's configuration when it came.
     pub config: Arc<config::Listener>,
     /// When it is closed.

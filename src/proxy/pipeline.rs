@@ -83,6 +83,7 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     let view = Rc::clone(&exchange.view);
     let snapshot = &*view.snapshot;
 
+    exchange.shown = snapshot.shown.values(&head.headers);
     guard::hide_parameters(&mut exchange);
     let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
     exchange.client = client.ip;
@@ -319,6 +320,7 @@ mod tests {
             config: listener.config.load_full(),
             listener,
             peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
+            tcp_peer: IpAddr::from([192, 0, 2, 1]),
             tls: "",
             sni: "".into(),
             certificate: None,

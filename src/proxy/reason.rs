@@ -60,6 +60,8 @@ pub enum Reason {
     Panic,
     /// Requests were taken back over and over before they were answered: the connection was closed.
     RapidReset,
+    /// The TLS handshake failed over the client's certificate.
+    TlsHandshake,
     /// Memory runs out.
     Overload,
     /// More HTTP/2 requests at once than may be.
@@ -102,6 +104,7 @@ impl Reason {
             Reason::ClientGone => "client-gone",
             Reason::Panic => "panic",
             Reason::RapidReset => "rapid-reset",
+            Reason::TlsHandshake => "tls-handshake",
             Reason::Overload => "overload",
             Reason::TooManyStreams => "too-many-streams",
             Reason::FrameFlood => "frame-flood",
@@ -110,7 +113,7 @@ impl Reason {
     }
 
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 32] = [
+    pub const ALL: [Reason; 33] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -139,6 +142,7 @@ impl Reason {
         Reason::ClientGone,
         Reason::Panic,
         Reason::RapidReset,
+        Reason::TlsHandshake,
         Reason::Overload,
         Reason::TooManyStreams,
         Reason::FrameFlood,

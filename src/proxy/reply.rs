@@ -13,6 +13,7 @@ use super::framing::Fault;
 use super::grpc::{self, Code};
 use super::headers::X_REQUEST_ID;
 use super::reason::Reason;
+use crate::cause::Cause;
 use crate::policy::cors::Cors;
 use crate::policy::request::Values;
 use crate::policy::route::Respond;
@@ -42,12 +43,12 @@ pub enum Refusal {
     NoRoute,
     /// Routes fit for these methods.
     MethodNotAllowed(HeaderValue),
-    /// Authentication does not recognise the caller; how it is asked for.
-    Unauthenticated(Vec<HeaderValue>),
+    /// Authentication does not recognise the caller; how it is asked for, and what was wrong, which no client is told.
+    Unauthenticated(Vec<HeaderValue>, Cause),
     /// Too many passwords are being looked at.
     AuthBusy,
     /// The caller is known and may not use the route.
-    Forbidden,
+    Forbidden(Cause),
     /// The client's address may not come in.
     AddressDenied,
     /// A script of that origin may not use the route.
@@ -61,7 +62,7 @@ pub enum Refusal {
     /// The upstream's name has no address.
     UpstreamUnresolved,
     /// No connection to the upstream.
-    UpstreamConnect,
+    UpstreamConnect(Cause),
     /// No connection to the upstream in time.
     UpstreamConnectTimeout,
     /// No connection came free.
@@ -100,7 +101,7 @@ pub struct Violation {
     pub limit: u64,
     /// The period, seconds. `None`: units at once, in no period.
     pub period_seconds: Option<u64>,
-    /// Whole seconds until it may admit the request. `None`: it costs more than the window ever holds.
+    /// Seconds until it may admit the request, jitter included. `None`: it costs more than the window ever holds.
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
     pub decided: &'static str,
@@ -137,8 +138,8 @@ impl Refusal {
             Refusal::BodySlow => StatusCode::REQUEST_TIMEOUT,
             Refusal::NoRoute => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Refusal::Forbidden | Refusal::AddressDenied | Refusal::OriginDenied => StatusCode::FORBIDDEN,
+            Refusal::Unauthenticated(..) => StatusCode::UNAUTHORIZED,
+            Refusal::Forbidden(_) | Refusal::AddressDenied | Refusal::OriginDenied => StatusCode::FORBIDDEN,
             // Too much at once says something of the service, too much in a time of the caller.
             Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -147,11 +148,22 @@ impl Refusal {
             | Refusal::UpstreamUnresolved
             | Refusal::UpstreamPoolFull
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::UpstreamConnect | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
+            Refusal::UpstreamConnect(_) | Refusal::UpstreamReset | Refusal::UpstreamBadResponse => {
                 StatusCode::BAD_GATEWAY
             }
             Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Panic => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What exactly was wrong, for logs and metrics alone; where its reason does not say it already.
+    fn cause(&self) -> Option<Cause> {
+        match self {
+            Refusal::Unauthenticated(_, cause)
+            | Refusal::Forbidden(cause)
+            | Refusal::UpstreamConnect(cause) => Some(*cause),
+            Refusal::UpstreamConnectTimeout => Some(Cause::ConnectTimeout),
+            _ => None,
         }
     }
 
@@ -169,16 +181,16 @@ impl Refusal {
             Refusal::BodyTooLarge => Reason::BodyTooLarge,
             Refusal::BodySlow => Reason::BodySlow,
             Refusal::NoRoute => Reason::NoRoute,
-            Refusal::Unauthenticated(_) => Reason::Unauthenticated,
+            Refusal::Unauthenticated(..) => Reason::Unauthenticated,
             Refusal::AuthBusy => Reason::AuthBusy,
-            Refusal::Forbidden => Reason::Forbidden,
+            Refusal::Forbidden(_) => Reason::Forbidden,
             Refusal::AddressDenied => Reason::AddressDenied,
             Refusal::OriginDenied => Reason::OriginDenied,
             Refusal::Limited(_) => Reason::Limited,
             Refusal::StoreDown(_) => Reason::StoreDown,
             Refusal::MissingKey(_) => Reason::MissingKey,
             Refusal::UpstreamUnresolved => Reason::UpstreamUnresolved,
-            Refusal::UpstreamConnect => Reason::UpstreamConnect,
+            Refusal::UpstreamConnect(_) => Reason::UpstreamConnect,
             Refusal::UpstreamPoolFull => Reason::UpstreamPoolFull,
             Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => Reason::UpstreamTimeout,
             Refusal::UpstreamReset => Reason::UpstreamReset,
@@ -204,15 +216,15 @@ impl Refusal {
             | Refusal::MethodNotAllowed(_)
             | Refusal::Panic => Code::Unknown,
             Refusal::NoRoute => Code::Unimplemented,
-            Refusal::Unauthenticated(_) => Code::Unauthenticated,
-            Refusal::Forbidden | Refusal::AddressDenied | Refusal::OriginDenied => Code::PermissionDenied,
+            Refusal::Unauthenticated(..) => Code::Unauthenticated,
+            Refusal::Forbidden(_) | Refusal::AddressDenied | Refusal::OriginDenied => Code::PermissionDenied,
             Refusal::Limited(_) => Code::ResourceExhausted,
             Refusal::StoreDown(_)
             | Refusal::AuthBusy
             | Refusal::UpstreamUnresolved
             | Refusal::UpstreamPoolFull
             | Refusal::Overloaded
-            | Refusal::UpstreamConnect
+            | Refusal::UpstreamConnect(_)
             | Refusal::UpstreamReset
             | Refusal::UpstreamBadResponse => Code::Unavailable,
             Refusal::BodySlow | Refusal::UpstreamConnectTimeout | Refusal::UpstreamTimeout => {
@@ -248,9 +260,9 @@ impl Refusal {
             Refusal::NoRoute => "no route matches host and path".to_owned(),
             Refusal::MethodNotAllowed(_) => "the route does not serve the method".to_owned(),
             // One text for every cause: what is wrong with a credential is not told.
-            Refusal::Unauthenticated(_) => "this route asks for valid credentials".to_owned(),
+            Refusal::Unauthenticated(..) => "this route asks for valid credentials".to_owned(),
             Refusal::AuthBusy => "too many callers are being authenticated".to_owned(),
-            Refusal::Forbidden => "the caller may not use this route".to_owned(),
+            Refusal::Forbidden(_) => "the caller may not use this route".to_owned(),
             Refusal::AddressDenied => "the client's address may not come in".to_owned(),
             Refusal::OriginDenied => "scripts of this origin may not use this route".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
@@ -259,7 +271,7 @@ impl Refusal {
                 format!("the request has no {dimension}, or several, and its limit counts by it")
             }
             Refusal::UpstreamUnresolved => "the upstream's name does not resolve".to_owned(),
-            Refusal::UpstreamConnect => "the upstream cannot be reached".to_owned(),
+            Refusal::UpstreamConnect(_) => "the upstream cannot be reached".to_owned(),
             Refusal::UpstreamConnectTimeout => "the upstream cannot be reached in time".to_owned(),
             Refusal::UpstreamPoolFull => "all connections to the upstream are in use".to_owned(),
             Refusal::UpstreamTimeout => "the upstream did not answer in time".to_owned(),
@@ -310,7 +322,7 @@ pub fn refuse(exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBo
 
 /// Refuses a call of gRPC. Its answer is 200, and is logged and counted as that, with the reason.
 fn refuse_call(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
-    exchange.refuse(refusal.reason(), StatusCode::OK.as_u16());
+    exchange.refuse(refusal.reason(), refusal.cause(), StatusCode::OK.as_u16());
     let id = exchange.request_id.clone();
     call_refused(ResponseBody::empty(Some(exchange)), refusal, id)
 }
@@ -327,7 +339,7 @@ fn call_refused(body: ResponseBody, refusal: &Refusal, id: HeaderValue) -> Respo
 
 fn refuse_request(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
     let status = refusal.status();
-    exchange.refuse(refusal.reason(), status.as_u16());
+    exchange.refuse(refusal.reason(), refusal.cause(), status.as_u16());
     let id = exchange.request_id.clone();
     let h2 = exchange.version == Version::HTTP_2;
     let body = problem(refusal, status, &id);
@@ -341,7 +353,7 @@ fn refuse_request(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Re
     }
     match refusal {
         Refusal::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
-        Refusal::Unauthenticated(challenges) => {
+        Refusal::Unauthenticated(challenges, _) => {
             for challenge in challenges {
                 headers.append(WWW_AUTHENTICATE, challenge.clone());
             }

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub limit_headers: LimitHeaders,
     /// Which requests the access log keeps.
     pub sampler: record::Sampler,
+    /// What a line of the log shows by choice.
+    pub shown: record::Shown,
     /// Figures, by the same indices.
     pub figures: Figures,
 }

@@ -32,6 +32,7 @@ use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::auth::{self, Method};
+use crate::cause::Cause;
 use crate::limiter::Limiter;
 use crate::random::Random;
 use crate::{clock, metrics, record, upstream};
@@ -62,6 +63,8 @@ pub struct Shared {
     pub gathered: Arc<Room>,
     /// Where refusals are counted, by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
+    /// Where causes are counted, by [`Cause`].
+    pub causes: Vec<Arc<metrics::Refusal>>,
     /// Panics of the workers' threads.
     pub panics: metrics::Counter,
     /// Connections the kernel would not hand over.
@@ -226,6 +229,11 @@ impl Worker {
         self.shared.refusals[reason as usize].count(&self.metrics);
     }
 
+    /// Counts what exactly was wrong.
+    pub fn caused(&self, cause: Cause) {
+        self.shared.causes[cause as usize].count(&self.metrics);
+    }
+
     /// Whether this worker takes no new work.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
@@ -374,7 +382,12 @@ pub(super) mod tests {
     /// A worker without routes, and what it counts.
     pub(crate) fn worker() -> (Rc<Worker>, Arc<metrics::Metrics>) {
         let (figures, mut cells) = metrics::Metrics::new(1);
-        let access = record::AccessConfig { to: record::Sink::Off, sample: Vec::new() };
+        let access = record::AccessConfig {
+            to: record::Sink::Off,
+            sample: Vec::new(),
+            headers: Vec::new(),
+            query: Default::default(),
+        };
         let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
         let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
@@ -386,6 +399,7 @@ pub(super) mod tests {
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),
+            shown: record::Shown::new(&access),
             figures: Figures {
                 routes: Vec::new(),
                 no_route: figures.route(""),
@@ -398,6 +412,7 @@ pub(super) mod tests {
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
             gathered: Arc::default(),
+            causes: Cause::ALL.iter().map(|cause| figures.cause(cause.word())).collect(),
             refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
             panics: figures.panics.clone(),
             accept_errors: figures.accept_errors.clone(),

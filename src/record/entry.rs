@@ -3,6 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use http::HeaderValue;
+
+use super::{Field, Query};
+
 /// One request. Texts that are empty and options that are `None` leave their field out of the line.
 ///
 /// Bytes (`&[u8]`) come from the client as they are; the line escapes them and cuts them at a bound.
@@ -14,7 +18,7 @@ pub struct Entry<'a> {
     pub request_id: &'a [u8],
     /// The listener's name.
     pub listener: &'a str,
-    /// The client, as trusted hops tell.
+    /// The client, as trusted hops and the PROXY protocol tell.
     pub client: Option<IpAddr>,
     /// The other end of the connection; left out where it is the client itself.
     pub peer: Option<IpAddr>,
@@ -28,18 +32,30 @@ pub struct Entry<'a> {
     pub method: &'a [u8],
     /// The host it asked for.
     pub host: &'a [u8],
-    /// Path and query.
+    /// The path.
     pub path: &'a [u8],
+    /// The query, without `?`; `None` where there is no `?`.
+    pub query: Option<&'a [u8]>,
+    /// How much of that is shown.
+    pub shown_query: Query,
     /// The route's name.
     pub route: &'a str,
     /// Who called, as authentication knows.
     pub consumer: &'a str,
     /// For which organisation.
     pub tenant: &'a str,
+    /// On which plan.
+    pub tier: &'a str,
+    /// Fields of the head that are shown.
+    pub fields: &'a [Field],
+    /// Their values.
+    pub values: &'a [Option<HeaderValue>],
     /// Status answered; 0: none was sent.
     pub status: u16,
     /// Why this gateway answered itself, or cut the exchange short: a fixed code.
     pub reason: &'static str,
+    /// What exactly was wrong, where the reason leaves that open: a fixed word.
+    pub cause: &'static str,
     /// What the limiter said.
     pub decision: Decision<'a>,
     /// Where that was decided: `local`, `global` or `fallback`; empty where nothing was.

@@ -71,7 +71,7 @@ fn push_unit(out: &mut Vec<u8>, unit: u16) {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 /// U+2026, an ellipsis.
-const CUT: &[u8] = b"\\u2026";
+pub(super) const CUT: &[u8] = b"\\u2026";
 
 #[cfg(test)]
 mod tests {

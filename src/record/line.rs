@@ -3,8 +3,11 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use http::HeaderValue;
+
 use super::entry::{Decision, Entry};
-use super::{date, escape};
+use super::shown::FIELD_BYTES_MAX;
+use super::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, date, escape};
 
 /// Formats lines; keeps the text of the current second between them.
 #[derive(Debug)]
@@ -71,15 +74,92 @@ fn push_client(out: &mut Vec<u8>, entry: &Entry<'_>) {
 fn push_request(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_text(out, text_key!("method"), entry.method, METHOD_BYTES_MAX);
     push_text(out, text_key!("host"), entry.host, NAME_BYTES_MAX);
-    push_text(out, text_key!("path"), entry.path, PATH_BYTES_MAX);
+    push_target(out, entry);
     push_text(out, text_key!("route"), entry.route.as_bytes(), NAME_BYTES_MAX);
     push_text(out, text_key!("consumer"), entry.consumer.as_bytes(), NAME_BYTES_MAX);
     push_text(out, text_key!("tenant"), entry.tenant.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, text_key!("tier"), entry.tier.as_bytes(), NAME_BYTES_MAX);
+    push_fields(out, entry);
+}
+
+fn push_target(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    if entry.path.is_empty() {
+        return;
+    }
+    out.extend_from_slice(text_key!("path"));
+    escape::push(out, entry.path, PATH_BYTES_MAX);
+    if let Some(query) = entry.query
+        && let Some(left) = PATH_BYTES_MAX.checked_sub(entry.path.len())
+    {
+        push_query(out, query, entry.shown_query, left);
+    }
+    out.push(b'"');
+}
+
+/// As much of a query as is to be shown, with its `?`: at most `left` bytes before they are escaped.
+fn push_query(out: &mut Vec<u8>, query: &[u8], shown: Query, left: usize) {
+    if shown == Query::Drop {
+        return;
+    }
+    let Some(mut left) = left.checked_sub(1) else { return out.extend_from_slice(escape::CUT) };
+    out.push(b'?');
+    if shown == Query::Keep {
+        return escape::push(out, query, left);
+    }
+    for (index, pair) in query.split(|byte| *byte == b'&').enumerate() {
+        // What has no name may be a value.
+        let equals = pair.iter().position(|byte| *byte == b'=');
+        let (name, is_hidden) = match equals {
+            Some(equals) => (&pair[..=equals], equals + 1 < pair.len()),
+            None => (&pair[..0], !pair.is_empty()),
+        };
+        let bytes = usize::from(index > 0) + name.len() + usize::from(is_hidden);
+        let Some(rest) = left.checked_sub(bytes) else { return out.extend_from_slice(escape::CUT) };
+        left = rest;
+        if index > 0 {
+            out.push(b'&');
+        }
+        escape::push(out, name, name.len());
+        if is_hidden {
+            out.push(b'*');
+        }
+    }
+}
+
+/// Fields by choice: those that have a key of their own come first, the others stand together.
+fn push_fields(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    let mut is_open = false;
+    for (field, value) in entry.fields.iter().zip(entry.values) {
+        let Some(value) = value.as_ref().map(HeaderValue::as_bytes).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        if !field.is_own {
+            out.extend_from_slice(if is_open { b"," } else { key!("headers") });
+            if !is_open {
+                out.push(b'{');
+            }
+            is_open = true;
+        }
+        out.extend_from_slice(&field.key);
+        let query = value.iter().position(|byte| *byte == b'?').filter(|_| field.is_url);
+        match query {
+            Some(at) if at < FIELD_BYTES_MAX => {
+                escape::push(out, &value[..at], FIELD_BYTES_MAX);
+                push_query(out, &value[at + 1..], entry.shown_query, FIELD_BYTES_MAX - at);
+            }
+            _ => escape::push(out, value, FIELD_BYTES_MAX),
+        }
+        out.push(b'"');
+    }
+    if is_open {
+        out.push(b'}');
+    }
 }
 
 fn push_verdict(out: &mut Vec<u8>, entry: &Entry<'_>) {
     push_number(out, key!("status"), u64::from(entry.status));
     push_text(out, text_key!("reason"), entry.reason.as_bytes(), NAME_BYTES_MAX);
+    push_text(out, text_key!("cause"), entry.cause.as_bytes(), NAME_BYTES_MAX);
     let (decision, policy) = match entry.decision {
         Decision::None => return,
         Decision::Admitted => ("admitted", ""),
@@ -159,8 +239,13 @@ const ID_BYTES_MAX: usize = 128;
 /// Bytes kept of a method.
 const METHOD_BYTES_MAX: usize = 32;
 /// No line is longer, whatever it shows: six times what is kept of each text, and room for the rest.
-pub(super) const LINE_BYTES_MAX: usize =
-    6 * (PATH_BYTES_MAX + ID_BYTES_MAX + METHOD_BYTES_MAX + 12 * NAME_BYTES_MAX) + 1024;
+pub(super) const LINE_BYTES_MAX: usize = 6
+    * (PATH_BYTES_MAX
+        + ID_BYTES_MAX
+        + METHOD_BYTES_MAX
+        + 14 * NAME_BYTES_MAX
+        + FIELDS_MAX * (FIELD_BYTES_MAX + FIELD_NAME_BYTES_MAX))
+    + 1536;
 
 #[cfg(test)]
 mod tests {
@@ -170,6 +255,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::record::{AccessConfig, Shown, Sink};
+
+    fn shown(names: &[&str]) -> Shown {
+        let headers = names.iter().map(|name| name.parse().expect("a name")).collect();
+        let (to, query) = (Sink::Stdout, Query::Names);
+        Shown::new(&AccessConfig { to, sample: Vec::new(), headers, query })
+    }
 
     fn line(entry: &Entry<'_>) -> Vec<u8> {
         let mut out = Vec::new();
@@ -183,6 +275,8 @@ mod tests {
 
     #[test]
     fn a_full_entry_shows_every_field() {
+        let shown = shown(&["x-trace", "referer", "user-agent", "x-plan"]);
+        let values = ["https://a/b?c=d", "curl/8", "1", "2"].map(|text| HeaderValue::from_str(text).ok());
         let entry = Entry {
             time: Duration::from_millis(1_709_164_800_007),
             request_id: b"01J",
@@ -194,12 +288,18 @@ mod tests {
             sni: b"api.example.com",
             method: b"GET",
             host: b"api.example.com",
-            path: b"/v1/orders/7?x=\"1\"",
+            path: b"/v1/orders/7",
+            query: Some(b"x=\"1\""),
+            shown_query: Query::Keep,
             route: "orders",
             consumer: "ann",
             tenant: "acme",
+            tier: "pro",
+            fields: &shown.fields,
+            values: &values,
             status: 429,
             reason: "over-limit",
+            cause: "token-expired",
             decision: Decision::Denied("per-tenant"),
             decided: "global",
             upstream: "orders",
@@ -218,8 +318,9 @@ mod tests {
             "time": "2024-02-29T00:00:00.007Z", "request_id": "01J", "listener": "edge",
             "client": "192.0.2.200", "peer": "2001:db8::1", "protocol": "HTTP/2.0", "tls": "TLSv1.3",
             "sni": "api.example.com", "method": "GET", "host": "api.example.com",
-            "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme",
-            "status": 429, "reason": "over-limit",
+            "path": "/v1/orders/7?x=\"1\"", "route": "orders", "consumer": "ann", "tenant": "acme", "tier": "pro",
+            "referer": "https://a/b?c=d", "user_agent": "curl/8", "headers": { "x-trace": "1", "x-plan": "2" },
+            "status": 429, "reason": "over-limit", "cause": "token-expired",
             "decision": "denied", "decided": "global", "policy": "per-tenant", "upstream": "orders", "server": "10.0.1.10:8080",
             "retries": 1, "total_us": 1234, "decide_us": 2, "delay_us": 3, "wait_us": 0, "connect_us": 400,
             "first_byte_us": 800, "bytes_in": 10, "bytes_out": u64::MAX,
@@ -252,8 +353,46 @@ mod tests {
     }
 
     #[test]
+    fn of_a_query_as_much_is_shown_as_is_wanted() {
+        let path_of = |query: Option<&str>, shown_query| {
+            let entry =
+                Entry { path: b"/a", query: query.map(str::as_bytes), shown_query, ..Entry::default() };
+            parsed(&entry)["path"].as_str().expect("a path").to_owned()
+        };
+        for (query, names) in [
+            ("a=1&b=2", "/a?a=*&b=*"),
+            ("a=", "/a?a="),
+            ("a=&&b", "/a?a=&&*"),
+            ("sk_live_73577357", "/a?*"),
+            ("a=1=2&%61=\u{2028}", "/a?a=*&%61=*"),
+            ("a;b=1;c=2", "/a?a;b=*"),
+            ("", "/a?"),
+        ] {
+            assert_eq!(path_of(Some(query), Query::Names), names);
+            assert_eq!(path_of(Some(query), Query::Keep), format!("/a?{query}"));
+            assert_eq!(path_of(Some(query), Query::Drop), "/a");
+        }
+        assert_eq!(path_of(None, Query::Names), "/a");
+        let long = format!("{}={}", "n".repeat(3_000), "v");
+        assert_eq!(path_of(Some(&long), Query::Names), "/a?\u{2026}");
+        assert_eq!(path_of(Some(&long), Query::Keep).len(), PATH_BYTES_MAX + "\u{2026}".len());
+        let many = "a=1&".repeat(2_000);
+        let shown = path_of(Some(&many), Query::Names);
+        assert!(
+            shown.ends_with("\u{2026}") && shown.len() <= PATH_BYTES_MAX + "\u{2026}".len(),
+            "{}",
+            shown.len()
+        );
+    }
+
+    #[test]
     fn the_worst_line_fits_its_bound() {
         let (bytes, text) = ([0xff; 10_000], "\u{1}".repeat(10_000));
+        let names: Vec<String> = (0..FIELDS_MAX)
+            .map(|number| format!("{number}{}", "x".repeat(FIELD_NAME_BYTES_MAX - 1)))
+            .collect();
+        let shown = shown(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let values: Vec<_> = names.iter().map(|_| HeaderValue::from_bytes(&bytes).ok()).collect();
         let entry = Entry {
             time: Duration::MAX,
             request_id: &bytes,
@@ -266,11 +405,17 @@ mod tests {
             method: &bytes,
             host: &bytes,
             path: &bytes,
+            query: Some(&bytes),
+            shown_query: Query::Names,
             route: &text,
             consumer: &text,
             tenant: &text,
+            tier: &text,
+            fields: &shown.fields,
+            values: &values,
             status: u16::MAX,
             reason: "a-reason-of-common-length",
+            cause: "a-cause-of-common-length",
             decision: Decision::ShadowDenied(&text),
             decided: &text,
             upstream: &text,

@@ -320,7 +320,12 @@ mod tests {
     }
 
     fn everything() -> Sampler {
-        Sampler::new(&AccessConfig { to: Sink::Stdout, sample: Vec::new() })
+        Sampler::new(&AccessConfig {
+            to: Sink::Stdout,
+            sample: Vec::new(),
+            headers: Vec::new(),
+            query: Default::default(),
+        })
     }
 
     fn statuses_of(path: &Path) -> Vec<u64> {

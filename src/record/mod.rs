@@ -11,15 +11,19 @@ mod line;
 mod log;
 mod queue;
 mod sampler;
+mod shown;
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+use http::HeaderName;
 
 pub use buffer::Buffer;
 pub use entry::{Decision, Entry};
 pub use line::PATH_BYTES_MAX;
 pub use log::{Error, Log};
 pub use sampler::Sampler;
+pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, keep_alone};
 
 /// Where the access log goes and what of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,10 @@ pub struct AccessConfig {
     pub to: Sink,
     /// Shares by status: `2xx` or `429` -> parts per million kept. What is not named is kept whole.
     pub sample: Vec<(StatusMatch, u32)>,
+    /// Fields of a head that are shown.
+    pub headers: Vec<HeaderName>,
+    /// How much of a query is shown.
+    pub query: Query,
 }
 
 /// Where a log goes.

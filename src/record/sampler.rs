@@ -75,7 +75,12 @@ mod tests {
     #[test]
     fn a_status_goes_before_its_class_and_the_rest_is_whole() {
         let sample = vec![(StatusMatch::Class(2), 100_000), (StatusMatch::Exact(204), 0)];
-        let sampler = Sampler::new(&AccessConfig { to: Sink::Stdout, sample });
+        let sampler = Sampler::new(&AccessConfig {
+            to: Sink::Stdout,
+            sample,
+            headers: Vec::new(),
+            query: Default::default(),
+        });
         assert!((9_700..10_300).contains(&kept(&sampler, 200, 100_000)));
         assert_eq!(kept(&sampler, 204, 1_000), 0);
         assert!(sampler.is_off(204) && !sampler.is_off(200));
@@ -86,14 +91,24 @@ mod tests {
 
     #[test]
     fn off_keeps_nothing() {
-        let sampler = Sampler::new(&AccessConfig { to: Sink::Off, sample: Vec::new() });
+        let sampler = Sampler::new(&AccessConfig {
+            to: Sink::Off,
+            sample: Vec::new(),
+            headers: Vec::new(),
+            query: Default::default(),
+        });
         assert_eq!([0, 200, 503, u16::MAX].map(|status| kept(&sampler, status, 100)), [0; 4]);
     }
 
     #[test]
     fn periodic_traffic_is_sampled_fairly() {
         let sample = vec![(StatusMatch::Exact(200), 500_000)];
-        let sampler = Sampler::new(&AccessConfig { to: Sink::Stdout, sample });
+        let sampler = Sampler::new(&AccessConfig {
+            to: Sink::Stdout,
+            sample,
+            headers: Vec::new(),
+            query: Default::default(),
+        });
         let mut drawn = 0;
         let even: u32 = (0..10_000)
             .map(|_| {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::trust::Trust;
+
 /// One named upstream: a set of servers that answer alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -13,6 +15,8 @@ pub struct Config {
     pub balance: Balance,
     /// What is spoken to them.
     pub http: Version,
+    /// How servers over TLS are checked, and what they are shown.
+    pub tls: Trust,
     /// Bounds of the pool.
     pub connections: Connections,
     /// Deadlines.

@@ -1,20 +1,24 @@
 //! One new connection to a server: TCP, TLS where wanted, HTTP/2's handshake.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body::Body;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::{Upstream, config};
+use super::Upstream;
+use crate::cause::Cause;
 use crate::frames::{Meter, Metered, Peer};
 use crate::{clock, descriptors};
 
@@ -27,6 +31,14 @@ pub enum ConnectError {
     /// The operating system's answer.
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    /// The TLS handshake failed: who is there is not whom the configuration means, or refuses us.
+    #[error("TLS: {source}")]
+    Tls {
+        /// Why, in one word.
+        cause: Cause,
+        /// What TLS says.
+        source: std::io::Error,
+    },
     /// It took too long.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
@@ -36,6 +48,19 @@ pub enum ConnectError {
     /// The HTTP handshake broke.
     #[error("{0}")]
     Http(#[from] hyper::Error),
+}
+
+impl ConnectError {
+    /// What was wrong, in one word; `None` where its kind says it already.
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            ConnectError::Unresolved | ConnectError::Descriptors(_) => None,
+            ConnectError::Tls { cause, .. } => Some(*cause),
+            ConnectError::Io(error) => Some(Cause::of_connect(error)),
+            ConnectError::Http(_) => Some(Cause::ConnectFailed),
+            ConnectError::Timeout(_) => Some(Cause::ConnectTimeout),
+        }
+    }
 }
 
 /// A stream to a server, in the clear or not.
@@ -50,11 +75,16 @@ pub(super) async fn http1(
     within(upstream, stream(upstream, index)).await
 }
 
+/// By which fault of TLS a connection that drives itself has ended; its requests are told only that it is closed.
+pub(super) type TlsFault = Rc<Cell<Option<Cause>>>;
+
 /// An HTTP/2 connection that has just been opened.
 pub(super) struct Opened<B> {
     pub sender: http2::SendRequest<B>,
     /// What it knows of the frames that come on it.
     pub meter: Rc<RefCell<Meter>>,
+    /// The fault of TLS that has ended it.
+    pub tls_fault: TlsFault,
 }
 
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
@@ -69,6 +99,11 @@ where
 {
     within(upstream, async {
         let (stream, address) = stream(upstream, index).await?;
+        let tls_fault = TlsFault::default();
+        let stream: Box<dyn Stream> = match upstream.config.servers[index].tls {
+            true => Box::new(Heard { stream, fault: Rc::clone(&tls_fault), failed: None }),
+            false => stream,
+        };
         let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
         let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
         let stream = TokioIo::new(Metered::new(stream, Rc::clone(&meter), clock::instant));
@@ -77,9 +112,9 @@ where
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES * 4)
             .max_header_list_size(HEAD_BYTES);
-        let (sender, connection) = builder.handshake(stream).await?;
+        let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
         let name = upstream.servers[index].authority.clone();
-        let opened = Opened { sender, meter: Rc::clone(&meter) };
+        let opened = Opened { sender, meter: Rc::clone(&meter), tls_fault };
         tokio::task::spawn_local(async move {
             let Err(error) = connection.await else { return };
             match meter.borrow().excess() {
@@ -110,7 +145,10 @@ async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, S
                 tcp.set_nodelay(true)?;
                 let server = &upstream.config.servers[index];
                 let stream: Box<dyn Stream> = match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => Box::new(secure(Arc::clone(tls), server, tcp).await?),
+                    (Some(tls), true) => {
+                        let name = upstream.config.tls.name(&server.host);
+                        Box::new(secure(tls.load_full(), name, tcp).await?)
+                    }
                     _ => Box::new(tcp),
                 };
                 return Ok((stream, *address));
@@ -127,11 +165,98 @@ async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, S
 
 async fn secure(
     tls: Arc<rustls::ClientConfig>,
-    server: &config::Server,
+    name: &str,
     tcp: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
-    let name = ServerName::try_from(server.host.clone()).map_err(std::io::Error::other)?;
-    Ok(tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await?)
+    let name = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
+    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, tcp).await;
+    connected.map_err(|source| match Cause::of_tls_behind(&source) {
+        Some(cause) => ConnectError::Tls { cause, source },
+        // Closed or reset in the middle of it.
+        None => ConnectError::Io(source),
+    })
+}
+
+/// A server that refuses our certificate over TLS 1.3 does so within HTTP's handshake.
+fn broken(error: hyper::Error) -> ConnectError {
+    match Cause::of_tls_behind(&error) {
+        Some(cause) => ConnectError::Tls { cause, source: std::io::Error::other(error) },
+        None => ConnectError::Http(error),
+    }
+}
+
+/// A stream that keeps the fault of TLS that ends it: hyper drops what its connection fails with, and tells requests
+/// that it is closed.
+#[derive(Debug)]
+struct Heard {
+    stream: Box<dyn Stream>,
+    fault: TlsFault,
+    /// A write has failed: nothing is written any more, and the server's last word is waited for.
+    failed: Option<io::Error>,
+}
+
+impl Heard {
+    /// What cannot be written may have been refused: the server's word for it came before it closed, and is read to
+    /// its end first. That is at hand, but the runtime may not have heard of it yet.
+    fn send<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        send: impl FnOnce(Pin<&mut dyn Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.failed.is_none() {
+            match send(Pin::new(&mut *self.stream), cx) {
+                Poll::Ready(Err(error)) => self.failed = Some(error),
+                sent => return sent,
+            }
+        }
+        let mut last = [0; LAST_BYTES];
+        loop {
+            let mut last = ReadBuf::new(&mut last);
+            if ready!(Pin::new(&mut *self).poll_read(cx, &mut last)).is_err() || last.filled().is_empty() {
+                return Poll::Ready(Err(self.failed.take().unwrap_or(io::ErrorKind::BrokenPipe.into())));
+            }
+        }
+    }
+}
+
+impl AsyncRead for Heard {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Poll::Ready(Err(error)) = &read {
+            self.fault.set(self.fault.get().or(Cause::of_tls_behind(error)));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Heard {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.send(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.send(cx, |stream, cx| stream.poll_write_vectored(cx, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.send(cx, |stream, cx| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// Runs hyper's own tasks on the worker that owns the connection.
@@ -146,6 +271,8 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
+/// Read at once of a connection that takes no more: an alert is no byte of it, and everything else is lost.
+const LAST_BYTES: usize = 1_024;
 /// The longest head of an answer over HTTP/2, as RFC 9113 section 6.5.2 counts it.
 const HEAD_BYTES: u32 = 32 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;

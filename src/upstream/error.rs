@@ -1,5 +1,7 @@
 //! Why an exchange with a server broke, in one type for both protocols. What is answered for it is not decided here.
 
+use crate::cause::Cause;
+
 /// Why an exchange with a server broke.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -9,6 +11,10 @@ pub enum Error {
     /// The server closed the connection before its answer was whole.
     #[error("closed before the answer was whole")]
     Closed,
+    /// The server ended a shared connection by a fault of TLS: over TLS 1.3 it refuses our certificate when our side
+    /// of the handshake is done.
+    #[error("TLS: {}", .0.sentence())]
+    Tls(Cause),
     /// The connection broke.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -26,7 +32,17 @@ impl Error {
         match self {
             Error::Malformed(_) => true,
             Error::Http2(error) => error.is_parse(),
-            Error::Closed | Error::Io(_) | Error::Request(_) => false,
+            Error::Closed | Error::Tls(_) | Error::Io(_) | Error::Request(_) => false,
+        }
+    }
+
+    /// The fault of TLS that it is, if it is one.
+    pub fn tls_cause(&self) -> Option<Cause> {
+        match self {
+            Error::Tls(cause) => Some(*cause),
+            Error::Io(error) => Cause::of_tls_behind(error),
+            Error::Http2(error) => Cause::of_tls_behind(error),
+            Error::Malformed(_) | Error::Closed | Error::Request(_) => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 
-use super::connect::Opened;
+use super::connect::{Opened, TlsFault};
 use super::lease::{SendError, Unsent};
 use super::pool::Open;
 use super::request::Head;
@@ -27,6 +27,7 @@ use crate::frames::{Excess, Meter};
 pub(super) struct Http2<B> {
     sender: http2::SendRequest<B>,
     meter: Rc<RefCell<Meter>>,
+    tls_fault: TlsFault,
     streams: Cell<usize>,
     retires: Instant,
     open: Open,
@@ -67,8 +68,9 @@ where
 
     /// Takes in a connection that has just been opened, with one stream on it: the caller's.
     pub(super) fn add(&self, opened: Opened<B>, retires: Instant, open: Open) -> Rc<Http2<B>> {
-        let Opened { sender, meter } = opened;
-        let connection = Rc::new(Http2 { sender, meter, streams: Cell::new(1), retires, open });
+        let Opened { sender, meter, tls_fault } = opened;
+        let streams = Cell::new(1);
+        let connection = Rc::new(Http2 { sender, meter, tls_fault, streams, retires, open });
         self.connections.borrow_mut().push(Rc::clone(&connection));
         connection
     }
@@ -172,8 +174,11 @@ where
                     None if meter.has_interim() => Unsent::Answered,
                     None => Unsent::Nothing,
                 };
-                let error = match meter.excess() {
-                    Some(Excess::PseudoAnswer) => Error::Malformed("it has a pseudo-header of a request"),
+                let error = match (meter.excess(), self.connection.tls_fault.get()) {
+                    (Some(Excess::PseudoAnswer), _) => {
+                        Error::Malformed("it has a pseudo-header of a request")
+                    }
+                    (_, Some(cause)) => Error::Tls(cause),
                     _ => failed.into_error().into(),
                 };
                 Err(SendError::Broken { error, unsent })

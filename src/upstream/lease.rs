@@ -246,7 +246,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Sending { connection, fields, upload, is_stale } = self.get_mut();
         let polled = match connection {
-            Connection::Http1(connection) if *is_stale => Poll::Ready(Err(connection.broken(Error::Closed))),
+            Connection::Http1(connection) if *is_stale => {
+                let ended = connection.ended();
+                Poll::Ready(Err(connection.broken(ended)))
+            }
             Connection::Http1(connection) => {
                 connection.poll_head(fields, cx).map_err(|error| connection.broken(error))
             }

@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
+use crate::cause::Last;
+
 pub use config::Config;
 pub use deadline::Deadline;
 pub use error::Error;
@@ -41,7 +43,7 @@ pub struct Upstream {
     /// One a configured server, in the same order.
     pub servers: Vec<Server>,
     /// How TLS is spoken to those servers that want it.
-    pub tls: Option<Arc<rustls::ClientConfig>>,
+    tls: Option<ArcSwap<rustls::ClientConfig>>,
     /// One a request that may take a connection before the first bytes of its body are there.
     pub early: Arc<Semaphore>,
     resolving: AtomicBool,
@@ -62,6 +64,8 @@ pub struct Server {
     pub open: AtomicUsize,
     /// Idle HTTP/1.1 connections of all workers, as of each one's last sweep.
     pub idle: AtomicUsize,
+    /// How the last try to connect to it ended.
+    pub last_connect: Last,
     /// `host:port` as the configuration has it: for `Host`, logs and errors.
     pub authority: String,
     /// Requests' bodies on their way to it.
@@ -75,7 +79,15 @@ impl Upstream {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
         let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
+        let tls = tls.map(ArcSwap::new);
         Upstream { id, config, servers, tls, early, resolving: AtomicBool::new(false) }
+    }
+
+    /// New connections are made with this from now on; those there are stay.
+    pub fn renew_tls(&self, tls: rustls::ClientConfig) {
+        if let Some(current) = &self.tls {
+            current.store(Arc::new(tls));
+        }
     }
 
     /// True once: for whoever is to keep its names resolved.
@@ -101,6 +113,7 @@ impl Server {
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
+            last_connect: Last::default(),
             authority,
             uploads: uploads::Uploads::default(),
         }

@@ -286,6 +286,7 @@ where
         let connected = connect::http1(&self.upstream, index).await;
         let (connected, address) = connected.map_err(|source| self.unreachable(index, source))?;
         open.address = Some(address);
+        self.upstream.servers[index].last_connect.works();
         lease.connect_ns = since(began);
         let now = clock::instant();
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
@@ -327,6 +328,7 @@ where
         let (opened, address) =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         open.address = Some(address);
+        shared.last_connect.works();
         lease.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
     }
@@ -352,6 +354,9 @@ where
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
         if !matches!(source, ConnectError::Descriptors(_)) {
             self.balancer.rest(index, clock::instant() + REST);
+        }
+        if let Some(cause) = source.cause() {
+            self.upstream.servers[index].last_connect.failed(cause);
         }
         AcquireError::Connect { server: self.upstream.servers[index].authority.clone(), index, source }
     }

@@ -116,6 +116,7 @@ mod tests {
             servers: vec![server],
             balance: config::Balance::default(),
             http: config::Version::default(),
+            tls: Default::default(),
             connections: Connections::default(),
             timeouts: Timeouts::default(),
             retry: Retry::default(),

@@ -1,5 +1,8 @@
 //! The admin listener as a scraper, a probe and an operator see it.
 
+use std::time::{Duration, Instant};
+
+use crate::support::client::closes_within;
 use crate::support::{Client, Gateway};
 
 const CONFIG: &str = "[policy.p]\nby = [\"header:x-key\"]\nlimit = \"1/h\"\n\
@@ -53,6 +56,75 @@ fn a_token_is_asked_for_where_it_is_set() {
     let page = ask("hunter2-and-more");
     assert_eq!(page.status, 200);
     assert!(!page.text().contains("hunter2"), "{}", page.text());
+}
+
+#[test]
+fn two_credentials_prove_nothing() {
+    let gateway =
+        Gateway::start(&format!("{CONFIG}[admin]\nbind = \"127.0.0.1:0\"\ntoken = \"hunter2-and-more\"\n"));
+    let good = "Authorization: Bearer hunter2-and-more";
+    for fields in [[good, "Authorization: Bearer x"], ["Authorization: Bearer x", good], [good, good]] {
+        let answer = Client::connect(gateway.listener("admin")).request("GET", "/config", &fields, "");
+        assert_eq!(answer.status, 400, "{fields:?}");
+    }
+}
+
+#[test]
+fn connections_that_say_nothing_keep_no_probe_out() {
+    let gateway = Gateway::start(CONFIG);
+    let addr = gateway.listener("admin");
+    // More than wait in the kernel and here together.
+    let silent: Vec<Client> = (0..600).map(|_| Client::connect(addr)).collect();
+    let began = Instant::now();
+    for target in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(gateway.admin(target).status, 200, "{target}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // The oldest have gone already, and the youngest go with their deadline.
+    for client in [&silent[0], &silent[599]] {
+        assert!(closes_within(client.socket(), Duration::from_secs(10)));
+    }
+    let mut half = Client::connect(addr);
+    half.send("GET /healthz HTT");
+    let began = Instant::now();
+    assert!(closes_within(half.socket(), Duration::from_secs(10)));
+    assert!((1_500..4_500).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_strangers_name_for_this_machine_reads_nothing() {
+    let gateway = Gateway::start(CONFIG);
+    let by = |gateway: &Gateway, target: &str, host: &str| {
+        let host = format!("Host: {host}");
+        Client::connect(gateway.listener("admin")).request("GET", target, &[&host], "").status
+    };
+    for host in ["localhost", "127.0.0.1:9900", "[::1]:9900", "a.localhost"] {
+        assert_eq!(by(&gateway, "/config", host), 200, "{host}");
+    }
+    for target in ["/config", "/metrics", "/", "/v1/explain?url=/a", "/v1/keys/p/a", "/healthz", "/nothing"] {
+        assert_eq!(by(&gateway, target, "evil.example"), 421, "{target}");
+    }
+    assert_eq!(by(&gateway, "http://evil.example/config", "localhost"), 421);
+    // Orchestrators and balancers ask by address, and learn one word.
+    assert_eq!(
+        [by(&gateway, "/readyz", "10.0.0.7:9900"), by(&gateway, "/config", "10.0.0.7:9900")],
+        [200, 421]
+    );
+
+    let admin = "[admin]\nbind = \"127.0.0.1:0\"\n";
+    let named = Gateway::start(&format!("{CONFIG}{admin}hosts = [\"Metrics.example\", \"10.0.0.7\"]\n"));
+    for (host, status) in
+        [("metrics.example:9900", 200), ("10.0.0.7", 200), ("localhost", 200), ("evil.example", 421)]
+    {
+        assert_eq!(by(&named, "/config", host), status, "{host}");
+    }
+    assert!(named.admin("/config").text().contains("hosts = [\"metrics.example\", \"10.0.0.7\"]"));
+    // A page of somebody else has no token.
+    let guarded = Gateway::start(&format!("{CONFIG}{admin}token = \"hunter2-and-more\"\n"));
+    assert_eq!(
+        [by(&guarded, "/config", "evil.example"), by(&guarded, "/healthz", "evil.example")],
+        [401, 200]
+    );
 }
 
 #[test]

@@ -29,9 +29,11 @@ const FLOORS: &[(&str, u8)] = &[
     ("limit", 0),
     ("descriptors", 0),
     ("frames", 0),
+    ("cause", 0),
     ("identity", 0),
     ("metrics", 0),
     ("random", 0),
+    ("trust", 0),
 ];
 
 #[test]

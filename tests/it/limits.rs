@@ -77,6 +77,24 @@ fn retry_after_is_never_early() {
 }
 
 #[test]
+fn one_refusal_says_one_wait() {
+    // Several windows, so that the longest wait is told from the others; long ones, so that the jitter shows.
+    let gateway = limited("[policy.two]\nby = [\"ip\"]\nlimit = [\"1/h\", \"1/d\"]", "\"two\"");
+    assert_eq!(gateway.get("/a").status, 200);
+    for _ in 0..20 {
+        let answer = gateway.get("/a");
+        let told = answer.number("retry-after");
+        let problem = answer.json();
+        let waits = problem["violations"].as_array().expect("a list").iter();
+        let waits: Vec<u64> = waits.filter_map(|it| it["retry-after-seconds"].as_u64()).collect();
+        assert_eq!(waits.len(), 2, "{problem}");
+        assert_eq!(waits.iter().max(), Some(&told), "{problem}");
+        let detail = problem["detail"].as_str().expect("a text");
+        assert!(detail.ends_with(&format!("try again in {told} s")), "{problem}");
+    }
+}
+
+#[test]
 fn the_headers_are_those_that_were_chosen() {
     for (choice, ietf, legacy) in
         [("ietf", true, false), ("legacy", false, true), ("both", true, true), ("none", false, false)]

@@ -6,6 +6,7 @@ mod fleet;
 mod floors;
 mod support;
 
+mod access_log;
 mod admin;
 mod algorithms;
 mod auth;
@@ -62,6 +63,7 @@ mod tls;
 mod told_until_answered;
 mod trailers;
 mod trouble;
+mod trust;
 mod upgrade;
 mod uploads;
 mod wire;

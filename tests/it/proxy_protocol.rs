@@ -207,3 +207,37 @@ fn haproxy_and_curl_are_understood_in_front_of_tls() {
     assert_eq!(upstream.request().all("x-forwarded-for"), ["127.0.0.2"], "curl names its own end");
     assert_eq!(failures(&gateway), 0.0, "health checks are none");
 }
+
+#[test]
+fn the_log_keeps_the_proxy_and_the_client() {
+    let gateway = responding("[client-ip]\ntrust = [\"203.0.113.0/24\"]");
+    let ends = |path: &str| {
+        let line = gateway.logged(path);
+        let text = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
+        (text("client"), text("peer"))
+    };
+    let both = |client: &str, peer: &str| (client.to_owned(), peer.to_owned());
+    let mut client = Client::connect_from(PROXY, gateway.plain());
+    client.send("PROXY TCP4 198.51.100.7 10.0.0.1 4000 443\r\nGET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(ends("/first"), both("198.51.100.7", "127.0.0.2"));
+    // A connection that has rested is built anew.
+    eventually("it rests", || (gateway.resting() > 0).then_some(()));
+    assert_eq!(client.get("/rested").status, 200);
+    assert_eq!(ends("/rested"), both("198.51.100.7", "127.0.0.2"));
+    // Whom a trusted hop behind the balancer speaks for; the balancer stays the other end.
+    let mut client = Client::connect_from(PROXY, gateway.plain());
+    client.send("PROXY TCP4 203.0.113.7 10.0.0.1 4000 443\r\n");
+    client.request("GET", "/hop", &["X-Forwarded-For: 192.0.2.9"], "");
+    assert_eq!(ends("/hop"), both("192.0.2.9", "127.0.0.2"));
+    // A head that nobody can read, and a balancer that speaks for itself.
+    let mut client = Client::connect_from(PROXY, gateway.plain());
+    client.send("PROXY TCP4 198.51.100.8 10.0.0.1 4000 443\r\nGET  /two HTTP/1.1\r\n\r\n");
+    assert_eq!(client.response().status, 400);
+    let line = gateway.logged_where("an unread head", |line| line["client"] == "198.51.100.8");
+    assert_eq!(line["peer"], "127.0.0.2", "{line}");
+    let mut client = Client::connect_from(PROXY, gateway.plain());
+    client.send("PROXY UNKNOWN\r\n");
+    client.get("/own");
+    assert_eq!(ends("/own"), both("127.0.0.2", "-"));
+}

@@ -43,6 +43,16 @@ impl Json {
         }
     }
 
+    /// A name: a text that is not empty, or a whole number in its digits, as issuers write ids of their database
+    /// though RFC 7519 section 4.1.2 asks for a text. A fraction or an exponent has several spellings, so it is none.
+    pub(super) fn name(&self) -> Option<Box<str>> {
+        match self {
+            Json::Text(text) => (!text.is_empty()).then(|| text.as_str().into()),
+            Json::Number(number) if number.is_u64() || number.is_i64() => Some(number.to_string().into()),
+            Json::Null | Json::Boolean(_) | Json::Number(_) | Json::List(_) | Json::Object(_) => None,
+        }
+    }
+
     /// A scalar as text; `None` of what is none.
     pub(super) fn scalar(&self) -> Option<Box<str>> {
         match self {

@@ -24,6 +24,7 @@ use super::cache::{Cache, Digest, digest_of};
 use super::entries::{self, text};
 use super::place::{Place, carried};
 use super::{Asked, Checked, Wait};
+use crate::cause::Cause;
 use crate::identity::Identity;
 use keyset::{KeySet, Signature};
 use remote::Remote;
@@ -173,31 +174,35 @@ impl Verifier {
             Ok(unseen) => unseen,
             Err(checked) => return checked,
         };
-        let Some(token) = Token::parse(&credential) else { return Checked::Refused };
-        if !self.config.algorithms.contains(&token.algorithm) {
-            return Checked::Refused;
-        }
+        let token = match Token::parse(&credential) {
+            Ok(token) if self.config.algorithms.contains(&token.algorithm) => token,
+            Ok(_) => return Checked::Refused(Cause::TokenAlgorithm),
+            Err(cause) => return Checked::Refused(cause),
+        };
         match keys.verify(&token) {
             Signature::Valid => match self.caller(&token, now) {
-                Some((identity, until)) => {
+                Ok((identity, until)) => {
                     cache.keep(digest, &identity, keys.generation, until.min(now + KEPT_SECONDS_MAX));
                     Checked::Known(identity)
                 }
-                None => Checked::Refused,
+                Err(cause) => Checked::Refused(cause),
             },
-            Signature::Invalid => Checked::Refused,
+            Signature::Invalid => Checked::Refused(Cause::TokenSignature),
             Signature::UnknownKey => {
                 let asked = self.remote.as_ref().and_then(|remote| remote.ask_for(token.kid.as_deref()));
-                asked.map_or(Checked::Refused, |rounds| Checked::Wait(Wait::Keys(rounds)))
+                asked.map_or(Checked::Refused(Cause::TokenKeyUnknown), |rounds| {
+                    Checked::Wait(Wait::Keys(rounds))
+                })
             }
         }
     }
 
     /// Who a token with a good signature speaks for, and until when it may be believed without another look.
-    fn caller(&self, token: &Token<'_>, now: i64) -> Option<(Arc<Identity>, i64)> {
-        let claims = token.claims()?;
+    fn caller(&self, token: &Token<'_>, now: i64) -> Result<(Arc<Identity>, i64), Cause> {
+        let claims = token.claims().ok_or(Cause::TokenClaims)?;
         let until = self.config.rules.good_until(token, &claims, now)?;
-        Some((Arc::new(self.config.naming.identity(&claims, &self.wanted)), until))
+        let identity = self.config.naming.identity(&claims, &self.wanted).ok_or(Cause::TokenConsumer)?;
+        Ok((Arc::new(identity), until))
     }
 }
 

@@ -24,6 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::auth::Method;
+use crate::trust::Trust;
 
 /// Where keys are published and how often they are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Config {
     pub port: u16,
     /// Path and query.
     pub target: String,
+    /// How the issuer is checked over TLS, and what it is shown.
+    pub trust: Trust,
     /// How often they are fetched anyway.
     pub every: Duration,
     /// The rest after each fetch.
@@ -64,6 +67,9 @@ impl Config {
 /// Why keys were not fetched.
 #[derive(Debug, thiserror::Error)]
 enum Error {
+    /// What the issuer is checked by cannot be read.
+    #[error("{0}")]
+    Trust(String),
     /// The issuer cannot be reached, or breaks off.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -147,14 +153,20 @@ impl Remote {
         self.rounds.subscribe()
     }
 
-    async fn fetch(&self, tls: &Arc<ClientConfig>) -> Result<String, Error> {
+    async fn fetch<T: Connect>(&self, tls: &T) -> Result<String, Error> {
         let fetched = async {
             let tcp = TcpStream::connect((self.config.host.as_str(), self.config.port)).await?;
             if !self.config.tls {
                 return self.talk(tcp).await;
             }
-            let name = ServerName::try_from(self.config.host.clone()).map_err(std::io::Error::other)?;
-            let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
+            let name = self.config.trust.name(&self.config.host).to_owned();
+            let name = ServerName::try_from(name).map_err(std::io::Error::other)?;
+            let (tls, trust) = (tls.clone(), self.config.trust.clone());
+            // Files are read: authorities may change, and fetches are rare.
+            let config =
+                tokio::task::spawn_blocking(move || tls(&trust)).await.map_err(std::io::Error::other)?;
+            let connector = tokio_rustls::TlsConnector::from(Arc::new(config.map_err(Error::Trust)?));
+            let stream = connector.connect(name, tcp).await?;
             self.talk(stream).await
         };
         timeout(self.config.timeout, fetched).await.map_err(|_| Error::Timeout)?
@@ -187,8 +199,12 @@ impl Remote {
     }
 }
 
-/// Fetches the keys of a way to authenticate for as long as it is in force.
-pub async fn keep_fetching(method: Weak<Method>, tls: Arc<ClientConfig>) {
+/// Makes what a connection over TLS is made with, or says why it cannot.
+pub trait Connect: Fn(&Trust) -> Result<ClientConfig, String> + Clone + Send + 'static {}
+impl<F: Fn(&Trust) -> Result<ClientConfig, String> + Clone + Send + 'static> Connect for F {}
+
+/// Fetches the keys of a way to authenticate for as long as it is in force. `tls` is asked anew for each fetch.
+pub async fn keep_fetching(method: Weak<Method>, tls: impl Connect) {
     let (mut failed, mut scheduled) = (false, true);
     loop {
         let Some(method) = method.upgrade() else { return };

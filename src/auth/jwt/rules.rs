@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::json::Json;
 use super::token::Token;
+use crate::cause::Cause;
 use crate::identity::{Claim, Identity};
 
 /// What is asked of claims.
@@ -24,7 +25,7 @@ pub struct Rules {
 /// Which claims say who the caller is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// The caller itself.
+    /// The caller itself; a token without it is nobody's.
     pub consumer: Option<String>,
     /// Its organisation.
     pub tenant: Option<String>,
@@ -33,29 +34,37 @@ pub struct Naming {
 }
 
 impl Rules {
-    /// Until when these claims are good, Unix seconds; `i64::MAX` where nothing ends them. `None`: they are not.
-    pub(super) fn good_until(&self, token: &Token<'_>, claims: &Json, now: i64) -> Option<i64> {
+    /// Until when these claims are good, Unix seconds; `i64::MAX` where nothing ends them.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub(super) fn good_until(&self, token: &Token<'_>, claims: &Json, now: i64) -> Result<i64, Cause> {
         let is_present = |name: &String| claims.member(name).is_some_and(|claim| *claim != Json::Null);
-        if !self.required.iter().all(is_present) || !self.is_typ(token) {
-            return None;
+        if !self.required.iter().all(is_present) {
+            return Err(Cause::TokenClaims);
+        }
+        if !self.is_typ(token) {
+            return Err(Cause::TokenType);
         }
         if !self.issuers.is_empty()
             && !self.issuers.iter().any(|own| claims.member("iss").and_then(Json::text) == Some(own))
         {
-            return None;
+            return Err(Cause::TokenIssuer);
         }
         if !self.audiences.is_empty() && !claims.member("aud").is_some_and(|aud| self.is_meant(aud)) {
-            return None;
+            return Err(Cause::TokenAudience);
         }
         let leeway = i64::try_from(self.leeway.as_secs()).unwrap_or(i64::MAX);
         for begins in ["nbf", "iat"] {
-            if date(claims, begins)?.is_some_and(|begins| now.saturating_add(leeway) < begins) {
-                return None;
+            let begins = date(claims, begins).ok_or(Cause::TokenClaims)?;
+            if begins.is_some_and(|begins| now.saturating_add(leeway) < begins) {
+                return Err(Cause::TokenEarly);
             }
         }
-        let until = date(claims, "exp")?.map_or(i64::MAX, |exp| exp.saturating_add(leeway));
+        let expires = date(claims, "exp").ok_or(Cause::TokenClaims)?;
+        let until = expires.map_or(i64::MAX, |exp| exp.saturating_add(leeway));
         // On the second it expires a token is expired (RFC 7519 section 4.1.4).
-        (now < until).then_some(until)
+        if now < until { Ok(until) } else { Err(Cause::TokenExpired) }
     }
 
     fn is_typ(&self, token: &Token<'_>) -> bool {
@@ -79,19 +88,23 @@ impl Rules {
 }
 
 impl Naming {
-    /// The caller a token speaks for, with those of its claims that anything asks for.
-    pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Identity {
-        let text =
-            |name: &Option<String>| claims.path(name.as_deref()?)?.scalar().filter(|text| !text.is_empty());
-        Identity {
-            consumer: text(&self.consumer),
-            tenant: text(&self.tenant),
-            tier: text(&self.tier),
+    /// The caller a token speaks for, with those of its claims that anything asks for. `None` where the claim that
+    /// says who that is says nobody: limits by consumer would not hold for such a caller, and it would be admitted.
+    pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Option<Identity> {
+        let name = |claim: &Option<String>| claims.path(claim.as_deref()?)?.name();
+        let consumer = name(&self.consumer);
+        if self.consumer.is_some() && consumer.is_none() {
+            return None;
+        }
+        Some(Identity {
+            consumer,
+            tenant: name(&self.tenant),
+            tier: name(&self.tier),
             claims: wanted
                 .iter()
                 .filter_map(|name| Some((name.clone(), claim(claims.path(name)?)?)))
                 .collect(),
-        }
+        })
     }
 }
 

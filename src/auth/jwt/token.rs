@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 
 use super::json::Json;
+use crate::cause::Cause;
 
 /// A signed token in its compact form.
 #[derive(Debug)]
@@ -23,11 +24,16 @@ pub(super) struct Token<'t> {
 }
 
 impl<'t> Token<'t> {
-    /// Takes a token apart. `None` of what is too long, no token, encrypted (RFC 7516 has five parts), says `none`,
+    /// Takes a token apart. Refused is what is too long, no token, encrypted (RFC 7516 has five parts), says `none`,
     /// carries its own key, or asks for an extension nobody here knows (`crit`, RFC 7515 section 4.1.11).
     ///
     /// Where a key may be found by URL (`jku`, `x5u`) is not read at all.
-    pub(super) fn parse(bytes: &'t [u8]) -> Option<Token<'t>> {
+    pub(super) fn parse(bytes: &'t [u8]) -> Result<Token<'t>, Cause> {
+        Token::read(bytes).unwrap_or(Err(Cause::TokenMalformed))
+    }
+
+    /// `None`: it is not of a token's form.
+    fn read(bytes: &'t [u8]) -> Option<Result<Token<'t>, Cause>> {
         if bytes.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -45,12 +51,14 @@ impl<'t> Token<'t> {
             None => Some(None),
             Some(value) => value.text().map(|text| Some(text.to_owned())),
         };
-        let algorithm = header.member("alg")?.text()?.parse().ok()?;
+        let algorithm = header.member("alg")?.text()?.parse();
         let kid = text("kid")?.filter(|kid| !kid.is_empty());
         if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
             return None;
         }
-        Some(Token { signed: signed.as_bytes(), signature, payload, algorithm, kid, typ: text("typ")? })
+        let (signed, typ) = (signed.as_bytes(), text("typ")?);
+        let token = |algorithm| Token { signed, signature, payload, algorithm, kid, typ };
+        Some(algorithm.map(token).map_err(|_| Cause::TokenAlgorithm))
     }
 
     /// What it claims; an object, or nothing.

@@ -10,6 +10,8 @@ use crate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
 use crate::auth::place::Place;
 use crate::config::effective::{array, table as show_table, text, time};
 use crate::config::reader::{Table, Text, Value, listed};
+use crate::config::trust;
+use crate::trust::Trust;
 
 /// Reads what is particular to tokens.
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
@@ -67,9 +69,21 @@ fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
 fn source(table: &Table<'_>) -> Option<Source> {
     let (jwks, secret) = (table.value("jwks"), table.value("secret"));
     let has_file = table.value("keys").is_some();
+    if let Some(tls) = table.value("tls").filter(|_| jwks.is_none()) {
+        tls.wrong_key("`tls` needs `jwks`", "only keys that are fetched come over TLS");
+    }
     match (jwks, has_file, secret) {
         (Some(jwks), false, None) => {
-            let config = url(&jwks.text()?)?;
+            let mut config = url(&jwks.text()?)?;
+            if let Some(tls) = table.value("tls") {
+                config.trust = trust::read(&tls);
+                if !config.tls {
+                    tls.wrong_key(
+                        "`tls` needs a URL over TLS",
+                        "write `jwks` as in `https://id.example.com/keys`",
+                    );
+                }
+            }
             Some(Source::Url(fetch(table, config)))
         }
         (None, true, None) => file(table, "keys", "jwks.json").map(Source::File),
@@ -111,7 +125,8 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
     }
     let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
-    Some(remote::Config { tls, host, port, target, every: EVERY, rest: PAUSE, timeout: TIMEOUT })
+    let trust = Trust::default();
+    Some(remote::Config { tls, host, port, target, trust, every: EVERY, rest: PAUSE, timeout: TIMEOUT })
 }
 
 fn fetch(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
@@ -147,6 +162,9 @@ pub(super) fn show(config: &Config, fields: &mut Fields) {
         Source::Url(remote) => {
             fields.push(("jwks", text(&remote.url())));
             let times = [("every", remote.every), ("pause", remote.rest), ("timeout", remote.timeout)];
+            if remote.tls {
+                fields.push(("tls", trust::show(&remote.trust)));
+            }
             fields.push(("fetch", show_table(times.map(|(key, duration)| (key, time(duration))))));
         }
     }

@@ -20,6 +20,7 @@ tier = "free"
 kind = "jwt"
 in = ["bearer", "header:x-token"]
 jwks = "https://id.example.com:8443/keys?a=b"
+tls = { ca = "/etc/ca.pem", sni = "id.internal", verify = true }
 fetch = { every = "10m", pause = "1m", timeout = "2s" }
 algorithms = ["ES256", "PS384", "EdDSA"]
 issuer = ["https://id.example.com/"]
@@ -160,6 +161,18 @@ fn ways_are_checked() {
             "keys over plain http can be replaced by anybody on the way",
             "5:8",
             "write `https://`",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"http://127.0.0.1/\"\ntls = {}",
+            "`tls` needs a URL over TLS",
+            "6:1",
+            "https://",
+        ),
+        (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\nkeys = { file = \"a\" }\ntls = {}",
+            "`tls` needs `jwks`",
+            "6:1",
+            "",
         ),
         (
             "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"https://a:hunter2@b/\"",

@@ -157,6 +157,13 @@ fn decisions(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         "Requests this gateway refused, by reason",
         None,
         refusals.iter().map(|(reason, refusal)| ([("reason", &**reason)], refusal.total())),
+    )?;
+    let causes = metrics.causes.all();
+    families.counters(
+        "causes",
+        "What exactly was wrong with refused credentials, certificates and connections",
+        None,
+        causes.iter().map(|(cause, count)| ([("cause", &**cause)], count.total())),
     )
 }
 

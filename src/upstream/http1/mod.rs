@@ -112,7 +112,21 @@ impl<B> Http1<B> {
 
     /// Whether the last exchange is over to its end, and the server has neither closed nor said anything since.
     pub(super) fn is_idle(&mut self) -> bool {
-        self.is_free() && self.poll_read(&mut Context::from_waker(Waker::noop())).is_pending()
+        if !self.is_free() {
+            return false;
+        }
+        match self.poll_read(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => true,
+            Poll::Ready(read) => {
+                self.write_error = self.write_error.take().or(read.err());
+                false
+            }
+        }
+    }
+
+    /// Why nothing can be sent on it, after [`Http1::is_idle`] has said so.
+    pub(super) fn ended(&mut self) -> Error {
+        self.write_error.take().map_or(Error::Closed, Error::Io)
     }
 
     /// Whether another request may follow: one whose answer came before it was whole leaves a connection of no use.

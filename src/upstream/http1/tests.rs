@@ -58,6 +58,7 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
         name: "u".to_owned(),
         servers: vec![server],
         balance: config::Balance::RoundRobin,
+        tls: Default::default(),
         http: config::Version::H1,
         connections: config::Connections::default(),
         timeouts: config::Timeouts::default(),

@@ -46,7 +46,7 @@ fuzz_target!(|input: (u8, &str)| {
                 assert!(identity.consumer.as_ref().is_some_and(|consumer| !consumer.is_empty()));
             }
             Checked::Absent => assert!(key.is_empty()),
-            Checked::Refused => {}
+            Checked::Refused(_) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -12,11 +12,11 @@ use crate::support::{Client, Directory, eventually, heavy, text};
 
 const WAYS: &str = "[auth.staff]\nkind = \"basic\"\nusers = { file = \"users.toml\" }\n";
 
-fn entry(name: &str, password: &str, rest: &str) -> String {
+pub(super) fn entry(name: &str, password: &str, rest: &str) -> String {
     format!("{}{rest}\n", hashed(password, &["--basic", "--consumer", name]))
 }
 
-fn field(name: &str, password: &str) -> String {
+pub(super) fn field(name: &str, password: &str) -> String {
     format!("Authorization: Basic {}", STANDARD.encode(format!("{name}:{password}")))
 }
 

@@ -11,13 +11,13 @@ use crate::support::upstream::Recorded;
 use crate::support::{Directory, Gateway, Upstream, eventually, text, tls};
 
 /// A key of an issuer.
-struct Key {
+pub(super) struct Key {
     kid: String,
     pair: rcgen::KeyPair,
 }
 
 impl Key {
-    fn new(kid: &str) -> Key {
+    pub(super) fn new(kid: &str) -> Key {
         Key { kid: kid.to_owned(), pair: rcgen::KeyPair::generate().expect("a pair") }
     }
 
@@ -25,13 +25,13 @@ impl Key {
         EncodingKey::from_ec_pem(self.pair.serialize_pem().as_bytes()).expect("a private key")
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub(super) fn sign(&self, claims: &Value) -> String {
         let header = Header { kid: Some(self.kid.clone()), ..Header::new(Algorithm::ES256) };
         jsonwebtoken::encode(&header, claims, &self.private()).expect("the key fits")
     }
 
     /// A good token for `ann`, as a field of a request.
-    fn field(&self) -> String {
+    pub(super) fn field(&self) -> String {
         format!("Authorization: Bearer {}", self.sign(&claims()))
     }
 
@@ -42,16 +42,16 @@ impl Key {
     }
 }
 
-fn claims() -> Value {
+pub(super) fn claims() -> Value {
     let now = get_current_timestamp();
     json!({ "iss": "me", "aud": ["api"], "sub": "ann", "org": "acme", "plan": "pro", "exp": now + 300 })
 }
 
-fn set(keys: &[&Key]) -> String {
+pub(super) fn set(keys: &[&Key]) -> String {
     json!({ "keys": keys.iter().map(|key| key.jwk()).collect::<Value>() }).to_string()
 }
 
-fn ways(source: &str) -> String {
+pub(super) fn ways(source: &str) -> String {
     format!(
         "[auth.jwt]\nkind = \"jwt\"\n{source}\nalgorithms = [\"ES256\"]\nissuer = \"me\"\naudience = \"api\"\n\
          consumer = \"claim:sub\"\ntenant = \"claim:org\"\ntier = \"claim:plan\"\n"
@@ -121,6 +121,33 @@ fn a_token_says_who_calls_and_a_wrong_one_nothing() {
     guarded.refuses(&[&good, &good]);
     assert!(!text(&guarded.gateway.access_log_bytes()).contains("eyJ"), "no token is logged");
     assert!(!guarded.gateway.stderr().iter().any(|line| line.contains("eyJ")));
+}
+
+#[test]
+fn a_token_without_a_name_is_nobody_s() {
+    let key = Key::new("one");
+    let directory = Directory::new();
+    directory.write("jwks.json", set(&[&key]));
+    let guarded = Guarded::start(
+        directory,
+        &ways("keys = { file = \"jwks.json\" }"),
+        "\"jwt\"",
+        "limit = \"3/h by consumer\"",
+    );
+    let named = |name: Value| {
+        let mut claims = claims();
+        claims["sub"] = name;
+        format!("Authorization: Bearer {}", key.sign(&claims))
+    };
+    let mut missing = claims();
+    missing.as_object_mut().expect("an object").remove("sub");
+    guarded.refuses(&[&format!("Authorization: Bearer {}", key.sign(&missing))]);
+    for nobody in [json!(null), json!(""), json!(true), json!(4.5), json!(42.0), json!(["ann"]), json!({})] {
+        guarded.refuses(&[&named(nobody)]);
+    }
+    // An id of a database is a name in its digits, and has one count however it is written.
+    assert_eq!(guarded.caller(&[&named(json!(42))]), "42 acme pro");
+    assert_eq!(guarded.ask(&[&named(json!("42"))]).number("x-ratelimit-remaining"), 1);
 }
 
 #[test]

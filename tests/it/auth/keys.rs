@@ -45,6 +45,45 @@ fn a_key_says_who_calls() {
 }
 
 #[test]
+fn an_entry_says_all_that_is_known_of_its_caller() {
+    let all = [
+        "--consumer",
+        "ann",
+        "--tenant",
+        "acme \"x\"",
+        "--tier",
+        "pro",
+        "--expires",
+        "2090-01-01T00:00:00Z",
+        "--claim",
+        "role=dev",
+        "--claim",
+        "role=ops",
+        "--claim",
+        "org.plan=a=b",
+    ];
+    let ended = ["--consumer", "old", "--expires", "2020-01-01"];
+    let keys = hashed("k", &all) + &hashed("old", &ended);
+    assert!(keys.contains("claims = { "), "one line a key: {keys}");
+    let require = "require = { claims = { role = [\"ops\"], \"org.plan\" = [\"a=b\"] } }";
+    let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", require);
+    assert_eq!(guarded.caller(&["X-Api-Key: k"]), "ann acme \"x\" pro");
+    guarded.refuses(&["X-Api-Key: old"]);
+    assert_eq!(
+        guarded.gateway.logged_where("a refusal", |line| line["status"] == 401)["cause"],
+        "api-key-expired"
+    );
+    for wrong in
+        [["--expires", "2027-01-01T00:00:00"], ["--expires", "soon"], ["--claim", "role"], ["--claim", "=x"]]
+    {
+        let output = binary().arg("hash-key").args(wrong).stdin(Stdio::null()).output().expect("it ends");
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stderr));
+    }
+    let user = hashed("pw", &["--basic", "--consumer", "ann", "--tier", "pro"]);
+    assert!(user.starts_with("[[user]]") && user.ends_with("tier = \"pro\"\n"), "{user}");
+}
+
+#[test]
 fn whoever_shows_no_key_or_a_wrong_one_is_told_the_same() {
     let keys = entry("secret", "") + &entry("old", "expires = 2020-01-01T00:00:00Z");
     let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", "");

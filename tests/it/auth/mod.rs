@@ -3,6 +3,7 @@
 
 mod access;
 mod basic;
+mod causes;
 mod jwt;
 mod keys;
 mod mtls;

@@ -10,7 +10,7 @@ use crate::support::tls::{self, Authority};
 use crate::support::{Client, Directory, Gateway, Response, Upstream, eventually};
 
 /// A gateway with a listener `tls` whose clients' certificates come from `ca.pem`, and one without that.
-fn start(directory: Directory, listener: &str, ways: &str) -> (Gateway, Upstream, String) {
+pub(super) fn start(directory: Directory, listener: &str, ways: &str) -> (Gateway, Upstream, String) {
     tls::certify(&directory, "server", &["localhost"]);
     let upstream = Upstream::ok();
     let certs = "certs = [{ cert = \"server.pem\", key = \"server.key\" }]";
@@ -34,11 +34,11 @@ fn ask(addr: SocketAddr, session: &Arc<ClientConfig>) -> Option<Response> {
     Some(Response { status, headers: Vec::new(), body: client.rest() })
 }
 
-fn status(addr: SocketAddr, session: &Arc<ClientConfig>) -> Option<u16> {
+pub(super) fn status(addr: SocketAddr, session: &Arc<ClientConfig>) -> Option<u16> {
     ask(addr, session).map(|answer| answer.status)
 }
 
-const BY_EMAIL: &str =
+pub(super) const BY_EMAIL: &str =
     "[auth.staff]\nkind = \"mtls\"\nconsumer = \"san:email\"\ntenant = \"subject:o\"\ntier = \"internal\"\n";
 
 fn told(upstream: &Upstream) -> String {

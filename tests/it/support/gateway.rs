@@ -269,7 +269,9 @@ pub fn complete(config: &str, directory: &Directory) -> String {
     }
     if !config.contains("[log]") {
         let log = directory.join("access.log");
-        whole.push_str(&format!("[log]\naccess = {{ to = {:?} }}\n", log.display().to_string()));
+        // Whole queries: a line is how a test knows its request again.
+        let log = log.display().to_string();
+        whole.push_str(&format!("[log]\naccess = {{ to = {log:?}, query = \"keep\" }}\n"));
     }
     if !config.contains("[shutdown]") {
         whole.push_str("[shutdown]\nready-delay = \"0s\"\ndrain = \"5s\"\n");

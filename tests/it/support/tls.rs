@@ -45,7 +45,10 @@ pub struct Authority {
 /// A client's certificate and key.
 pub struct Client {
     cert: CertificateDer<'static>,
-    key: String,
+    /// The certificate's PEM.
+    pub pem: String,
+    /// The key's PEM.
+    pub key: String,
 }
 
 impl Authority {
@@ -73,7 +76,16 @@ impl Authority {
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
         let key = rcgen::KeyPair::generate().expect("a pair");
         let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Client { cert: cert.der().clone(), key: key.serialize_pem() }
+        Client { cert: cert.der().clone(), pem: cert.pem(), key: key.serialize_pem() }
+    }
+
+    /// A server of these names: PEM of its certificate and of its key.
+    pub fn server(&self, names: &[&str]) -> (String, String) {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let params = rcgen::CertificateParams::new(names).expect("these are names");
+        let key = rcgen::KeyPair::generate().expect("a pair");
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
+        (cert.pem(), key.serialize_pem())
     }
 
     /// The list of what it has revoked, PEM.

@@ -1,19 +1,28 @@
-//! Certificates and the TLS side of a listener: which certificate a name gets, what is spoken inside.
+//! Certificates and the TLS side of a listener: which certificate a name gets, what is spoken inside. The other way
+//! round, what a server that we connect to is checked by, is `client`'s.
 //!
 //! It reads files when told to and never watches them: that is the control runtime's.
+
+mod client;
+mod error;
+mod files;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+pub use client::client_config;
+pub use error::{Error, Part};
 
 /// One certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,75 +62,6 @@ pub enum Demand {
     Require,
 }
 
-/// Why a pair cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file cannot be read, or holds no PEM of the kind wanted.
-    #[error("{}: {source}", path.display())]
-    Pem {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// The certificate file holds no certificate.
-    #[error("{}: no certificate in it", path.display())]
-    Empty {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// The file of revocation lists holds none: it would revoke nothing, whatever it was meant to.
-    #[error(
-        "{}: no revocation list in it: write lists in PEM (`-----BEGIN X509 CRL-----`; \
-         `openssl crl -inform DER` makes it of DER), or leave `client-crl` out",
-        path.display()
-    )]
-    NoLists {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Key and certificate do not belong together, or are of an unknown kind.
-    #[error("{} and {}: {source}", cert.display(), key.display())]
-    Mismatch {
-        /// The certificate.
-        cert: PathBuf,
-        /// The key.
-        key: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
-    /// The leaf cannot be parsed.
-    #[error("{}: not an X.509 certificate: {reason}", path.display())]
-    Certificate {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A self-signed pair cannot be made or written.
-    #[error("self-signed pair at {}: {reason}", path.display())]
-    SelfSigned {
-        /// Where it was to be.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// No certificate authority is known to check upstreams by.
-    #[error("no certificate authority of the system can be read: {0}")]
-    NoRoots(String),
-    /// Authorities or revocation lists cannot be used together.
-    #[error("{}: {source}", ca.display())]
-    ClientAuth {
-        /// The authorities.
-        ca: PathBuf,
-        /// Why.
-        source: rustls::server::VerifierBuilderError,
-    },
-    /// Rustls refuses the configuration.
-    #[error(transparent)]
-    Rustls(#[from] rustls::Error),
-}
-
 /// A pair as read: what is presented, and what an operator wants to know of it.
 #[derive(Clone, Debug)]
 pub struct Certificate {
@@ -141,15 +81,8 @@ impl Certificate {
         if pair.is_to_be_made() {
             make_self_signed(pair)?;
         }
-        let chain = CertificateDer::pem_file_iter(&pair.cert)
-            .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
-            .map_err(|source| Error::Pem { path: pair.cert.clone(), source })?;
-        let key = PrivateKeyDer::from_pem_file(&pair.key)
-            .map_err(|source| Error::Pem { path: pair.key.clone(), source })?;
-        let leaf = chain.first().ok_or_else(|| Error::Empty { path: pair.cert.clone() })?;
-        let (names, not_after) = describe(leaf, &pair.cert)?;
-        let mismatch = |source| Error::Mismatch { cert: pair.cert.clone(), key: pair.key.clone(), source };
-        let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(mismatch)?;
+        let key = files::certified_key(&pair.cert, &pair.key)?;
+        let (names, not_after) = describe(&key.cert[0], &pair.cert)?;
         Ok(Certificate { key: Arc::new(key), names, not_after, path: pair.cert.clone() })
     }
 }
@@ -195,55 +128,26 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     let Some(ClientAuth { ca, demand, crl }) = client_auth else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in pem_of::<CertificateDer<'_>>(ca)? {
-        roots.add(certificate)?;
-    }
-    if roots.is_empty() {
-        return Err(Error::Empty { path: ca.clone() });
-    }
-    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let roots = Arc::new(files::authorities(ca)?);
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
     if let Some(crl) = crl {
-        let lists = pem_of(crl)?;
-        if lists.is_empty() {
-            return Err(Error::NoLists { path: crl.clone() });
-        }
         // A leaf whose issuer has no list in the file is refused; authorities in between need none.
-        builder = builder.with_crls(lists).only_check_end_entity_revocation();
+        builder = builder.with_crls(files::revocations(crl)?).only_check_end_entity_revocation();
     }
     if *demand == Demand::Ask {
         builder = builder.allow_unauthenticated();
     }
-    builder.build().map_err(|source| Error::ClientAuth { ca: ca.clone(), source })
-}
-
-/// Everything of one kind in a PEM file.
-fn pem_of<T: PemObject>(path: &Path) -> Result<Vec<T>, Error> {
-    T::pem_file_iter(path)
-        .and_then(|items| items.collect())
-        .map_err(|source| Error::Pem { path: path.to_owned(), source })
+    builder.build().map_err(|error| match (error, crl) {
+        (VerifierBuilderError::InvalidCrl(_), Some(crl)) => {
+            Error::file(Part::Revocations, crl, "a revocation list in it cannot be read: it is not X.509")
+        }
+        (error, _) => Error::file(Part::Authorities, ca, error.to_string()),
+    })
 }
 
 /// Keys of session tickets, to be kept over reloads so that sessions resume across them.
 pub fn tickets() -> Result<Arc<dyn ProducesTickets>, Error> {
     Ok(aws_lc_rs::Ticketer::new()?)
-}
-
-/// What an upstream is checked by: the system's certificate authorities.
-pub fn client_config(http2: bool) -> Result<ClientConfig, Error> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
-        let reasons: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
-        return Err(Error::NoRoots(reasons.join("; ")));
-    }
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
-    Ok(config)
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -303,10 +207,10 @@ impl ResolvesServerCert for BySni {
 /// DNS names (the common name where there are none) and the end of a leaf certificate.
 fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64), Error> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-    let unreadable = |reason: String| Error::Certificate { path: path.to_owned(), reason };
-    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| unreadable(error.to_string()))?;
-    let alternatives =
-        certificate.subject_alternative_name().map_err(|error| unreadable(error.to_string()))?;
+    let unreadable =
+        |_| Error::file(Part::Certificate, path, "the names in its first certificate cannot be read");
+    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| unreadable(error.into()))?;
+    let alternatives = certificate.subject_alternative_name().map_err(unreadable)?;
     let mut names: Vec<String> = alternatives
         .iter()
         .flat_map(|extension| &extension.value.general_names)
@@ -324,7 +228,9 @@ fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64)
 
 /// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.
 fn make_self_signed(pair: &Pair) -> Result<(), Error> {
-    let failed = |reason: String| Error::SelfSigned { path: pair.cert.clone(), reason };
+    let failed = |reason: String| {
+        Error::file(Part::Certificate, &pair.cert, format!("no self-signed pair can be made there: {reason}"))
+    };
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let mut params = rcgen::CertificateParams::new(names).map_err(|error| failed(error.to_string()))?;
     params.distinguished_name.push(rcgen::DnType::CommonName, "sluicegate self-signed");
@@ -403,7 +309,7 @@ mod tests {
         Certificate::read(&one).expect("made");
         Certificate::read(&two).expect("made");
         let mixed = Pair { cert: one.cert, key: two.key, self_signed: false };
-        assert!(matches!(Certificate::read(&mixed), Err(Error::Mismatch { .. })));
+        assert!(Certificate::read(&mixed).is_err_and(|error| error.part() == Some(Part::Key)));
         std::fs::remove_dir_all(folder).expect("cleaned");
     }
 

@@ -1,0 +1,101 @@
+//! Which hosts the admin listener is asked for by: without a token, a name that a stranger's DNS answers for, with this
+//! machine's address, would let a web page read everything here through its visitor's browser (DNS rebinding).
+
+use std::net::IpAddr;
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::Authority;
+
+/// Whether a request names none but loopback and `own` hosts, in its target and in `Host`. A probe may also name any
+/// address, or no host: orchestrators ask by address, balancers by nothing, and neither is what rebinding looks like.
+pub(super) fn is_served(request: &Parts, own: &[String], is_probe: bool) -> bool {
+    let fields = request.headers.get_all(HOST).iter();
+    let fields = fields.map(|field| field.to_str().ok().and_then(|field| field.parse::<Authority>().ok()));
+    let mut named = fields.chain(request.uri.authority().cloned().map(Some)).peekable();
+    if named.peek().is_none() {
+        return is_probe;
+    }
+    named.all(|authority| authority.is_some_and(|authority| is_one(authority.host(), own, is_probe)))
+}
+
+fn is_one(host: &str, own: &[String], is_probe: bool) -> bool {
+    let host = canonical(host);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return is_probe || address.to_canonical().is_loopback() || own.contains(&host);
+    }
+    host == "localhost" || host.ends_with(".localhost") || own.contains(&host)
+}
+
+/// A host as it is compared: without brackets, in lower case, without the dot of the root; an address in its one form.
+pub fn canonical(host: &str) -> String {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().to_string(),
+        Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn is_served_by(target: &str, hosts: &[&str], own: &[&str], is_probe: bool) -> bool {
+        let mut request = Request::builder().uri(target);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        let own: Vec<String> = own.iter().map(|host| canonical(host)).collect();
+        is_served(&request.body(()).expect("a request").into_parts().0, &own, is_probe)
+    }
+
+    #[test]
+    fn loopback_is_served_and_what_only_leads_there_is_not() {
+        for host in [
+            "localhost",
+            "LOCALHOST:9900",
+            "localhost.",
+            "a.localhost",
+            "127.0.0.1:9900",
+            "127.9.9.9",
+            "[::1]:1",
+        ] {
+            assert!(is_served_by("/", &[host], &[], false), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "evillocalhost",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[2001:db8::1]",
+            "0.0.0.0",
+            "a b",
+            "",
+        ] {
+            assert!(!is_served_by("/", &[host], &[], false), "{host}");
+        }
+        assert!(!is_served_by("/", &[], &[], false) && is_served_by("/", &[], &[], true));
+    }
+
+    #[test]
+    fn every_host_that_is_named_has_to_be_served() {
+        assert!(!is_served_by("/", &["localhost", "evil.example"], &[], false));
+        assert!(!is_served_by("http://evil.example/", &["localhost"], &[], false));
+        assert!(!is_served_by("http://localhost/", &["evil.example"], &[], false));
+        assert!(is_served_by("http://localhost/", &["localhost"], &[], false));
+    }
+
+    #[test]
+    fn configured_hosts_are_served_and_a_probe_by_any_address() {
+        let own = ["Metrics.Example.", "10.0.0.1", "[2001:db8::1]"];
+        for host in ["metrics.example:9900", "10.0.0.1:9900", "[2001:db8:0::1]:9900"] {
+            assert!(is_served_by("/", &[host], &own, false), "{host}");
+        }
+        assert!(!is_served_by("/", &["other.example"], &own, false));
+        assert!(is_served_by("/", &["10.0.0.9:9900"], &[], true));
+        assert!(!is_served_by("/", &["evil.example"], &[], true));
+    }
+}

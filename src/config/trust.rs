@@ -1,0 +1,64 @@
+//! `tls = { ca, cert, key, sni, verify }`: of an upstream, and of an issuer whose keys are fetched.
+
+use rustls::pki_types::ServerName;
+
+use crate::trust::{Shown, Trust};
+
+use super::effective::{table as show_table, text};
+use super::reader::{self, Value};
+
+/// Reads the table.
+pub(super) fn read(value: &Value<'_>) -> Trust {
+    let mut trust = Trust::default();
+    let Some(table) = value.table("`tls`") else { return trust };
+    let file =
+        |key: &'static str| table.value(key).and_then(|value| value.text()).map(|text| reader::path(&text));
+    trust.ca = file("ca");
+    trust.shown = match (file("cert"), file("key")) {
+        (Some(cert), Some(key)) => Some(Shown { cert, key }),
+        _ => None,
+    };
+    for (key, other) in [("cert", "key"), ("key", "cert")] {
+        if let (Some(value), None) = (table.value(key), table.value(other)) {
+            value.wrong_key(format!("`{key}` needs `{other}`"), "a PEM file, beside the other");
+        }
+    }
+    if let Some(name) = table.value("sni").and_then(|value| value.text()) {
+        match ServerName::try_from(name.text.clone()) {
+            Ok(_) => trust.sni = Some(name.text),
+            Err(_) => name.wrong(
+                format!("{} is not a name that a certificate can be for", name.shown()),
+                "write it as in `orders.internal`",
+            ),
+        }
+    }
+    if let Some(value) = table.value("verify") {
+        trust.verify = value.boolean().unwrap_or(true);
+        if !trust.verify && trust.ca.is_some() {
+            value.wrong(
+                "without `verify` no certificate is looked at, and `ca` means nothing",
+                "keep one of the two",
+            );
+        } else if !trust.verify {
+            value.warn(
+                "without `verify` anybody on the way can be the other side",
+                "name the authority instead: `ca = \"ca.pem\"`",
+            );
+        }
+    }
+    table.finish(&[]);
+    trust
+}
+
+/// The table as the language writes it.
+pub(super) fn show(trust: &Trust) -> String {
+    let path = |path: &std::path::Path| text(&path.to_string_lossy());
+    let mut keys = Vec::new();
+    keys.extend(trust.ca.as_deref().map(|ca| ("ca", path(ca))));
+    if let Some(shown) = &trust.shown {
+        keys.extend([("cert", path(&shown.cert)), ("key", path(&shown.key))]);
+    }
+    keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));
+    keys.push(("verify", trust.verify.to_string()));
+    show_table(keys)
+}

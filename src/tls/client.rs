@@ -1,0 +1,88 @@
+//! TLS towards servers: upstreams, and issuers of tokens.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::error::Error;
+use super::{files, provider};
+use crate::trust::Trust;
+
+/// What a connection to a server is made with. Reads the files that `trust` names, or the system's authorities.
+///
+/// # Errors
+/// Where a file cannot be used, or the system has no authorities.
+pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = if trust.verify {
+        builder.with_root_certificates(match &trust.ca {
+            Some(ca) => files::authorities(ca)?,
+            None => system_authorities()?,
+        })
+    } else {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider())))
+    };
+    let mut config = match &trust.shown {
+        Some(shown) => {
+            let key = files::certified_key(&shown.cert, &shown.key)?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    Ok(config)
+}
+
+fn system_authorities() -> Result<RootCertStore, Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(Error::NoRoots(found.errors.iter().map(ToString::to_string).collect()));
+    }
+    Ok(roots)
+}
+
+/// Takes any certificate, as `verify = false` asks for: whoever holds its key is the server. The handshake's own
+/// signature is checked all the same.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _chain: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, leaf, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, leaf, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

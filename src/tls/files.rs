@@ -1,0 +1,170 @@
+//! Files of certificates, keys and lists, read whole; what is wrong with one is said in words.
+
+use std::fs;
+use std::path::Path;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{Error as Pem, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::error::{Error, Part};
+
+/// A chain and its key, which belong together.
+pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Error> {
+    let chain = certificates(cert, Part::Certificate)?;
+    for certificate in &chain {
+        if X509Certificate::from_der(certificate).is_err() {
+            return Err(Error::file(Part::Certificate, cert, "what is in it is not an X.509 certificate"));
+        }
+    }
+    let private = private_key(key)?;
+    CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            let reason = format!(
+                "it is not the key of the certificate in {}: name the key that the certificate was made with",
+                cert.display()
+            );
+            Error::file(Part::Key, key, reason)
+        }
+        rustls::Error::InvalidCertificate(_) => {
+            Error::file(Part::Certificate, cert, "its certificate cannot be used: it is not X.509 version 3")
+        }
+        _ => Error::file(Part::Key, key, UNKNOWN_KEY),
+    })
+}
+
+/// Certificates, one at least.
+fn certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let text = read(path, part)?;
+    let found = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| Error::file(part, path, broken(&error)))?;
+    if found.is_empty() {
+        let reason = if holds(&text, "PRIVATE KEY") {
+            "no certificate in it, but a private key: name the certificate's file here"
+        } else if text.first() == Some(&DER_SEQUENCE) {
+            "no certificate in it that is PEM: `openssl x509 -inform DER` makes it of DER"
+        } else {
+            "no certificate in it: write PEM (`-----BEGIN CERTIFICATE-----`)"
+        };
+        return Err(Error::file(part, path, reason));
+    }
+    Ok(found)
+}
+
+/// The first private key.
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    let text = read(path, Part::Key)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+        let reason = if holds(&text, "ENCRYPTED") {
+            "its private key is encrypted, and nobody is asked for a password: \
+             `openssl pkey -in OLD -out NEW` writes it in the clear"
+                .to_owned()
+        } else if !matches!(error, Pem::NoItemsFound) {
+            broken(&error)
+        } else if holds(&text, "CERTIFICATE") {
+            "no private key in it, but a certificate: name the key's file here".to_owned()
+        } else {
+            "no private key in it: write PEM (`-----BEGIN PRIVATE KEY-----`)".to_owned()
+        };
+        Error::file(Part::Key, path, reason)
+    })
+}
+
+/// Authorities, one at least.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, Part::Authorities)? {
+        roots.add(certificate).map_err(|_| {
+            Error::file(Part::Authorities, path, "a certificate in it cannot be read as an authority's")
+        })?;
+    }
+    Ok(roots)
+}
+
+/// Lists of revoked certificates. None at all would revoke nothing, whatever the file was meant to.
+pub(super) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+    let text = read(path, Part::Revocations)?;
+    let found = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| Error::file(Part::Revocations, path, broken(&error)))?;
+    if found.is_empty() {
+        let reason = "no revocation list in it: write lists in PEM (`-----BEGIN X509 CRL-----`; \
+                      `openssl crl -inform DER` makes it of DER), or leave `client-crl` out";
+        return Err(Error::file(Part::Revocations, path, reason));
+    }
+    Ok(found)
+}
+
+fn read(path: &Path, part: Part) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|error| Error::file(part, path, format!("it cannot be read: {error}")))
+}
+
+fn broken(error: &Pem) -> String {
+    match error {
+        Pem::MissingSectionEnd { .. } => "a block of PEM in it has no end: the file is cut off".to_owned(),
+        Pem::Base64Decode(_) => "a block of PEM in it is not base64".to_owned(),
+        Pem::IllegalSectionStart { .. } => "a block of PEM in it has a first line that is none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn holds(text: &[u8], wanted: &str) -> bool {
+    text.windows(wanted.len()).any(|part| part == wanted.as_bytes())
+}
+
+const UNKNOWN_KEY: &str = "its private key is of a kind that is not known here: RSA from 2048 bits, \
+                           ECDSA over P-256, P-384 or P-521, or Ed25519";
+/// How every certificate in DER begins (X.690 section 8.9).
+const DER_SEQUENCE: u8 = 0x30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a pair of such contents, and of which file.
+    fn said(name: &str, cert: &str, key: &str) -> (Option<Part>, String) {
+        let folder = std::env::temp_dir().join(format!("sluicegate-files-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary directory is writable");
+        let (cert_file, key_file) = (folder.join("a.pem"), folder.join("a.key"));
+        fs::write(&cert_file, cert).expect("written");
+        fs::write(&key_file, key).expect("written");
+        let error = certified_key(&cert_file, &key_file).expect_err("it cannot be used");
+        fs::remove_dir_all(&folder).expect("cleaned");
+        (error.part(), error.to_string())
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_pair_is_said_in_words() {
+        let made = |name: &str| {
+            let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a name");
+            (made.cert.pem(), made.signing_key.serialize_pem())
+        };
+        let ((cert, key), (_, other)) = (made("a"), made("b"));
+        let half = |pem: &str| pem[..pem.len() - 40].to_owned();
+        let no_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        let sealed = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        for (number, (cert, key, part, expected)) in [
+            (&*cert, &*other, Part::Key, "it is not the key of the certificate in "),
+            (&cert, &cert, Part::Key, "no private key in it, but a certificate"),
+            (&key, &key, Part::Certificate, "no certificate in it, but a private key"),
+            (&cert, "", Part::Key, "no private key in it: write PEM"),
+            ("", &key, Part::Certificate, "no certificate in it: write PEM"),
+            ("\u{30}\u{3}DER", &key, Part::Certificate, "makes it of DER"),
+            (&half(&cert), &key, Part::Certificate, "has no end"),
+            (&cert, &half(&key), Part::Key, "has no end"),
+            (no_x509, &key, Part::Certificate, "not an X.509 certificate"),
+            (&cert, no_key, Part::Key, "of a kind that is not known here"),
+            (&cert, sealed, Part::Key, "is encrypted"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (found, said) = said(&number.to_string(), cert, key);
+            assert_eq!(found, Some(part), "{said}");
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What the access log shows of a request by choice, and what it never does.
+
+use serde_json::{Value, json};
+
+use crate::support::{Directory, Gateway, eventually, text};
+
+/// A gateway that logs so.
+fn logging(access: &str, more: &str) -> Gateway {
+    logging_in(Directory::new(), access, more)
+}
+
+fn logging_in(directory: Directory, access: &str, more: &str) -> Gateway {
+    let log = directory.join("access.log").display().to_string();
+    let config = format!(
+        "{more}\n[log]\naccess = {{ to = {log:?}{access} }}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nrespond = {{}}\n"
+    );
+    Gateway::start_in(directory, &config)
+}
+
+/// The line of a request with these fields.
+fn line(gateway: &Gateway, target: &str, fields: &[&str]) -> Value {
+    assert_eq!(gateway.client().request("GET", target, fields, "").status, 200);
+    let path = target.split('?').next().expect("there is a first").to_owned();
+    gateway.logged_where(&path, |line| {
+        line["path"].as_str().is_some_and(|it| it.split('?').next() == Some(&path))
+    })
+}
+
+#[test]
+fn the_agent_and_the_page_before_are_shown_and_values_of_queries_are_not() {
+    let gateway = logging("", "");
+    let shown = line(
+        &gateway,
+        "/a?code=73577357&x=&sk_73577357",
+        &["User-Agent: curl/8 \"x\"", "Referer: https://b.example/c?token=73577357", "X-Trace: 7"],
+    );
+    assert_eq!(shown["path"], "/a?code=*&x=&*");
+    assert_eq!(shown["user_agent"], "curl/8 \"x\"");
+    assert_eq!(shown["referer"], "https://b.example/c?token=*");
+    assert_eq!(shown["headers"], Value::Null);
+    let bare = line(&gateway, "/bare", &["User-Agent:"]);
+    assert_eq!(
+        (&bare["path"], &bare["user_agent"], &bare["referer"]),
+        (&json!("/bare"), &Value::Null, &Value::Null)
+    );
+    assert!(!text(&gateway.access_log_bytes()).contains("73577357"));
+}
+
+#[test]
+fn queries_are_kept_or_dropped_by_choice() {
+    let fields = ["Referer: https://b.example/c?d=e"];
+    for (query, path, referer) in [
+        ("keep", "/a?b=c&d", "https://b.example/c?d=e"),
+        ("drop", "/a", "https://b.example/c"),
+        ("names", "/a?b=*&*", "https://b.example/c?d=*"),
+    ] {
+        let gateway = logging(&format!(", query = \"{query}\""), "");
+        let shown = line(&gateway, "/a?b=c&d", &fields);
+        assert_eq!(
+            (shown["path"].as_str(), shown["referer"].as_str()),
+            (Some(path), Some(referer)),
+            "{query}"
+        );
+    }
+}
+
+#[test]
+fn fields_are_shown_by_choice_over_http_2_too() {
+    let gateway = logging(", headers = [\"X-Trace\", \"user-agent\", \"x-plan\"]", "");
+    let fields =
+        ["X-Trace: 1", "x-trace: 2", "User-Agent: a\u{e9}b", "Referer: https://b.example/", "X-Other: 3"];
+    let shown = line(&gateway, "/a", &fields);
+    assert_eq!(shown["headers"], json!({ "x-trace": "1, 2" }), "several are one");
+    assert_eq!((&shown["user_agent"], &shown["referer"]), (&json!("a\u{e9}b"), &Value::Null));
+    let url = format!("http://{}/h2", gateway.plain());
+    let arguments =
+        ["-sS", "--http2-prior-knowledge", "-A", "agent", "-H", "X-Plan: pro", "-H", "X-Trace: 9", &url];
+    crate::support::stdout_of("curl", &arguments);
+    let shown = gateway.logged("/h2");
+    assert_eq!(shown["headers"], json!({ "x-trace": "9", "x-plan": "pro" }));
+    assert_eq!(shown["user_agent"], "agent");
+    // A large head, whose values are kept without it.
+    let large = format!("x-large: {}", "l".repeat(9_000));
+    let url = format!("http://{}/large", gateway.plain());
+    crate::support::stdout_of("curl", &["-sS", "--http2-prior-knowledge", "-A", "agent", "-H", &large, &url]);
+    assert_eq!(gateway.logged("/large")["user_agent"], "agent");
+    // A refused one, and a long value.
+    gateway.client().request("GET", "/%zz", &[&format!("User-Agent: {}", "é".repeat(900))], "");
+    let shown = gateway.logged_where("a refusal", |line| line["status"] == 400);
+    let agent = shown["user_agent"].as_str().expect("an agent");
+    assert!(agent.ends_with('\u{2026}') && agent.len() <= 515, "{agent}");
+}
+
+#[test]
+fn the_tier_is_shown_and_a_credential_in_the_page_before_is_not() {
+    let directory = Directory::new();
+    let entry = "[[key]]\nsha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"\n\
+                 consumer = \"ann\"\ntier = \"pro\"\n";
+    directory.write("keys.toml", entry);
+    let keys = "[auth.k]\nkind = \"api-key\"\nin = [\"query:api_key\", \"header:x-own\"]\nkeys = { file = \"keys.toml\" }\n\
+                [[route]]\npath = \"/guarded\"\nauth = \"k\"\nrespond = {}\n";
+    let gateway = logging_in(directory, ", query = \"keep\"", keys);
+    let shown =
+        line(&gateway, "/guarded?api_key=secret&x=1", &["Referer: https://here/guarded?api_key=secret&x=1"]);
+    assert_eq!((&shown["tier"], &shown["consumer"]), (&json!("pro"), &json!("ann")));
+    assert_eq!(shown["path"], "/guarded?api_key=***&x=1");
+    assert_eq!(shown["referer"], "https://here/guarded?api_key=***&x=1");
+    for name in ["authorization", "Cookie", "x-api-key", "X-Own", "x-auth-token"] {
+        let config = format!("{keys}[log]\naccess = {{ to = \"off\", headers = [\"{name}\"] }}\n");
+        gateway.reload_refused(&config);
+        let said = format!("`{}` may hold a credential, which no log shows", name.to_lowercase());
+        eventually(&said, || gateway.stderr().iter().any(|line| line.contains(&said)).then_some(()));
+    }
+}
