@@ -127,7 +127,7 @@ impl History {
     fn new(seed: u64, algorithm: Algorithm) -> History {
         let random = Random::new(seed);
         let pick = |numbers: &[u64]| numbers[(random.next() % numbers.len() as u64) as usize];
-        let is_calm = seed % 2 == 0;
+        let is_calm = seed.is_multiple_of(2);
         let limit = pick(&[1, 3, 10, 30, 100, 300, 1_000, 50_000, 7_000_000]);
         let burst = match (is_calm, algorithm) {
             (true, Algorithm::TokenBucket) => (limit * pick(&[1, 3, 10]) / 10).max(1),
