@@ -2,18 +2,19 @@
 //! and loses, and what may happen to all of them. Only time and messages are made up.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sluicegate::limit::central::{Grant, Op, Renewal, Reply};
-use sluicegate::limit::{Centre, Charge, Plan, centre};
+use sluicegate::limit::central::{Grant, Op, Part, Renewal, Reply, Taken};
+use sluicegate::limit::{Centre, Charge, Plan, State, centre};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
 use sluicegate::metrics::Tier;
 use sluicegate::random::Random;
+use smallvec::SmallVec;
 
 use crate::chance;
 use crate::judge::Judge;
@@ -80,6 +81,8 @@ struct Fleet<'a> {
     nodes: Vec<Node>,
     centres: Vec<Centre>,
     copy: Vec<Centre>,
+    /// Windows that are not lent, by name.
+    exact: HashMap<u128, State>,
     is_away: bool,
     judge: Judge,
     ledger: Ledger,
@@ -159,6 +162,18 @@ enum What {
         back_ns: u64,
         done: Done,
     },
+    /// Something else than a renewal is at the centre.
+    AskedExact {
+        node: usize,
+        op: Op,
+        back_ns: u64,
+        done: Done,
+    },
+    AnsweredExact {
+        node: usize,
+        reply: Reply,
+        done: Done,
+    },
     Answered {
         node: usize,
         key: u128,
@@ -190,6 +205,7 @@ impl<'a> Fleet<'a> {
             nodes,
             centres: vec![Centre::default(); keys * scene.plans.len()],
             copy: Vec::new(),
+            exact: HashMap::new(),
             is_away: false,
             judge: Judge::new(&scene.plans[0], keys, scene.seconds),
             ledger: Ledger::new(&scene.plans, keys),
@@ -220,6 +236,15 @@ impl<'a> Fleet<'a> {
                     self.judge.granted(key, node, self.now_ns + grant.lasts_ns);
                 }
                 done(Ok(Reply::Grant(grant)), self.nodes[node].local_ns(self.now_ns));
+                self.resume(node);
+                self.carry(node);
+            }
+            What::AskedExact { node, op, back_ns, done } => {
+                let reply = self.act(&op);
+                self.push(self.now_ns + back_ns, What::AnsweredExact { node, reply, done });
+            }
+            What::AnsweredExact { node, reply, done } => {
+                done(Ok(reply), self.nodes[node].local_ns(self.now_ns));
                 self.resume(node);
                 self.carry(node);
             }
@@ -305,14 +330,48 @@ impl<'a> Fleet<'a> {
         // The limiter keeps what it watches in no order; a scene is the same each time it is played.
         sent.sort_by_key(|(op, _)| if let Op::Renew(renewal) = op { renewal.key } else { 0 });
         for (op, done) in sent {
-            let Op::Renew(renewal) = op else { continue };
             self.ledger.operation();
+            let Op::Renew(renewal) = op else {
+                let (there_ns, back_ns) = (self.way_ns(), self.way_ns());
+                self.push(self.now_ns + there_ns, What::AskedExact { node, op, back_ns, done });
+                continue;
+            };
             if let Some(key) = self.judged(renewal.key) {
                 self.judge.operation(key, node, &renewal, self.now_ns);
             }
             let (there_ns, back_ns) = (self.way_ns(), self.way_ns());
             self.push(self.now_ns + there_ns, What::Asked { node, renewal, back_ns, done });
         }
+    }
+
+    /// What the centre does with windows that are not lent.
+    fn act(&mut self, op: &Op) -> Reply {
+        let at_us = EPOCH_US + self.now_ns / 1_000;
+        let mut change = |part: &Part, change: &dyn Fn(State) -> State| {
+            let state = self.exact.entry(part.key).or_default();
+            *state = change(*state);
+        };
+        match op {
+            Op::Take(parts) => {
+                let state = |part: &Part| self.exact.get(&part.key).copied().unwrap_or_default();
+                let taken =
+                    parts.iter().map(|part| state(part).take(&part.plan.quota, part.cost, at_us * 1_000));
+                let (states, outcomes): (Vec<_>, SmallVec<[_; 2]>) = taken.unzip();
+                let admitted = outcomes.iter().all(|outcome| outcome.is_admitted());
+                if admitted {
+                    self.exact.extend(parts.iter().map(|part| part.key).zip(states));
+                }
+                return Reply::Taken(Taken { at_us, outcomes, admitted });
+            }
+            Op::Return { parts, taken_us } => parts.iter().for_each(|part| {
+                change(part, &|state| state.give_back(&part.plan.quota, part.cost, taken_us * 1_000));
+            }),
+            Op::Debit(parts) => parts.iter().for_each(|part| {
+                change(part, &|state| state.debit(&part.plan.quota, part.cost, at_us * 1_000));
+            }),
+            _ => unreachable!("no scene asks that"),
+        }
+        Reply::Returned
     }
 
     /// What is asked of a store that is away is asked again until there is an answer, as a numbered batch is.
