@@ -19,7 +19,7 @@
 --                 follows as a 'd', 8: a lease is released, 16: one is wanted though the limit is small); key and
 --                 plan: which of KEYS and of the plans, from 1
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
---       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level 'd' each
+--       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level wait_us 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
 --       'C' takes or peeks: how many 'B', then of each: remaining reset_us 'd' each where it is admitted with no wait;
 --           else -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
@@ -56,16 +56,16 @@ local function renewing()
     end
     plan = plans[plan]
     local is_release, is_ahead = flags % 16 >= 8, flags >= 16
-    local number, tokens, given, lasts_us, deny_us, level = lease_renew(key, plan, epoch, demand, reported, rate,
+    local number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate,
       pending, hint, spent, delta, keep, is_release, is_ahead, costs)
-    local sum = number + tokens + given + lasts_us + deny_us + level
+    local sum = number + tokens + given + lasts_us + deny_us + level + wait_us
     -- Of a record that was none come no numbers: it is one of another kind.
     if sum - sum ~= 0 then
       heads[key], kept_ms[key], values[key] = nil, nil, ''
-      number, tokens, given, lasts_us, deny_us, level = lease_renew(key, plan, epoch, demand, reported, rate, pending,
+      number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate, pending,
         hint, spent, delta, keep, is_release, is_ahead, costs)
     end
-    return pack('<BI4ddddd', 71, number, tokens, given, lasts_us, deny_us, level)
+    return pack('<BI4dddddd', 71, number, tokens, given, lasts_us, deny_us, level, wait_us)
   end
 end
 

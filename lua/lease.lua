@@ -6,7 +6,7 @@
 --   plan    algorithm, limit, period_ns, burst, epoch_us
 --   costs   what each of those who wait costs, or nil: a unit each. This and all before is what the node says; rates
 --           are units a second
--- returns epoch, tokens, rate, lasts_us, deny_us, level.
+-- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until what was refused would fit; a bucket's nodes know)
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
 -- reported this epoch and in the last; out, out_before: units given (floats); microseconds since the epoch began (32
@@ -181,7 +181,7 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
     most = level * lease_part(share) + at_us % 1000 / 1000
     if least > most then most = least end
   end
-  local extra, lendable = beyond + slack, level / 64
+  local extra, lendable = beyond + slack, level / 100
   if lent_min > lendable then lendable = lent_min end
   if most - pending < extra then extra = most - pending end
   if 0 > unspent then unspent = 0 end
@@ -287,7 +287,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     end
     lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s)
-    return number, 0, 0, 0, 0, level
+    return number, 0, 0, 0, 0, level, 0
   end
   if 0.001 > demand then demand = 0.001 end
   if is_first then
@@ -327,7 +327,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   end
   lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
     until_s)
-  return number, served + extra, rate, lasts_us, deny_us, level
+  return number, served + extra, rate, lasts_us, deny_us, level, 0
 end
 
 return lease_renew

@@ -25,7 +25,7 @@ local function lease_adopt(plan)
   refill, period_us = limit * 1e9 / plan.period_ns, floor(plan.period_ns / 1000)
   epoch_s, fifth_us = epoch_us / 1e6, epoch_us / 5
   per_epoch = refill * epoch_s
-  -- Units that all nodes may hold for requests to come are what refills in two epochs, or a 64th of what is left.
+  -- Units that all nodes may hold for requests to come are what refills in two epochs, or a hundredth of what is left.
   lent_min = per_epoch * 2
 end
 
@@ -131,11 +131,11 @@ local function window_save(key, at_us, current, previous, wanted, wanted_before,
     lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 
--- Until a unit is left if nobody spends, microseconds.
-local function window_wait(spent, current, previous, ends_us)
-  local most = limit - 1
+-- Until so many units are left if nobody spends, microseconds.
+local function window_wait(spent, current, previous, ends_us, units)
+  local most = limit - units
   if spent <= most then return 0 end
-  if not is_sliding then return ends_us end
+  if not is_sliding or 0 > most then return ends_us end
   if current <= most then
     -- previous * x + current = most, x being what overlaps.
     return max(ceil(ends_us - period_us * ((most - current) / previous)), 1)
@@ -148,7 +148,7 @@ local function window_extra(at_us, left, out, out_before, share, demand, pending
   local extra = 1.2 * demand * left_s + 2 * sqrt(demand * left_s) - keep
   if 0 > extra then extra = 0 end
   if share >= 0.25 then share = share / 2 end
-  local most, lendable, rest = left * share + at_us % 1000 / 1000 - pending, left / 64, left - left % 1 - pending
+  local most, lendable, rest = left * share + at_us % 1000 / 1000 - pending, left / 100, left - left % 1 - pending
   if lent_min > lendable then lendable = lent_min end
   lendable = lendable - out - out_before
   if lendable < most then most = lendable end
@@ -190,7 +190,7 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
     if not is_first then wanted, nodes = max(wanted - reported, 0), max(nodes - 1, 0) end
     window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s, ends_us)
-    return number, 0, 0, 0, 0, limit - (aging + current)
+    return number, 0, 0, 0, 0, limit - (aging + current), 0
   end
   if 0.001 > demand then demand = 0.001 end
   if is_first then
@@ -216,8 +216,16 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
   -- What requests wait for is spent at once.
   current, out = current + (served + extra), out + extra
   spent = aging + current
-  local deny_us = window_wait(spent, current, previous, ends_us - at_us)
+  local deny_us, wait_us = window_wait(spent, current, previous, ends_us - at_us, 1), 0
+  if served < pending then
+    -- The dearest of those who wait is not told to come too early.
+    local dearest = 1
+    for index = 1, costs and #costs or 0 do
+      if costs[index] > dearest then dearest = costs[index] end
+    end
+    wait_us = window_wait(spent, current, previous, ends_us - at_us, dearest)
+  end
   window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
     until_s, ends_us)
-  return number, served + extra, 0, lasts_us, deny_us, limit - spent
+  return number, served + extra, 0, lasts_us, deny_us, limit - spent, wait_us
 end

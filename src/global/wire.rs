@@ -307,6 +307,7 @@ impl<'r> Reader<'r> {
             lasts_ns: self.whole()?.saturating_mul(1_000),
             deny_ns: self.whole()?.saturating_mul(1_000),
             level: self.number()?,
+            wait_ns: self.whole()?.saturating_mul(1_000),
         })
     }
 

@@ -108,6 +108,9 @@ pub struct Grant {
     pub deny_ns: u64,
     /// What is left at the centre, units; negative while debts are repaid.
     pub level: f64,
+    /// How long those who waited and were refused have to wait, as far as a node cannot know it, from when it asked,
+    /// nanoseconds.
+    pub wait_ns: u64,
 }
 
 /// What the centre did with a `Take`.

@@ -303,10 +303,18 @@ impl Limiter {
     ) -> Option<(Told, (u64, u64))> {
         let said = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
-                Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(now_ns) => {
+                Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
                     Told::Admitted { renew: true }
                 }
                 Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
+                    Told::Ask
+                }
+                // How long a dear one has to wait for a window that slides, only the centre can say.
+                Told::Denied { .. }
+                    if charge.cost > 1
+                        && plan.quota.algorithm() == Algorithm::SlidingWindow
+                        && fleet.link.is_quick(charge.key) =>
+                {
                     Told::Ask
                 }
                 told => told,

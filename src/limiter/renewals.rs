@@ -274,9 +274,11 @@ impl Limiter {
             let said = waiter.wait.try_settle(waiter.index, || match (&grant, known) {
                 (None, _) => Some(Verdict::Unanswered),
                 // Somebody was quicker to spend what was granted for it: there is more where that came from.
-                (Some(grant), Some(())) => spend(fleet, plan, &waiter.charge, now_ns, |told| {
-                    told != Told::Ask || grant.level < cost as f64
-                }),
+                (Some(grant), Some(())) => {
+                    let is_final = |told| told != Told::Ask || grant.level < cost as f64;
+                    let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
+                    Some(said.not_before(grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
+                }
                 (Some(grant), None) => {
                     let told = if cost as f64 <= loose {
                         loose -= cost as f64;

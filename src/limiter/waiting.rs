@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::attempt::{Stand, Undo};
 use super::exact::{Fate, Late};
 use super::{Caller, Limiter};
-use crate::limit::{Charge, Outcome};
+use crate::limit::{Answer, Charge, Outcome};
 
 /// A request whose decision is not made yet. Resume it with [`Limiter::resume`]; dropped, it gives back what it took.
 #[must_use = "a request that waits holds what it has taken"]
@@ -48,6 +48,27 @@ pub(super) enum Verdict {
     Unanswered,
     /// There is none, and the centre took nothing.
     Undone,
+}
+
+impl Verdict {
+    /// The same, where a refusal says to wait no less.
+    pub(super) fn not_before(self, wait_ns: u64) -> Verdict {
+        match self {
+            Verdict::Refused(outcome) => match outcome.answer() {
+                Answer::Later { retry_after_ns } => {
+                    let retry_after_ns = retry_after_ns.max(wait_ns);
+                    let reset_ns = outcome.reset_ns.max(retry_after_ns);
+                    Verdict::Refused(Outcome::new(
+                        Answer::Later { retry_after_ns },
+                        outcome.remaining,
+                        reset_ns,
+                    ))
+                }
+                Answer::Admitted | Answer::Never => self,
+            },
+            _ => self,
+        }
+    }
 }
 
 /// What came of trying to settle a charge.

@@ -33,7 +33,7 @@ fn renew(
     key: &str,
     renewal: &Renewal,
     now_us: u64,
-) -> ([f64; 6], Option<Vec<u8>>, Option<Kept>) {
+) -> ([f64; 7], Option<Vec<u8>>, Option<Kept>) {
     let quota = &renewal.plan.quota;
     let numbers = [
         f64::from(quota.algorithm().number()),
@@ -57,7 +57,7 @@ fn renew(
     let costs = renewal.costs.iter().map(|cost| *cost as f64);
     let packed: Vec<u8> = numbers.into_iter().chain(costs).flat_map(f64::to_le_bytes).collect();
     let reply = store.invoke(&[key], &packed).expect("the script runs");
-    let mut answer = [0.0; 6];
+    let mut answer = [0.0; 7];
     for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
         *number = f64::from_le_bytes(bytes.try_into().expect("a chunk of eight"));
     }
@@ -104,7 +104,7 @@ for at = 137, #ARGV[1], 8 do
 end
 local epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead = unpack(renewal, 6, 16)
 read_keys()
-local reply = struct.pack('<dddddd', module(7)(1, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
+local reply = struct.pack('<ddddddd', module(7)(1, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
   is_release == 1, is_ahead == 1, costs))
 write_keys()
 return reply
@@ -151,14 +151,14 @@ impl History {
             let renewal = self.renewal(node);
             let grant = centre.renew(&renewal, self.now_us);
             let (told, record, kept) = renew(store, &key, &renewal, self.now_us);
-            let [epoch, tokens, rate, lasts_us, deny_us, level] = told;
+            let [epoch, tokens, rate, lasts_us, deny_us, level, wait_us] = told;
             let context = format!("seed {}, step {step}: {renewal:?}\n{grant:?}\n{told:?}", self.seed);
             assert_eq!(u64::from(grant.epoch), epoch as u64, "{context}");
             let ours = [grant.tokens, grant.rate, grant.level].map(f64::to_bits);
             assert_eq!(ours, [tokens, rate, level].map(f64::to_bits), "{context}");
             assert_eq!(
-                (grant.lasts_ns, grant.deny_ns),
-                (lasts_us as u64 * 1_000, deny_us as u64 * 1_000),
+                [grant.lasts_ns, grant.deny_ns, grant.wait_ns],
+                [lasts_us, deny_us, wait_us].map(|us| us as u64 * 1_000),
                 "{context}"
             );
             assert_eq!(centre.to_bytes(), record, "{context}");

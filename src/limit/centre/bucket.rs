@@ -133,7 +133,15 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let deny_us = lease_deny(&s, r, &n, part);
     let rate = n.rate;
     *saved = Some(s.packed());
-    Granted { epoch: number, tokens, rate, lasts_us: ends_us - s.at_us, deny_us, level: s.level }
+    Granted {
+        epoch: number,
+        tokens,
+        rate,
+        lasts_us: ends_us - s.at_us,
+        deny_us,
+        level: s.level,
+        wait_us: 0.0,
+    }
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
@@ -258,7 +266,7 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64
     }
     let wanted = if is_thin { 0.0 } else { beyond + slack };
     let lendable =
-        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(s.level * LENT_SHARE) - s.unspent(is_aged).max(0.0);
+        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(s.level / LENT_SHARE) - s.unspent(is_aged).max(0.0);
     let extra = wanted.min(most - r.pending).min(lendable).min(whole - r.pending).floor().max(0.0);
     let served = r.served(whole);
     let extra = r.useful(extra, served);

@@ -41,6 +41,7 @@ impl Centre {
             lasts_ns: ns(granted.lasts_us),
             deny_ns: ns(granted.deny_us),
             level: granted.level,
+            wait_ns: ns(granted.wait_us),
         }
     }
 }
@@ -204,8 +205,8 @@ fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
 
 /// Units that all nodes may hold for requests to come: what refills in so many epochs,
 const LENT_EPOCHS: f64 = 2.0;
-/// or this share of what is left, whichever is more.
-const LENT_SHARE: f64 = 1.0 / 64.0;
+/// or what is left divided by this, whichever is more.
+const LENT_SHARE: f64 = 100.0;
 /// A bucket that refills fewer units in an epoch is small.
 const SMALL: f64 = 12.0;
 /// The same for a node that wants a lease ahead.
@@ -220,6 +221,7 @@ struct Granted {
     lasts_us: f64,
     deny_us: f64,
     level: f64,
+    wait_us: f64,
 }
 
 #[cfg(test)]

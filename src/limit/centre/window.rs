@@ -153,15 +153,18 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         }
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
-    let (tokens, lasts_us) = lend(&mut open, r, demand);
+    let (served, extra, lasts_us) = lend(&mut open, r, demand);
+    let tokens = served + extra;
     let deny_us = open.wait_us(r, 1.0);
+    let dearest = r.costs.iter().copied().fold(1.0, f64::max);
+    let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
     *saved = Some(open.record.packed());
-    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level }
+    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
 }
 
 /// Units for who waits and for what is to come, and how long they may be spent.
-fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64) {
+fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64, f64) {
     let left = r.limit - open.spent(r);
     let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
     let s = &mut open.record;
@@ -177,14 +180,14 @@ fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64) {
         need = 0.0;
     }
     let lendable =
-        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left * LENT_SHARE) - s.out - s.out_before;
+        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left / LENT_SHARE) - s.out - s.out_before;
     let whole = left.floor();
     let most = (left * share + dither - r.pending).min(lendable).min(whole - r.pending);
     let served = r.served(whole);
     let extra = r.useful(need.min(most).floor().max(0.0), served);
     s.current += served + extra;
     s.out += extra;
-    (served + extra, lasts_us)
+    (served, extra, lasts_us)
 }
 
 /// When an epoch began, of its number, to the end of that millisecond: the last that is called so. A lease without one

@@ -167,10 +167,21 @@ impl Share {
 
     /// Takes a unit that is not held, for a request that would have to wait: once, until the centre has said that
     /// there is still some left. So all nodes together owe no more than a unit each, however often they are asked.
-    pub fn overdraw(&mut self, now_ns: u64) -> bool {
+    ///
+    /// Not where little refills and the centre's last word is older than an epoch: what a client is told is left would be,
+    /// too.
+    pub fn overdraw(&mut self, plan: &Plan, now_ns: u64) -> bool {
         // The nodes owe already more than there was.
         let is_owed = self.0.epoch() != 0 && self.0.level() < 0.0;
-        if is_owed || self.0.has(Flag::Overdrawn) || self.0.has(Flag::Alone) || self.held(now_ns) < 0 {
+        let is_slow = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) < REFILL_MIN;
+        let is_unheard = self.0.epoch() == 0 || self.0.unreported_ns(now_ns) > plan.sharing.epoch_ns;
+        let is_old = is_slow && is_unheard;
+        if is_owed
+            || is_old
+            || self.0.has(Flag::Overdrawn)
+            || self.0.has(Flag::Alone)
+            || self.held(now_ns) < 0
+        {
             return false;
         }
         self.0.raise(Flag::Overdrawn);
@@ -379,6 +390,8 @@ const GRACE_NS: u64 = 2_000_000;
 const RECHECK_NS: u64 = 500_000_000;
 /// A renewal is asked for when what is held lasts no longer, nanoseconds: what answers take where requests wait for them.
 pub const LEAD_MIN_NS: u64 = 3_000_000;
+/// A limit that refills more units in an epoch looks new after every one.
+const REFILL_MIN: f64 = 12.0;
 /// A demand of fewer units a lease's life is served by the centre, first come.
 const LEASE_MIN: f64 = 1.5;
 

@@ -135,15 +135,15 @@ fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
 fn a_unit_is_owed_once_until_the_centre_has_some_left() {
     let plan = plan();
     let mut share = Share::default();
-    assert!(share.overdraw(NOW) && !share.overdraw(NOW));
+    assert!(share.overdraw(&plan, NOW) && !share.overdraw(&plan, NOW));
     let told = share.renewal(&plan, 7, Wanted::by_one(0), NOW);
     assert_eq!(told.delta, 1.0);
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, level: 9.0, ..Grant::default() };
     give(&mut share, &plan, &grant, NOW);
-    assert!(!share.overdraw(NOW + MS), "all might owe again what all owe already");
+    assert!(!share.overdraw(&plan, NOW + MS), "all might owe again what all owe already");
     share.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
     give(&mut share, &plan, &Grant { level: 10.0, ..grant }, NOW + MS);
-    assert!(share.overdraw(NOW + 2 * MS));
+    assert!(share.overdraw(&plan, NOW + 2 * MS));
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
 fn nothing_is_owed_beside_what_the_fleet_owes_already() {
     let plan = plan();
     let grant = |level| Grant { epoch: 9, lasts_ns: 400 * MS, level, ..Grant::default() };
-    assert!(granted(&plan, grant(0.0)).overdraw(NOW + MS));
-    assert!(!granted(&plan, grant(-1.0)).overdraw(NOW + MS));
+    assert!(granted(&plan, grant(0.0)).overdraw(&plan, NOW + MS));
+    assert!(!granted(&plan, grant(-1.0)).overdraw(&plan, NOW + MS));
 }
 
 #[test]

@@ -73,7 +73,8 @@ fn write(answer: &Answered, op: &Op, out: &mut Vec<u8>) {
             out.push(b'G');
             out.extend(grant.epoch.to_le_bytes());
             let (lasts_us, deny_us) = (grant.lasts_ns as f64 / 1e3, grant.deny_ns as f64 / 1e3);
-            numbers(&[grant.tokens, grant.rate, lasts_us, deny_us, grant.level], out);
+            let wait_us = grant.wait_ns as f64 / 1e3;
+            numbers(&[grant.tokens, grant.rate, lasts_us, deny_us, grant.level, wait_us], out);
         }
         Answered::Reply(Reply::Taken(taken)) => {
             if matches!(op, Op::Hold(_)) {
@@ -113,6 +114,7 @@ fn is_same(one: &Answered, other: &Answered) -> bool {
             exact(one) == exact(other)
                 && is_close(one.lasts_ns, other.lasts_ns)
                 && is_close(one.deny_ns, other.deny_ns)
+                && is_close(one.wait_ns, other.wait_ns)
         }
         (Answered::Reply(Reply::Taken(one)), Answered::Reply(Reply::Taken(other))) => {
             one.admitted == other.admitted

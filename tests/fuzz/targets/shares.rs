@@ -88,7 +88,11 @@ fuzz_target!(|input: Input| {
             Step::Granted { epoch, tokens, rate, lasts_ns, deny_ns, level } => {
                 is_given = true;
                 let sent = renewal.clone().unwrap_or_else(|| nothing(&plan));
-                share.granted(&sent, &Grant { epoch, tokens, rate, lasts_ns, deny_ns, level }, now_ns);
+                share.granted(
+                    &sent,
+                    &Grant { epoch, tokens, rate, lasts_ns, deny_ns, level, wait_ns: 0 },
+                    now_ns,
+                );
                 continue;
             }
             _ => {

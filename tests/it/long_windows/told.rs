@@ -73,7 +73,6 @@ fn who_waits_as_long_as_it_is_told_is_admitted() {
 }
 
 #[test]
-#[ignore = "a leased window says when the next unit is there, whatever the request costs"]
 fn who_waits_as_long_as_a_window_tells_a_dear_request_is_admitted() {
     let cases = ["fixed-window", "sliding-window"].map(|algorithm| [3, 7, 20].map(|cost| (algorithm, cost)));
     all_wait(&cases.concat());
@@ -137,7 +136,6 @@ fn long_windows_say_when_to_come_back() {
 }
 
 #[test]
-#[ignore = "a leased window says when the next unit is there, whatever the request costs"]
 fn long_windows_say_to_dear_requests_when_to_come_back() {
     let of = |algorithm| DEAR.map(|(cost, left)| (algorithm, cost, left));
     all_are_told(&["fixed-window", "sliding-window"].map(of).concat());
@@ -158,14 +156,14 @@ fn rise(fleet: &Fleet, algorithm: &str, key: &str, run: usize, pause: Duration) 
     (rise, caller)
 }
 
-/// Plays it in these algorithms: no rise beyond what a node may hold, a 64th of 400.
+/// Plays it in these algorithms: no rise beyond what a node may hold, a hundredth of 400.
 fn rises(algorithms: &[&'static str], run: usize, pause: Duration) {
     let _alone = heavy();
     let period = about_an_hour();
     let fleet = Fleet::start(3, &config(&format!("400/{period}s")));
     let play = |algorithm: &'static str, round: &str| {
         let (rise, mut caller) = rise(&fleet, algorithm, round, run, pause);
-        caller.check(rise <= 400 / 64 + 3, || format!("{rise} more are left"));
+        caller.check(rise <= 400 / 100 + 3, || format!("{rise} more are left"));
         (window(algorithm, 400, period), caller)
     };
     fleet.play(|round| algorithms.iter().map(|algorithm| play(algorithm, round)).collect());
@@ -177,14 +175,8 @@ fn what_is_left_does_not_rise_from_request_to_request_at_another_node() {
 }
 
 #[test]
-fn what_a_window_has_left_does_not_rise_at_a_node_that_was_away_for_a_while() {
-    rises(&["fixed-window", "sliding-window"], 40, Duration::from_millis(700));
-}
-
-#[test]
-#[ignore = "a node tells what it heard last, less its own; what others spent since is not in it"]
-fn what_is_left_does_not_rise_at_another_node_after_a_while() {
-    rises(&LEASED, 40, Duration::ZERO);
+fn what_is_left_does_not_rise_at_a_node_that_was_away_for_a_while() {
+    rises(&LEASED, 40, Duration::from_millis(700));
 }
 
 /// Costs, and the units that are left.

@@ -318,7 +318,7 @@ pub fn plan() -> Arc<Plan> {
 pub const COUNTERS: &str = "
 local function module()
   return function(key, plan, epoch, demand, reported, rate, pending)
-    return 1, pending, 0, 1, 0, redis.call('INCRBY', KEYS[key], pending)
+    return 1, pending, 0, 1, 0, redis.call('INCRBY', KEYS[key], pending), 0
   end
 end
 local function prepare(plan)
