@@ -332,6 +332,7 @@ impl<'a> Fleet<'a> {
         for (op, done) in sent {
             self.ledger.operation();
             let Op::Renew(renewal) = op else {
+                self.judge.asked(&op, node);
                 let (there_ns, back_ns) = (self.way_ns(), self.way_ns());
                 self.push(self.now_ns + there_ns, What::AskedExact { node, op, back_ns, done });
                 continue;
@@ -346,7 +347,7 @@ impl<'a> Fleet<'a> {
 
     /// What the centre does with windows that are not lent.
     fn act(&mut self, op: &Op) -> Reply {
-        let at_us = EPOCH_US + self.now_ns / 1_000;
+        let at_us = DAY_US + self.now_ns / 1_000;
         let mut change = |part: &Part, change: &dyn Fn(State) -> State| {
             let state = self.exact.entry(part.key).or_default();
             *state = change(*state);
@@ -499,7 +500,7 @@ fn name(key: usize) -> u128 {
     u128::from(spread) << 64 | u128::from(spread & !NUMBER | number)
 }
 
-fn index(name: u128) -> usize {
+pub fn index(name: u128) -> usize {
     (name as u64 & NUMBER) as usize - 1
 }
 
@@ -511,6 +512,8 @@ const NUMBER: u64 = (1 << 24) - 1;
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// The store's clock when the scene begins: a whole day, as the judge's a whole hour, so windows begin at once.
 const EPOCH_US: u64 = 1_790_035_200_000_000;
+/// The same of windows that are not lent, which this process counts by its own clock.
+const DAY_US: u64 = 86_400_000_000;
 /// How far apart clocks run.
 const DRIFT: f64 = 2e-4;
 const SWEEP_NS: u64 = 50_000_000;

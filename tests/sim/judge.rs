@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate::limit::central::Renewal;
+use sluicegate::limit::central::{Op, Renewal};
 use sluicegate::limit::{Plan, Quota, State};
 
 /// Counts of one scene.
@@ -129,6 +129,16 @@ impl Judge {
             _ => Cause::Dry,
         };
         self.keys[key].causes[cause as usize] += 1;
+    }
+
+    /// An operation about a key that is not lent.
+    pub fn asked(&mut self, op: &Op, node: usize) {
+        if let Op::Take(parts) = op {
+            for part in parts {
+                let key = crate::fleet::index(part.key);
+                self.pairs.entry((key as u32, node as u32)).or_default().1 += 1;
+            }
+        }
     }
 
     /// A lease was given that ends then.

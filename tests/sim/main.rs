@@ -7,7 +7,8 @@
 //! missed by more than is known. `--long` does the same for what people configure most: windows of a minute to a day,
 //! several of them, costs, thin traffic; units that get lost count most there. `--slow` plays stores that answer later
 //! than a request waits. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
-//! `--burst N` another fleet or limit; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
+//! `--burst N` another fleet or limit,
+//! `--exact` one that lends nothing; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
 //! what operations were sent for.
 
 mod fleet;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             nodes: given("--nodes").map(|nodes| nodes as usize),
             rate: given("--limit"),
             burst: given("--burst"),
+            is_exact: is_asked("--exact"),
         };
         let mut scenes = scenes::table(number("--seed", 1), number("--seconds", 20), other);
         scenes.retain(|scene| word("--only").is_none_or(|kind| *kind == scene.name()));

@@ -22,7 +22,8 @@ pub fn table(seed: u64, seconds: u64, other: Other) -> Vec<Scene> {
         .map(|(kind, nodes)| {
             let rate = other.rate.unwrap_or(if kind == Kind::Zipf { 100 } else { 1_000 });
             let burst = other.burst.unwrap_or(rate);
-            let plan = plan(Algorithm::TokenBucket, rate, SECOND_NS, burst, 0.05);
+            let overshoot = if other.is_exact { 0.0 } else { 0.05 };
+            let plan = plan(Algorithm::TokenBucket, rate, SECOND_NS, burst, overshoot);
             Scene { seconds, ..Scene::calm(nodes, plan, Traffic::at(kind, rate as f64), seed) }
         })
         .collect()
@@ -36,6 +37,8 @@ pub struct Other {
     pub rate: Option<u64>,
     /// Units.
     pub burst: Option<u64>,
+    /// Every admission is the centre's.
+    pub is_exact: bool,
 }
 
 /// A scene in which everything is chosen by the seed.
