@@ -201,9 +201,14 @@ impl Connector {
         if self.denied().contains(&connection.server.to_string()) {
             return None;
         }
-        // Redis 7 can be asked whether it would deny a command; before, it can only be tried.
+        // Redis 7 can be asked whether it would deny a command. Before, it could only be tried, which its ACL log would
+        // show: a user of its own is not tried.
         let may_ask = redis::cmd("EVAL").arg(MAY_ASK).arg(0).to_owned();
-        let is_denied = matches!(connection.call(&may_ask).await, Ok(Value::Int(0)));
+        let is_denied = match connection.call(&may_ask).await {
+            Ok(Value::Int(0)) => true,
+            Ok(Value::Int(2)) => connection.server.login.username.is_some(),
+            _ => false,
+        };
         let answer = if is_denied { None } else { Some(connection.call(&redis::cmd("INFO")).await) };
         match answer {
             Some(Ok(info)) => Some(About::of(&info)),
@@ -373,8 +378,10 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
     Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Whether this user may ask for INFO: 1, or 0. Asking so leaves nothing in the server's ACL log.
-const MAY_ASK: &str = "if redis.acl_check_cmd and not redis.acl_check_cmd('INFO') then return 0 end return 1";
+/// Whether this user may ask for INFO: 1, or 0; 2 where the server cannot say. Asking so leaves nothing in the server's
+/// ACL log.
+const MAY_ASK: &str =
+    "if not redis.acl_check_cmd then return 2 end return redis.acl_check_cmd('INFO') and 1 or 0";
 /// How long a connection may take to be ready. A server that is slower than this is away for a limiter.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 /// How long one address of a name is waited for before the next is tried, too.
