@@ -279,7 +279,7 @@ impl Limiter {
             !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !fleet.is_held_back(charge.key);
         let lead_ns = fleet.lead_ns();
         let left = fleet.change_known(charge.key, |_, share| {
-            (is_slow && share.has_lease(now_ns, lead_ns)).then(|| share.estimate(plan, now_ns))
+            (is_slow && share.has_lease(plan, now_ns, lead_ns)).then(|| share.estimate(plan, now_ns))
         });
         if is_slow {
             self.renew(fleet, charge.key, charge.plan, plan, None, now_ns);

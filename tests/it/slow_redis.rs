@@ -62,3 +62,18 @@ fn a_slow_store_lets_nobody_beyond_what_may_be_overshot() {
         redis.cli(&["FLUSHALL"]);
     }
 }
+
+#[test]
+fn a_slow_store_refuses_nobody_far_within_a_long_window() {
+    let _alone = heavy();
+    let redis = Redis::start(&[]);
+    let toxic = Toxic::start(redis.addr());
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        toxic.delay(Duration::ZERO);
+        let gateway = node(&toxic, &format!("limit = \"1000/h\"\nalgorithm = \"{algorithm}\""));
+        toxic.delay(Duration::from_millis(20));
+        let (admitted, asked) = ask_steadily(gateway.client(), 60, Duration::from_secs(3));
+        assert_eq!(admitted, asked, "{algorithm}");
+        redis.cli(&["FLUSHALL"]);
+    }
+}

@@ -23,6 +23,8 @@ pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
             ("worst", f.worst <= 5.0),
             ("lost", books.lost <= scene.nodes as f64),
             ("held", books.held <= scene.nodes as f64),
+            // Each node has an even share of what is left, and what others do not use of theirs is missed.
+            ("short", scene.traffic.kind != Kind::Plain || books.short <= 30.0),
         ];
         let missed: Vec<&str> =
             goals.into_iter().filter(|(_, is_met)| !is_met).map(|(name, _)| name).collect();
@@ -45,7 +47,14 @@ pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
 }
 
 fn name(scene: &Scene) -> String {
-    format!("{}/s, {:?}, {} ms", scene.traffic.rate, scene.traffic.kind, scene.delay_ns / 1e6)
+    let (limit, period_ns) = (scene.plans[0].quota.limit(), scene.plans[0].quota.period_ns());
+    let period_s = period_ns.get() / SECOND_NS;
+    format!(
+        "{limit}/{period_s}s, {:?} {}/s, {} ms",
+        scene.traffic.kind,
+        scene.traffic.rate,
+        scene.delay_ns / 1e6
+    )
 }
 
 fn scenes(seed: u64) -> Vec<Scene> {
@@ -58,6 +67,16 @@ fn scenes(seed: u64) -> Vec<Scene> {
                     let scene = Scene::calm(nodes, plan, Traffic::at(kind, limit as f64), seed);
                     scenes.push(Scene { seconds: 20, delay_ns: way_ms * 1e6, ..scene });
                 }
+            }
+        }
+    }
+    // So little refills that no lease accrues.
+    for nodes in [1, 3, 20] {
+        for (limit, period) in [(1_000, 3_600), (100, 60)] {
+            for way_ms in [2.0, 10.0, 25.0] {
+                let plan = plan(TokenBucket, limit, period * SECOND_NS, limit, 0.05);
+                let scene = Scene::calm(nodes, plan, Traffic::at(Kind::Plain, 20.0), seed);
+                scenes.push(Scene { seconds: 30, delay_ns: way_ms * 1e6, ..scene });
             }
         }
     }

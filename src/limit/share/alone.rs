@@ -55,7 +55,7 @@ impl Share {
         // A burst is handed out to who is not known, and to others what they are known to have left.
         let endowment = match self.0.has(Flag::Known) {
             _ if is_denied || rate > 0.0 => 0.0,
-            true => ceiling.burst.min(self.0.level().max(0.0)),
+            true => ceiling.burst.min(self.0.level().max(0.0) * ceiling.of_level),
             false => ceiling.burst,
         };
         // What it held is its own; beyond that it owes.
@@ -98,6 +98,8 @@ struct Ceiling {
     rate: f64,
     /// Units at once.
     burst: f64,
+    /// What part of what is known to be left.
+    of_level: f64,
 }
 
 impl Ceiling {
@@ -105,12 +107,18 @@ impl Ceiling {
         // A store that is only slow lends to the others meanwhile.
         let shares = if is_away { 2.0 } else { 1.0 };
         let share = (shares / f64::from(nodes.max(1))).min(1.0);
+        // It asks the others for their debts all the while, so what is left is divided among all anew with each answer.
+        let of_level = if is_away { 1.0 } else { 1.0 / f64::from(nodes.max(1)) };
         // A window has no burst beside its limit: half of the share at once, half of it over the window.
         let half = match quota.algorithm() {
             Algorithm::FixedWindow | Algorithm::SlidingWindow => 0.5,
             _ => 1.0,
         };
-        Ceiling { rate: rate_of(quota) * share * half, burst: quota.capacity() as f64 * share * half }
+        Ceiling {
+            rate: rate_of(quota) * share * half,
+            burst: quota.capacity() as f64 * share * half,
+            of_level,
+        }
     }
 }
 
