@@ -167,11 +167,13 @@ where
                 Ok(head.status)
             }
             Err(mut failed) => {
+                let is_malformed = is_found_here(failed.error());
                 let meter = self.connection.meter.borrow();
                 let unsent = match failed.take_message() {
                     Some(request) => Unsent::Request(Some(request.into_body())),
                     // On which stream an answer before the answer came is not known here, and they are rare.
-                    None if meter.has_interim() => Unsent::Answered,
+                    // Nor what had come of one that is no answer.
+                    None if meter.has_interim() || is_malformed => Unsent::Answered,
                     None => Unsent::Nothing,
                 };
                 let error = match (meter.excess(), self.connection.tls_fault.get()) {
@@ -179,12 +181,19 @@ where
                         Error::Malformed("it has a pseudo-header of a request")
                     }
                     (_, Some(cause)) => Error::Tls(cause),
+                    _ if is_malformed => Error::Malformed("it breaks the rules of HTTP/2"),
                     _ => failed.into_error().into(),
                 };
                 Err(SendError::Broken { error, unsent })
             }
         })
     }
+}
+
+/// Whether it was this side that found a fault in what the server said (RFC 9113 section 5.4).
+fn is_found_here(error: &hyper::Error) -> bool {
+    let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    fault.is_some_and(|fault| fault.is_library() && !fault.is_io())
 }
 
 /// A request as hyper takes it: the authority stands in the target (RFC 9113 section 8.3.1), and never in `Host` too.

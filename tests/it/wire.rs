@@ -329,6 +329,22 @@ fn what_has_begun_to_be_answered_over_http_2_is_not_asked_again() {
 }
 
 #[test]
+fn what_is_no_answer_over_http_2_is_not_asked_for_again() {
+    for (name, value) in [("x y", "1"), ("X-Up", "1"), ("connection", "close"), ("content-length", "2x")] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let (gateway, _upstream) = before_h2(move |peer, stream| {
+            count.fetch_add(1, Ordering::SeqCst);
+            peer.send(HEADERS, END_HEADERS, stream, &fields(&[(":status", "200"), (name, value)]));
+        });
+        let path = "/x";
+        assert_eq!(gateway.get(path).status, 502, "{name}");
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "{name}");
+        assert_eq!(gateway.logged(path)["reason"], "upstream-bad-response", "{name}");
+    }
+}
+
+#[test]
 fn the_server_as_a_whole_says_what_it_can_do() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(
