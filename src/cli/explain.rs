@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     };
     let config = loaded.config;
     if let Some(text) = config.admin.as_ref().and_then(|admin| ask(admin, arguments)) {
-        print!("{text}");
+        super::say(&text);
         return ExitCode::SUCCESS;
     }
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
@@ -79,10 +79,10 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     };
     let from = if config.redis.is_some() { "from the file and the store" } else { "from the file alone" };
     match explain_from_outside(&config, loaded.table, &ways, &asked) {
-        Ok(explained) => print!("{}", explained.to_text()),
+        Ok(explained) => super::say(&explained.to_text()),
         Err(error) => return super::failed(&error),
     }
-    println!("note     no gateway answers on the admin address: explained {from}");
+    super::say(&format!("note     no gateway answers on the admin address: explained {from}\n"));
     ExitCode::SUCCESS
 }
 

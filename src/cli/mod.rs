@@ -64,6 +64,12 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Says it on standard output, as far as anybody reads it: `head` closes a pipe early.
+fn say(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
 /// Says why a command failed.
 fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("sluicegate: {}", app::said(error));

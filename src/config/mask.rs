@@ -137,7 +137,12 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
         escaped = character == '\\' && !escaped && quote == '"';
         closes
     });
-    Some(start..end.map_or(line.len(), |at| start + at))
+    // What stands behind a quote that closes too early may be the rest of it.
+    let ends_there = |at: &usize| {
+        let behind = inner[*at..].trim_start_matches(quote).trim_start();
+        behind.is_empty() || behind.starts_with([',', '}', ']', '#'])
+    };
+    Some(start..end.filter(ends_there).map_or(line.len(), |at| start + at))
 }
 
 /// Whether the line starting at `first` lies inside a multi-line string that a secret name opened.
@@ -186,6 +191,9 @@ mod tests {
             ("token \"hunter2\"", "token \"*******\""),
             ("token: hunter2", "token: *******"),
             ("token = \"hunter2", "token = \"*******"),
+            ("secret = 'it's-mine'", "secret = '**********"),
+            ("token = \"aaa\" bbb", "token = \"********"),
+            ("secret = \"abc\"def\" # c", "secret = \"************"),
             ("token = \"${file:/run/token}\"", "token = \"${file:/run/token}\""),
             ("token = \"${TOKEN:-hunter2}\"", "token = \"*****************\""),
             ("url = \"redis://me:hunter2@host/0\"", "url = \"redis://me:*******@host/0\""),
