@@ -125,15 +125,12 @@ impl Limiter {
         if waits && !decision.is_refused {
             return Some(self.ask(charges, stands, caller, now_ns));
         }
-        for (charge, stand) in charges.iter().zip(&stands) {
-            match stand {
-                Stand::Taken { renews: true, .. } if !decision.is_refused => self.renew_ahead(charge, now_ns),
-                Stand::Asked => self.forget_wanted(charge),
-                _ => {}
-            }
+        for (charge, _) in charges.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Asked) {
+            self.forget_wanted(charge);
         }
         self.conclude(charges, &stands, now_ns, decision);
         if decision.is_admitted() {
+            self.renew_all(charges, &stands, now_ns);
             self.owe_all(charges, &stands);
         }
         None
@@ -188,14 +185,10 @@ impl Limiter {
             decision.outcomes[index] = outcome;
             stands[index] = stand;
         }
-        // What another window was owed while this one was asked is told, too.
-        for (charge, stand) in waiting.charges.iter().zip(&stands) {
-            if matches!(stand, Stand::Taken { renews: true, .. }) && !decision.is_refused {
-                self.renew_ahead(charge, now_ns);
-            }
-        }
         self.conclude(&waiting.charges, &stands, waiting.started_ns, decision);
         if decision.is_admitted() {
+            // What another window was owed while this one was asked is told, too.
+            self.renew_all(&waiting.charges, &stands, now_ns);
             self.owe_all(&waiting.charges, &before);
         }
         if awaits.is_empty() && undone.is_empty() {
@@ -253,6 +246,15 @@ impl Limiter {
                 && !stays
             {
                 self.give_back(charge, *undo, taken_ns);
+            }
+        }
+    }
+
+    /// Renews the leases that an admitted request has left low.
+    fn renew_all(self: &Arc<Self>, charges: &[Charge], stands: &[Stand], now_ns: u64) {
+        for (charge, stand) in charges.iter().zip(stands) {
+            if let Stand::Taken { renews: true, .. } = stand {
+                self.renew_ahead(charge, now_ns);
             }
         }
     }

@@ -71,10 +71,18 @@ impl Fleet {
         self.lead_ns.load(Ordering::Relaxed)
     }
 
+    /// Whether answers take longer than a request waits.
+    fn is_late(&self, round_trip_ns: u64) -> bool {
+        u128::from(round_trip_ns) > self.deadline.as_nanos()
+    }
+
     /// Leases are renewed as much ahead of need as answers take, of all shards the slowest.
     pub(super) fn follow(&self, round_trip_ns: u64) {
-        let is_late = u128::from(round_trip_ns) > self.deadline.as_nanos();
-        let lead_ns = if is_late { round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS } else { LEAD_MIN_NS };
+        let lead_ns = if self.is_late(round_trip_ns) {
+            round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS
+        } else {
+            LEAD_MIN_NS
+        };
         self.lead_ns.store(lead_ns.min(LEAD_MAX_NS), Ordering::Relaxed);
     }
 
@@ -153,7 +161,7 @@ impl Fleet {
     /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
     /// cannot wait for answers.
     pub(super) fn wants_ahead(&self, key: u128) -> bool {
-        self.link.nodes() <= 1 || u128::from(self.link.round_trip_ns(key)) > self.deadline.as_nanos()
+        self.link.nodes() <= 1 || self.is_late(self.link.round_trip_ns(key))
     }
 
     /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than

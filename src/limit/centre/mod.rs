@@ -208,9 +208,9 @@ const LENT_EPOCHS: f64 = 2.0;
 /// or what is left divided by this, whichever is more.
 const LENT_SHARE: f64 = 100.0;
 /// A bucket that refills fewer units in an epoch is small.
-const SMALL: f64 = 12.0;
+pub(super) const SMALL: f64 = 12.0;
 /// The same for a node that wants a lease ahead.
-const SMALL_AHEAD: f64 = 1.5;
+pub(super) const SMALL_AHEAD: f64 = 1.5;
 
 /// A grant as a script returns it.
 #[derive(Clone, Copy, Debug, Default)]

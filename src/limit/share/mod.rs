@@ -13,6 +13,7 @@ mod alone;
 mod upkeep;
 mod words;
 
+use super::centre::{SMALL, SMALL_AHEAD};
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 
@@ -163,7 +164,7 @@ impl Share {
     /// Whether it holds a lease that brings units in time, and that is not over, or not so long that what renews it could
     /// be here. Of a limit that hardly refills in an epoch, nobody is lent anything for requests to come.
     pub fn has_lease(&self, plan: &Plan, now_ns: u64, lead_ns: u64) -> bool {
-        let is_lent = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) >= LENT_MIN;
+        let is_lent = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) >= SMALL_AHEAD;
         let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Alone);
         is_lent && has_lease && now_ns < self.0.end_ns().saturating_add(lead_ns)
     }
@@ -176,7 +177,7 @@ impl Share {
     pub fn overdraw(&mut self, plan: &Plan, now_ns: u64) -> bool {
         // The nodes owe already more than there was.
         let is_owed = self.0.epoch() != 0 && self.0.level() < 0.0;
-        let is_slow = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) < REFILL_MIN;
+        let is_slow = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) < SMALL;
         let is_unheard = self.0.epoch() == 0 || self.0.unreported_ns(now_ns) > plan.sharing.epoch_ns;
         let is_old = is_slow && is_unheard;
         if is_owed
@@ -393,10 +394,6 @@ const GRACE_NS: u64 = 2_000_000;
 const RECHECK_NS: u64 = 500_000_000;
 /// A renewal is asked for when what is held lasts no longer, nanoseconds: what answers take where requests wait for them.
 pub const LEAD_MIN_NS: u64 = 3_000_000;
-/// A limit that refills fewer units in an epoch lends none.
-const LENT_MIN: f64 = 1.5;
-/// A limit that refills more units in an epoch looks new after every one.
-const REFILL_MIN: f64 = 12.0;
 /// A demand of fewer units a lease's life is served by the centre, first come.
 const LEASE_MIN: f64 = 1.5;
 
