@@ -245,26 +245,17 @@ impl Limiter {
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
             return (Stand::Refused, self.foresee(charge, now_ns));
         }
-        if !plan.sharing.is_exact()
-            && let Some((told, left)) = self.spend_lease(fleet, plan, charge, now_ns)
-        {
-            let outcome = lease_outcome(plan, charge.cost, told, left);
-            return match told {
-                Told::Admitted { renew } => (Stand::Taken { undo: Undo::Share, renews: renew }, outcome),
-                Told::Denied { .. } | Told::Ask => (Stand::Refused, outcome),
-            };
-        }
-        let told = if !plan.sharing.is_exact() {
-            None
+        let known = if !plan.sharing.is_exact() {
+            self.spend_lease(fleet, plan, charge, now_ns)
         } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
             // Permits come back at any time, so a denial says nothing of the next moment; and what counts when it is
             // denied is the centre's to count.
             None
         } else {
-            denied_before(fleet, plan, charge, now_ns)
+            denied_before(fleet, plan, charge, now_ns).map(|outcome| (Stand::Refused, outcome))
         };
-        match told {
-            Some(outcome) => (stand_of(&outcome, Undo::Share), outcome),
+        match known {
+            Some(known) => known,
             None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
                 (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0))
             }
@@ -301,15 +292,15 @@ impl Limiter {
         }
     }
 
-    /// Spends what this node holds, and says what is left; `None`: the centre must say.
+    /// Spends what this node holds; `None`: the centre must say.
     fn spend_lease(
         &self,
         fleet: &Fleet,
         plan: &Plan,
         charge: &Charge,
         now_ns: u64,
-    ) -> Option<(Told, (u64, u64))> {
-        let said = fleet.change(charge, now_ns, |share| {
+    ) -> Option<(Stand, Outcome)> {
+        let (told, left) = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
                 Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
                     Told::Admitted { renew: true }
@@ -328,8 +319,13 @@ impl Limiter {
                 told => told,
             };
             (told, share.estimate(plan, now_ns))
-        });
-        said.filter(|(told, _)| *told != Told::Ask)
+        })?;
+        let stand = match told {
+            Told::Ask => return None,
+            Told::Admitted { renew } => Stand::Taken { undo: Undo::Share, renews: renew },
+            Told::Denied { .. } => Stand::Refused,
+        };
+        Some((stand, lease_outcome(plan, charge.cost, told, left)))
     }
 
     /// Decides a charge without the store, as its policy wants it.
