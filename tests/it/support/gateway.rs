@@ -75,12 +75,14 @@ impl Gateway {
         self.listener("plain")
     }
 
-    /// The address of a listener.
+    /// The address of a listener; waits until it is said, for a reload counts as done before its lines are read.
     pub fn listener(&self, name: &str) -> SocketAddr {
-        let said = self.stderr();
-        // The last one: a reload may have moved it.
-        let found = said.iter().rev().filter_map(|line| address(line)).find(|(of, _)| of == name);
-        found.unwrap_or_else(|| panic!("no address of {name} in {said:?}")).1
+        eventually(&format!("the address of {name} is said"), || {
+            let said = self.stderr();
+            // The last one: a reload may have moved it.
+            let found = said.iter().rev().filter_map(|line| address(line)).find(|(of, _)| of == name);
+            found.map(|(_, address)| address)
+        })
     }
 
     /// A connection to the listener `plain`.
@@ -202,20 +204,20 @@ impl Gateway {
         self.child.try_wait().expect("it is a child of ours").is_none()
     }
 
-    /// The most memory it ever had resident, KiB.
+    /// The most memory of its own it ever had resident, KiB.
     pub fn memory_peak_kib(&self) -> u64 {
-        self.status_kib("VmHWM:")
+        let status = self.status();
+        // How much of the program's file the kernel maps at a touch is the kernel's affair.
+        kib(&status, "VmHWM:").saturating_sub(kib(&status, "RssFile:"))
     }
 
-    /// The memory it has resident, KiB.
+    /// The memory of its own it has resident, KiB.
     pub fn memory_kib(&self) -> u64 {
-        self.status_kib("VmRSS:")
+        kib(&self.status(), "RssAnon:")
     }
 
-    fn status_kib(&self, name: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says so");
-        line.trim().trim_end_matches(" kB").parse().expect("a number of kB")
+    fn status(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs")
     }
 
     /// Connections that rest: an epoll, which is open twice, watches them for reading alone, under large numbers.
@@ -277,6 +279,12 @@ pub fn complete(config: &str, directory: &Directory) -> String {
         whole.push_str("[shutdown]\nready-delay = \"0s\"\ndrain = \"5s\"\n");
     }
     whole
+}
+
+/// A line of a process's status, KiB.
+fn kib(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says so");
+    line.trim().trim_end_matches(" kB").parse().expect("a number of kB")
 }
 
 /// `sluicegate: listener "plain" on http://127.0.0.1:41234` as a name and an address.
