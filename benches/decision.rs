@@ -20,7 +20,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use sluicegate::clock;
-use sluicegate::limit::central::{Grant, Op, Reply};
+use sluicegate::limit::lease_messages::{Grant, Op, Reply};
 use sluicegate::limit::{Algorithm, Charge, Plan, Quota, Sharing, WhenDown};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet, Limiter, Link};
 use sluicegate::local::Table;
@@ -188,7 +188,7 @@ fn leased(criterion: &mut Criterion) {
     let plan = plans.number(Plan { policy: "bench".into(), quota, sharing });
     let shared = |key: u64| [Charge { plan, ..charge(key, quota) }];
     let mut group = criterion.benchmark_group("leased");
-    // The first touch waits for the centre, which answers at once.
+    // The first touch waits for Redis, which answers at once.
     let touch = |key: u64| {
         let (mut decision, now_ns) = (Decision::default(), clock::now_ns());
         if let Some(waiting) = limiter.decide(&shared(key), Caller::default(), now_ns, &mut decision) {
@@ -215,7 +215,7 @@ fn leased(criterion: &mut Criterion) {
             bencher.iter(&mut any)
         });
         percentiles(&format!("{keys} leased keys, sluicegate, now given"), any);
-        println!("{:?}", limiter.fleet().map(|fleet| fleet.shares().stats()));
+        println!("{:?}", limiter.fleet().map(|fleet| fleet.leases().stats()));
     }
     group.finish();
     bare_memory();

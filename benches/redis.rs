@@ -21,7 +21,7 @@ use redis::aio::MultiplexedConnection;
 use sluicegate::clock;
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Config, Global};
-use sluicegate::limit::central::{Op, Part, Renewal};
+use sluicegate::limit::lease_messages::{Op, Part, Renewal};
 use sluicegate::limit::{Algorithm, Charge, Plan, Quota, Sharing, WhenDown};
 use sluicegate::limiter::{Caller, Decision, Fleet, Limiter, Link};
 use sluicegate::local::Table;

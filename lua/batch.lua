@@ -223,7 +223,7 @@ local function perform_all()
     end
   until is_done
   is_done, why = pcall(write_keys)
-  -- The store takes nothing now: nobody is told that something was spent.
+  -- Redis takes nothing now: nobody is told that something was spent.
   if not is_done then return refusal('<dI2', -1, why) end
   local said = pack('<d', now_us) .. table.concat(replies)
   return repaired > 0 and pack('<dd', -2, repaired) .. said or said

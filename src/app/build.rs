@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
-use super::store;
+use super::shared_tier;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -39,7 +39,7 @@ pub(super) fn snapshot(
     metrics: &Metrics,
     before: &Kept,
 ) -> anyhow::Result<(Snapshot, Kept)> {
-    store::share(&mut table, config, limiter);
+    shared_tier::share(&mut table, config, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     let wanted: Box<[Box<str>]> = table.claims().into_iter().map(Into::into).collect();

@@ -16,14 +16,14 @@ use crate::cause::Cause;
 use crate::clock;
 use crate::identity::{Identity, NOBODY};
 use crate::limit::Charge;
-use crate::limit::central::{Left, Seen};
+use crate::limit::lease_messages::{Left, Seen};
 use crate::limiter::{Limiter, Look};
 use crate::policy::access::Access;
 use crate::policy::definition::PathEscapes;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
 use crate::policy::{Action, Facts, Found, Table};
-use crate::proxy::{headers, judge};
+use crate::proxy::{headers, validate};
 use crate::upstream::Upstream;
 use limit::{Limit, key, limits, penalise};
 
@@ -47,8 +47,8 @@ pub struct Asked<'a> {
 pub enum Known<'l> {
     /// Nobody.
     Nowhere,
-    /// The store alone, which this limiter can ask.
-    Store(&'l Limiter),
+    /// Redis alone, which this limiter can ask.
+    SharedTier(&'l Limiter),
     /// A running gateway, whose limiter this is.
     Gateway(&'l Limiter),
 }
@@ -74,7 +74,7 @@ pub struct Explained {
     refused: Option<String>,
 }
 
-/// Explains a request by these tables and ways to authenticate. The store is not asked here: [`Explained::ask_store`].
+/// Explains a request by these tables and ways to authenticate. Redis is not asked here: [`Explained::ask_redis`].
 pub fn explain(
     table: &Table,
     ways: &[Arc<Way>],
@@ -84,14 +84,14 @@ pub fn explain(
 ) -> Explained {
     let (limiter, gateway) = match known {
         Known::Nowhere => (None, None),
-        Known::Store(limiter) => (Some(limiter), None),
+        Known::SharedTier(limiter) => (Some(limiter), None),
         Known::Gateway(limiter) => (Some(limiter), Some(limiter)),
     };
     if matches!(*asked.method, Method::CONNECT | Method::TRACE) {
         return Explained::refused("this gateway does not serve the method".to_owned());
     }
     let authority = headers::authority(asked.url, asked.headers);
-    let host = judge::host(&authority);
+    let host = validate::host(&authority);
     let (path, doubt) = match path::canonical(asked.url.path()) {
         Ok(canonical) => (canonical.path, canonical.doubt),
         Err(error) => return Explained::refused(error.to_string()),
@@ -279,16 +279,16 @@ impl Explained {
         Explained { refused: Some(why), ..Explained::default() }
     }
 
-    /// Asks the store for what it holds of the limits that the fleet shares, without spending any of it.
-    pub async fn ask_store(&mut self, limiter: &Limiter) {
+    /// Asks Redis for what it holds of the limits that the fleet shares, without spending any of it.
+    pub async fn ask_redis(&mut self, limiter: &Limiter) {
         let charges: Vec<Charge> = self.limits.iter().map(|limit| limit.charge).collect();
-        for (limit, look) in self.limits.iter_mut().zip(limiter.look_at_centre(&charges).await) {
+        for (limit, look) in self.limits.iter_mut().zip(limiter.look_in_redis(&charges).await) {
             match look {
                 Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => limit.correct(outcome),
                 Some(Look::Seen(Seen { left: Left::Lent(lent), .. })) => limit.bound(&lent, limiter),
                 _ => {}
             }
-            limit.store = look;
+            limit.redis = look;
         }
     }
 

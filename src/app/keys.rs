@@ -1,11 +1,11 @@
 //! One key of one policy: what this node knows of it, what is left, what it holds, who decides; and beside that what
-//! the store holds. It spends nothing.
+//! Redis holds. It spends nothing.
 
 use serde_json::{Value, json};
 
-use super::centre;
+use super::redis_view;
 use crate::clock;
-use crate::limit::central::Left;
+use crate::limit::lease_messages::Left;
 use crate::limit::{Algorithm, Charge, View};
 use crate::limiter::{Limiter, Look};
 use crate::policy::Table;
@@ -18,12 +18,12 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// With what the store says.
-    pub(super) async fn with_store(mut self, limiter: &Limiter) -> Value {
-        let looks = limiter.look_at_centre(&self.charges).await;
+    /// With what Redis says.
+    pub(super) async fn with_redis(mut self, limiter: &Limiter) -> Value {
+        let looks = limiter.look_in_redis(&self.charges).await;
         for ((look, charge), window) in looks.iter().zip(&self.charges).zip(&mut self.windows) {
             let Some(look) = look else { continue };
-            centre::show(look, window);
+            redis_view::show(look, window);
             correct(look, charge, limiter, window);
         }
         self.shown["windows"] = self.windows.into();
@@ -69,7 +69,7 @@ pub(super) fn key(
     Some(Key { charges, windows, shown })
 }
 
-/// The store's own word is better than a gateway's memory of what it said; beside a lease, it is a part of what is left.
+/// Redis's own word is better than a gateway's memory of what it said; beside a lease, it is a part of what is left.
 fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) {
     let Look::Seen(seen) = look else { return };
     match seen.left {
@@ -112,12 +112,12 @@ fn share(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value) {
     if view.denied_ns > 0 {
         shown["denied-for-ms"] = (view.denied_ns / 1_000_000).into();
     }
-    shown["left-at-the-store"] = view.level.into();
+    shown["left-in-redis"] = view.level.into();
 }
 
 fn decided(view: &View) -> &'static str {
     match view {
-        View { is_alone: true, .. } => "fallback",
+        View { is_fallback: true, .. } => "fallback",
         View { has_lease: true, .. } => "local",
         View { denied_ns: 1.., .. } => "local",
         _ => "global",

@@ -3,7 +3,6 @@
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
 mod build;
-mod centre;
 mod certificates;
 mod credentials;
 pub mod descriptors;
@@ -13,8 +12,9 @@ mod first_try;
 mod keys;
 mod listeners;
 mod neighbour;
+mod redis_view;
 mod reload;
-mod store;
+mod shared_tier;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
 use crate::{clock, record};
 use explain::Known;
-pub use store::{explain_from_outside, measure_from_outside};
+pub use shared_tier::{explain_from_outside, measure_from_outside};
 
 /// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
 ///
@@ -76,7 +76,7 @@ struct Gateway {
     log: record::Log,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
-    store: Option<store::Store>,
+    shared_tier: Option<shared_tier::SharedTier>,
 }
 
 impl Gateway {
@@ -85,8 +85,8 @@ impl Gateway {
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
         let log = record::Log::open(&config.access_log.to, &metrics.access_log)?;
-        let (limiter, store) = store::limiter(&config)?;
-        let salt = store::salt(&config);
+        let (limiter, shared_tier) = shared_tier::limiter(&config)?;
+        let salt = shared_tier::salt(&config);
         let none = build::Kept::default();
         let (snapshot, kept) = build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
@@ -114,8 +114,8 @@ impl Gateway {
         metrics.started(0, clock::unix().as_secs());
         build::show_table(&metrics, &limiter);
         build::show_pools(&metrics, &current);
-        if let Some(store) = &store {
-            store.show(&metrics);
+        if let Some(shared_tier) = &shared_tier {
+            shared_tier.show(&metrics);
         }
         build::show_memory(&metrics, &overload);
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
@@ -135,7 +135,7 @@ impl Gateway {
         };
         let reloader = reload::Reloader::new(parts, salt)?;
         let admin = admin.map(|admin| (admin, state));
-        Ok(Gateway { reloader, workers, shared, log, readiness, admin, store })
+        Ok(Gateway { reloader, workers, shared, log, readiness, admin, shared_tier })
     }
 
     async fn serve(mut self, mut signals: Signals) -> anyhow::Result<()> {
@@ -160,8 +160,8 @@ impl Gateway {
         *admin = self.open_admin()?;
         self.reloader.open_listeners().await?;
         self.reloader.resolve_upstreams().await;
-        if let Some(store) = &self.store {
-            store.ready().await;
+        if let Some(shared_tier) = &self.shared_tier {
+            shared_tier.ready().await;
         }
         self.reloader.fetch_keys().await;
         self.readiness.enter(Phase::Ready);
@@ -249,8 +249,8 @@ impl Gateway {
         if !joined.await.unwrap_or(false) {
             tracing::error!("a worker ended in a panic");
         }
-        if let Some(store) = self.store {
-            store.close().await;
+        if let Some(shared_tier) = self.shared_tier {
+            shared_tier.close().await;
         }
         signals.abort();
         let _ = signals.await;
@@ -282,7 +282,7 @@ fn show(
                 let snapshot = current.load();
                 let key = keys::key(&snapshot.table, &limiter, policy, values, clock::now_ns())?;
                 let limiter = Arc::clone(&limiter);
-                Some(Box::pin(async move { key.with_store(&limiter).await.to_string() }))
+                Some(Box::pin(async move { key.with_redis(&limiter).await.to_string() }))
             })
         },
         explain: Box::new(move |request| {
@@ -300,7 +300,7 @@ fn show(
             explained.show_upstream(&snapshot.upstreams);
             let limiter = Arc::clone(&limiter);
             Box::pin(async move {
-                explained.ask_store(&limiter).await;
+                explained.ask_redis(&limiter).await;
                 explained.to_json().to_string()
             })
         }),

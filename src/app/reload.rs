@@ -301,7 +301,7 @@ impl Reloader {
     }
 }
 
-/// Names the policies whose count in the store begins anew because they count otherwise than before.
+/// Names the policies whose count in Redis begins anew because they count otherwise than before.
 fn warn_of_beginnings(before: &Config, after: &Config) {
     let marks = |policy: &Policy| -> Vec<u8> {
         let plans = policy.windows.iter().map(|quota| {
@@ -315,7 +315,7 @@ fn warn_of_beginnings(before: &Config, after: &Config) {
     for policy in &after.policies {
         let Some(old) = before.get(policy.name.as_str()) else { continue };
         if marks(policy).iter().zip(marks(old)).any(|(mark, old)| *mark != old) {
-            tracing::warn!(policy = %policy.name, "counts otherwise than before, so its count in the store begins anew");
+            tracing::warn!(policy = %policy.name, "counts otherwise than before, so its count in Redis begins anew");
         }
     }
 }

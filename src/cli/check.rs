@@ -105,7 +105,7 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             writeln!(
                 out,
                 "  {} {limit}: {how}; of the {whole} it admits in one period {FLEET} gateways overshoot {} at most \
-                 with the store, {down}",
+                 with Redis, {down}",
                 policy.name,
                 share(with)
             )?;

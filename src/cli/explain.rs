@@ -1,5 +1,5 @@
 //! `sluicegate explain`: what would become of a request. Asks the running gateway, which knows what is left; where
-//! none runs, explains from the configuration, and from the shared store where that names one, and says so.
+//! none runs, explains from the configuration, and from Redis where that names one, and says so.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let from = if config.redis.is_some() { "from the file and the store" } else { "from the file alone" };
+    let from = if config.redis.is_some() { "from the file and Redis" } else { "from the file alone" };
     match explain_from_outside(&config, loaded.table, &ways, &asked) {
         Ok(explained) => super::say(&explained.to_text()),
         Err(error) => return super::failed(&error),

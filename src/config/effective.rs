@@ -331,7 +331,7 @@ impl Page {
             0 => self.key("overshoot", 0),
             share => self.key("overshoot", text(&show_share(share))),
         }
-        self.key("when-store-down", text(word(&policy::WHEN_DOWN, &policy.when_down)));
+        self.key("when-redis-down", text(word(&policy::WHEN_DOWN, &policy.when_down)));
     }
 
     fn cost(&mut self, cost: &Cost) {

@@ -6,7 +6,6 @@
 mod access;
 mod auth;
 mod compile;
-mod doubts;
 mod effective;
 mod expand;
 pub mod limit_text;
@@ -26,6 +25,7 @@ mod tests;
 mod trust;
 mod units;
 mod upstream;
+mod warnings;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub struct Config {
     pub routes: Vec<definition::Route>,
     /// The admin listener; `None`: off.
     pub admin: Option<admin::Config>,
-    /// The store that gateways share; `None`: each limits by itself.
+    /// Redis that gateways share; `None`: each limits by itself.
     pub redis: Option<crate::global::Config>,
     /// How it stops.
     pub shutdown: Shutdown,
@@ -198,7 +198,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
     // Last: routes name upstreams and policies, and add those they write in place.
     route::read_all(&documents, &ways, &mut config, &mut places);
-    doubts::warn(ctx, &config, &places);
+    warnings::warn(ctx, &config, &places);
     for (file, document) in documents.into_iter().enumerate() {
         match document.value("include") {
             Some(include) if file > 0 => {
@@ -213,7 +213,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
                 "write a `[[route]]`, or do not include it",
             );
         }
-        document.finish(&["store", "peers", "trace"]);
+        document.finish(&["database", "peers", "trace"]);
     }
     (config, places)
 }

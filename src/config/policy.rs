@@ -95,7 +95,7 @@ fn read(named: Named<'_>, tiers: &[TierWindows]) -> Policy {
     if let Some(value) = table.value("overshoot") {
         policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
     }
-    if let Some(value) = table.value("when-store-down") {
+    if let Some(value) = table.value("when-redis-down") {
         policy.when_down = value.choice(&WHEN_DOWN, &[]).unwrap_or_default();
     }
     if let Some(table) = table.table("penalty") {
@@ -368,7 +368,7 @@ fn overshoot(value: &Value<'_>) -> Option<u32> {
     Some(0)
 }
 
-/// `when-store-down`, as the language spells it.
+/// `when-redis-down`, as the language spells it.
 pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
     [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
 

@@ -1,4 +1,4 @@
-//! `[redis]`: the store that gateways share.
+//! `[redis]`: Redis that gateways share.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ pub enum Definition {
     Route(usize),
     /// The admin listener.
     Admin,
-    /// The store that gateways share.
+    /// Redis that gateways share.
     Redis,
 }
 

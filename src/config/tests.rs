@@ -495,8 +495,8 @@ fn shapes_are_checked() {
             "`\"1s\"` or less",
         ),
         (
-            "[store]",
-            "`store` belongs to the language, but this version does not have it",
+            "[database]",
+            "`database` belongs to the language, but this version does not have it",
             "1:2",
             "leave it out",
         ),

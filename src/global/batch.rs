@@ -7,7 +7,7 @@ use redis::Cmd;
 use tokio::task::AbortHandle;
 
 use crate::clock;
-use crate::limit::central::{Op, Reply, Unanswered};
+use crate::limit::lease_messages::{Op, Reply, Unanswered};
 
 use super::name::Names;
 use super::script::Script;
@@ -32,11 +32,11 @@ pub(super) struct Entry {
     pub(super) is_moving: bool,
 }
 
-/// What comes to a lane.
+/// What comes to a pipeline.
 pub(super) enum Posted {
     /// What somebody asks.
     Entry(Entry),
-    /// What another lane has sent before and has no answer to: its shard is on this lane's node now.
+    /// What another pipeline has sent before and has no answer to: its shard is on this pipeline's node now.
     Batch(Box<Batch>),
 }
 
@@ -78,7 +78,7 @@ impl Entry {
     }
 }
 
-/// Where Redis keeps the number and the answer of a batch: one of the eight that a lane has for a shard. Dropped, it is
+/// Where Redis keeps the number and the answer of a batch: one of the eight that a pipeline has for a shard. Dropped, it is
 /// the next batch's, whose number is higher: what of this one is still on its way will be known for old.
 pub(super) struct Record {
     pub(super) index: u8,
@@ -118,7 +118,7 @@ pub(super) struct Batch {
     pub(super) sent_ns: u64,
     /// It is not sent again before.
     pub(super) rests_until_ns: u64,
-    /// On which of the lane's connections.
+    /// On which of the pipeline's connections.
     pub(super) serial: u64,
     /// Which flush it was part of.
     pub(super) flush: u64,

@@ -1,6 +1,6 @@
 //! Redis Cluster: which node has which slots, asked for again and again.
 //!
-//! Any node that answers is asked. Calls that meet a slot elsewhere say so at once ([`Atlas`] is woken) and are
+//! Any node that answers is asked. Calls that meet a slot elsewhere say so at once ([`SlotMap`] is woken) and are
 //! answered or sent on by [`super::routes::Shared::reroute`]; this only keeps the map.
 
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ use crate::clock;
 
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connector};
-use super::lane::Lane;
 use super::node::{Locator, Node};
+use super::pipeline::Pipeline;
 use super::routes::Shared;
 use super::slot;
 
-/// Keeps the map of a cluster, and the lanes to its nodes.
-pub(super) struct Atlas {
+/// Keeps the map of a cluster, and the pipelines to its nodes.
+pub(super) struct SlotMap {
     pub(super) shared: Arc<Shared>,
     /// Where a first node is found, and how to log in to all.
     pub(super) seeds: Vec<Server>,
@@ -42,14 +42,14 @@ struct Range {
     port: u16,
 }
 
-impl Atlas {
-    /// Runs until it is stopped and every lane has ended.
+impl SlotMap {
+    /// Runs until it is stopped and every pipeline has ended.
     pub(super) async fn keep(mut self) {
-        let mut lanes = JoinSet::new();
+        let mut pipelines = JoinSet::new();
         loop {
             let shared = Arc::clone(&self.shared);
             match self.ask().await {
-                Ok(ranges) => self.draw(&ranges, &mut lanes),
+                Ok(ranges) => self.draw(&ranges, &mut pipelines),
                 Err(why) => self.lament(&why),
             }
             let is_well = shared.shards.iter().all(|shard| shard.is_closed());
@@ -60,7 +60,7 @@ impl Atlas {
                 _ = self.stop.changed() => break,
             }
         }
-        while lanes.join_next().await.is_some() {}
+        while pipelines.join_next().await.is_some() {}
     }
 
     /// The map as the first node that answers has it: nodes in use are asked first, then seeds, each as soon as the one
@@ -88,9 +88,9 @@ impl Atlas {
         }
     }
 
-    /// Notes where every shard is; opens lanes to nodes that were not known.
-    fn draw(&mut self, ranges: &[Range], lanes: &mut JoinSet<()>) {
-        self.welcome(lanes);
+    /// Notes where every shard is; opens pipelines to nodes that were not known.
+    fn draw(&mut self, ranges: &[Range], pipelines: &mut JoinSet<()>) {
+        self.welcome(pipelines);
         let shared = &self.shared;
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
@@ -99,7 +99,7 @@ impl Atlas {
                 continue;
             };
             let known = shared.node_at(&range.host, range.port);
-            let index = known.unwrap_or_else(|| self.add(&range.host, range.port, lanes));
+            let index = known.unwrap_or_else(|| self.add(&range.host, range.port, pipelines));
             shard.node.store(index, Ordering::Relaxed);
         }
         for node in shared.nodes.load().iter() {
@@ -108,20 +108,20 @@ impl Atlas {
         }
     }
 
-    /// Opens lanes to nodes that calls were sent to: a node that is given its first slots is on no map before it has
+    /// Opens pipelines to nodes that calls were sent to: a node that is given its first slots is on no map before it has
     /// them.
-    fn welcome(&mut self, lanes: &mut JoinSet<()>) {
+    fn welcome(&mut self, pipelines: &mut JoinSet<()>) {
         let now_ns = clock::now_ns();
         self.wanted.retain(|_, until_ns| now_ns < *until_ns);
         let wanted = std::mem::take(&mut *self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner));
         for (host, port) in wanted {
             let known = self.shared.node_at(&host, port);
-            let index = known.unwrap_or_else(|| self.add(&host, port, lanes));
+            let index = known.unwrap_or_else(|| self.add(&host, port, pipelines));
             self.wanted.insert(index, now_ns + WANTED_NS);
         }
     }
 
-    fn add(&self, host: &str, port: u16, lanes: &mut JoinSet<()>) -> usize {
+    fn add(&self, host: &str, port: u16, pipelines: &mut JoinSet<()>) -> usize {
         let server = Server { host: host.to_owned(), port, ..self.seeds[0].clone() };
         let server = Server { login: Login { db: 0, ..server.login }, ..server };
         let mut nodes = (*self.shared.nodes.load_full()).clone();
@@ -129,9 +129,9 @@ impl Atlas {
         let (node, queues) =
             Node::new(index, server.to_string(), Locator::Fixed(vec![server]), self.connections);
         let node = Arc::new(node);
-        for (lane, queue) in queues.into_iter().enumerate() {
-            let lane = Lane::new(Arc::clone(&self.shared), Arc::clone(&node), lane, queue);
-            lanes.spawn(lane.run(self.stop.clone()));
+        for (pipeline, queue) in queues.into_iter().enumerate() {
+            let pipeline = Pipeline::new(Arc::clone(&self.shared), Arc::clone(&node), pipeline, queue);
+            pipelines.spawn(pipeline.run(self.stop.clone()));
         }
         nodes.push(node);
         self.shared.nodes.store(Arc::new(nodes));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 
-/// The store that gateways share.
+/// Redis that gateways share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// How its servers belong together.

@@ -150,7 +150,7 @@ impl Connector {
             match connection.call(call).await {
                 Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
                 // The probe's slot is elsewhere: a primary of a cluster says so.
-                Err(error) if super::lane::is_elsewhere(&error) => {}
+                Err(error) if super::pipeline::is_elsewhere(&error) => {}
                 Err(error) => return Err(error.into()),
             }
             Ok(connection)

@@ -1,20 +1,20 @@
-//! The store that gateways share: Redis, as one server, behind sentinels, as a cluster, or as a ring.
+//! Redis that gateways share: Redis, as one server, behind sentinels, as a cluster, or as a ring.
 //!
 //! Any thread asks ([`Global::send`]) and never waits; the answer comes back by a call. What is asked is gathered
 //! into few script calls, sent once, and counted once, whatever becomes of connections and servers. Nothing here
 //! knows what a limit is or what to do without an answer.
 
 mod batch;
-mod census;
 mod cluster;
 pub mod condition;
 pub mod config;
 mod connection;
-mod herald;
-mod lane;
+mod health_log;
+mod membership;
 mod moved;
 mod name;
 mod node;
+mod pipeline;
 mod probe;
 mod ring;
 mod round_trip;
@@ -36,27 +36,27 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::limit::central::{Op, Reply, Unanswered};
+use crate::limit::lease_messages::{Op, Reply, Unanswered};
 use crate::random::Random;
 
 use batch::{Asker, Entry};
-use census::Census;
-use cluster::Atlas;
+use cluster::SlotMap;
 pub use condition::Condition;
 pub use config::Config;
 use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
-use lane::Lane;
+use membership::Membership;
 use moved::Moves;
 use node::{Locator, Node};
+use pipeline::Pipeline;
 use ring::Ring;
 use routes::{Shared, Way};
 use script::Script;
 use sentinel::Sentinels;
 use shard::Shard;
 
-/// The shared store, as one process sees it.
+/// Redis, as one process sees it.
 pub struct Global {
     shared: Arc<Shared>,
     dedicated: Vec<(String, u8)>,
@@ -151,44 +151,41 @@ impl Global {
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut nodes = Vec::new();
-        let mut lanes = Vec::new();
+        let mut pipelines = Vec::new();
         for (index, (name, locator)) in locators.into_iter().enumerate() {
             let (node, queues) = Node::new(index, name, locator, config.connections);
             let node = Arc::new(node);
-            lanes.extend(
-                queues
-                    .into_iter()
-                    .enumerate()
-                    .map(|(lane, queue)| Lane::new(Arc::clone(&shared), Arc::clone(&node), lane, queue)),
-            );
+            pipelines.extend(queues.into_iter().enumerate().map(|(pipeline, queue)| {
+                Pipeline::new(Arc::clone(&shared), Arc::clone(&node), pipeline, queue)
+            }));
             nodes.push(node);
         }
         shared.nodes.store(Arc::new(nodes));
-        for lane in lanes {
-            tasks.spawn(lane.run(stop.subscribe()));
+        for pipeline in pipelines {
+            tasks.spawn(pipeline.run(stop.subscribe()));
         }
         if let Topology::Cluster(seeds) = &config.topology {
-            let atlas = Atlas {
+            let slot_map = SlotMap {
                 shared: Arc::clone(&shared),
                 seeds: seeds.clone(),
                 connections: config.connections,
                 stop: stop.subscribe(),
                 wanted: HashMap::new(),
             };
-            tasks.spawn(atlas.keep());
+            tasks.spawn(slot_map.keep());
         }
         if let Topology::Sentinel { .. } = &config.topology
             && let Some(node) = shared.nodes.load().first()
         {
             tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
         }
-        tasks.spawn(herald::keep(Arc::clone(&shared), stop.subscribe()));
+        tasks.spawn(health_log::keep(Arc::clone(&shared), stop.subscribe()));
         if !shared.moves.is_known() {
             tasks.spawn(moved::ask(Arc::clone(&shared), stop.subscribe()));
         }
         let nodes = Arc::new(AtomicU32::new(1));
         if is_member {
-            tasks.spawn(Census::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
+            tasks.spawn(Membership::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
         }
         Ok(Arc::new(Global { shared, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
     }
@@ -247,7 +244,7 @@ impl Global {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
-    /// How many gateways share the store, this one included; what was last known while the store is away.
+    /// How many gateways share Redis, this one included; what was last known while Redis is away.
     #[inline]
     pub fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)

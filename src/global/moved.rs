@@ -202,7 +202,7 @@ pub(super) async fn ask(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         shared.moves.is_known.store(true, Ordering::Relaxed);
         open = left;
         tokio::select! {
-            () = tokio::time::sleep(super::lane::TICK) => {}
+            () = tokio::time::sleep(super::pipeline::TICK) => {}
             _ = stop.changed() => return,
         }
     }

@@ -1,4 +1,4 @@
-//! One server as the global tier addresses it: where it is now, and the lanes that lead there.
+//! One server as the global tier addresses it: where it is now, and the pipelines that lead there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use super::config::{CONNECTIONS_MAX, Server};
 use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
 
-/// The queues of a node's lanes.
+/// The queues of a node's pipelines.
 pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
 
 /// One server.
@@ -23,11 +23,11 @@ pub(super) struct Node {
     locator: Locator,
     /// Where it was found last, and what it calls itself.
     found: ArcSwapOption<(Server, Arc<About>)>,
-    /// Raised when it moved: lanes connect anew.
+    /// Raised when it moved: pipelines connect anew.
     pub(super) moves: watch::Sender<u64>,
-    /// One queue a lane.
-    pub(super) lanes: Vec<mpsc::Sender<Posted>>,
-    /// Which lanes are connected, one bit each.
+    /// One queue a pipeline.
+    pub(super) pipelines: Vec<mpsc::Sender<Posted>>,
+    /// Which pipelines are connected, one bit each.
     connected: AtomicU32,
     /// Whether any shard is on it: only then connections are kept.
     pub(super) is_used: AtomicBool,
@@ -42,9 +42,10 @@ pub(super) enum Locator {
 }
 
 impl Node {
-    /// A node, and the queues of its lanes.
-    pub(super) fn new(index: usize, name: String, locator: Locator, lanes: usize) -> (Node, Queues) {
-        let (lanes, queues) = (0..lanes.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
+    /// A node, and the queues of its pipelines.
+    pub(super) fn new(index: usize, name: String, locator: Locator, pipelines: usize) -> (Node, Queues) {
+        let (pipelines, queues) =
+            (0..pipelines.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
         let (moves, _) = watch::channel(0);
         let found = ArcSwapOption::empty();
         let node = Node {
@@ -53,7 +54,7 @@ impl Node {
             locator,
             found,
             moves,
-            lanes,
+            pipelines,
             connected: AtomicU32::new(0),
             is_used: AtomicBool::new(true),
         };
@@ -129,27 +130,29 @@ impl Node {
         }
     }
 
-    /// The queue of a key's lane; of another that is connected where that one is not.
+    /// The queue of a key's pipeline; of another that is connected where that one is not.
     #[inline]
-    pub(super) fn lane(&self, key: u128) -> &mpsc::Sender<Posted> {
+    pub(super) fn pipeline(&self, key: u128) -> &mpsc::Sender<Posted> {
         // Other bits than those that chose the shard.
-        let mine = (key >> 96) as usize % self.lanes.len();
+        let mine = (key >> 96) as usize % self.pipelines.len();
         let connected = self.connected.load(Ordering::Relaxed);
         match connected >> mine & 1 {
-            0 if connected != 0 => &self.lanes[connected.trailing_zeros() as usize % self.lanes.len()],
-            _ => &self.lanes[mine],
+            0 if connected != 0 => {
+                &self.pipelines[connected.trailing_zeros() as usize % self.pipelines.len()]
+            }
+            _ => &self.pipelines[mine],
         }
     }
 
-    /// A lane has a connection, or has it no more.
-    pub(super) fn set_connected(&self, lane: usize, is_connected: bool) {
+    /// A pipeline has a connection, or has it no more.
+    pub(super) fn set_connected(&self, pipeline: usize, is_connected: bool) {
         match is_connected {
-            true => self.connected.fetch_or(1 << lane, Ordering::Relaxed),
-            false => self.connected.fetch_and(!(1 << lane), Ordering::Relaxed),
+            true => self.connected.fetch_or(1 << pipeline, Ordering::Relaxed),
+            false => self.connected.fetch_and(!(1 << pipeline), Ordering::Relaxed),
         };
     }
 
-    /// Whether no lane has a connection.
+    /// Whether no pipeline has a connection.
     pub(super) fn is_away(&self) -> bool {
         self.connected.load(Ordering::Relaxed) == 0
     }
@@ -160,5 +163,5 @@ impl Node {
     }
 }
 
-/// Operations in the queue of a lane; where it is full, there is no answer.
+/// Operations in the queue of a pipeline; where it is full, there is no answer.
 const QUEUE: usize = 4_096;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use crate::limit::central::{Op, Part};
+use crate::limit::lease_messages::{Op, Part};
 use crate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use super::batch;

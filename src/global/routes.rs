@@ -1,4 +1,4 @@
-//! Where keys are: key to shard, shard to node, node to lane. And what all lanes share.
+//! Where keys are: key to shard, shard to node, node to pipeline. And what all pipelines share.
 //!
 //! The way from key to queue takes no lock: a shard's node is one number, the list of nodes is replaced whole.
 
@@ -10,7 +10,7 @@ use redis::{Cmd, RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::limit::central::Unanswered;
+use crate::limit::lease_messages::Unanswered;
 
 use super::batch::{Batch, Entry, Posted};
 use super::condition::Condition;
@@ -23,7 +23,7 @@ use super::ring::Ring;
 use super::shard::{Shard, clipped};
 use super::wire;
 
-/// What all lanes share.
+/// What all pipelines share.
 pub(super) struct Shared {
     /// How long a decision waits, nanoseconds.
     pub(super) deadline_ns: u64,
@@ -102,7 +102,7 @@ impl Shared {
         matches!(&self.way, Way::Ring { shared, .. } if shard >= *shared)
     }
 
-    /// Hands an entry to the lane of its key; where there is no room, nobody waits.
+    /// Hands an entry to the pipeline of its key; where there is no room, nobody waits.
     pub(super) fn post(&self, entry: Entry, key: u128, now_ns: u64) {
         let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
         self.post_to(node, entry, key, now_ns);
@@ -110,8 +110,8 @@ impl Shared {
 
     fn post_to(&self, node: usize, entry: Entry, key: u128, now_ns: u64) {
         let nodes = self.nodes.load();
-        let refused = match nodes.get(node).map(|node| node.lane(key)) {
-            Some(lane) => match lane.try_send(Posted::Entry(entry)) {
+        let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
+            Some(pipeline) => match pipeline.try_send(Posted::Entry(entry)) {
                 Ok(()) => return,
                 Err(
                     TrySendError::Full(Posted::Entry(entry)) | TrySendError::Closed(Posted::Entry(entry)),
@@ -133,7 +133,7 @@ impl Shared {
             .and_then(|entry| Some(wire::keys(&entry.op).first()?.0))
             .unwrap_or_default();
         let Some(node) = nodes.get(self.shards[batch.shard].place()) else { return Some(batch) };
-        match node.lane(key).try_send(Posted::Batch(batch)) {
+        match node.pipeline(key).try_send(Posted::Batch(batch)) {
             Err(TrySendError::Full(Posted::Batch(batch)) | TrySendError::Closed(Posted::Batch(batch))) => {
                 Some(batch)
             }

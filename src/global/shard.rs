@@ -1,6 +1,6 @@
 //! What is known of one shard: whether calls are worth making, how it is, what was counted.
 //!
-//! Lanes and probes write it, requests read one byte of it. It sends nothing itself.
+//! Pipelines and probes write it, requests read one byte of it. It sends nothing itself.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,12 +30,12 @@ pub(super) struct Shard {
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     round_trip_ns: AtomicU64,
     /// Counts since the start.
-    pub(super) figures: Figures,
+    pub(super) figures: Stats,
 }
 
 /// What was counted of a shard since the start.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct Stats {
     /// Scripts sent.
     pub(super) calls: AtomicU64,
     /// Operations in them.
@@ -163,7 +163,7 @@ impl Shard {
             condition: AtomicU8::new(Condition::Unknown as u8),
             troubled_ns: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(0),
-            figures: Figures::default(),
+            figures: Stats::default(),
         }
     }
 

@@ -9,8 +9,8 @@ use std::{ptr, slice};
 
 use smallvec::SmallVec;
 
-use crate::limit::central::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
-use crate::limit::{Algorithm, Answer, Outcome, Plan, centre};
+use crate::limit::lease_messages::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
+use crate::limit::{Algorithm, Answer, Outcome, Plan, script_model};
 
 /// One operation's part of a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -358,8 +358,8 @@ fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen
         return Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) });
     }
     let (lent, unchanged_ns) = match record {
-        [] => (centre::untouched(plan), None),
-        _ => centre::look(record, plan, at_us).map(|(lent, ago_ns)| (lent, Some(ago_ns)))?,
+        [] => (script_model::untouched(plan), None),
+        _ => script_model::look(record, plan, at_us).map(|(lent, ago_ns)| (lent, Some(ago_ns)))?,
     };
     Some(Seen { left: Left::Lent(lent), unchanged_ns })
 }

@@ -1,4 +1,4 @@
-//! When calls to a shard of the store are worth making: closed, open, half-open.
+//! When calls to a shard of Redis are worth making: closed, open, half-open.
 //!
 //! Pure: it is told what happened and when. It makes no calls, reads no clock and draws no random numbers.
 

@@ -8,7 +8,7 @@ use super::{Algorithm, Quota};
 /// long as a key may still be written under it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// The policy's name: a part of the names under which the store keeps keys.
+    /// The policy's name: a part of the names under which Redis keeps keys.
     pub policy: Arc<str>,
     /// How much.
     pub quota: Quota,
@@ -17,7 +17,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A letter that tells apart what the store keeps under a plan: the algorithm, and whether it lends leases. A
+    /// A letter that tells apart what Redis keeps under a plan: the algorithm, and whether it lends leases. A
     /// policy that changes in this begins anew, for what it kept cannot be read.
     pub fn mark(&self) -> u8 {
         let leased = *b"TFSLQC".get(usize::from(self.quota.algorithm().number()) - 1).unwrap_or(&b'C');
@@ -25,18 +25,18 @@ impl Plan {
     }
 }
 
-/// How exactly a fleet keeps a window together, and what happens without the store.
+/// How exactly a fleet keeps a window together, and what happens without Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sharing {
-    /// Life of a lease, nanoseconds; 0: no leases, every admission is the centre's.
+    /// Life of a lease, nanoseconds; 0: no leases, every admission is Redis's.
     pub epoch_ns: u64,
-    /// Units that all nodes together may owe: spent instead of letting requests wait for the centre.
+    /// Units that all nodes together may owe: spent instead of letting requests wait for Redis.
     pub spare: u32,
-    /// What happens while the store is away.
+    /// What happens while Redis is away.
     pub when_down: WhenDown,
 }
 
-/// What a policy does while the store is away (`when-store-down`).
+/// What a policy does while Redis is away (`when-redis-down`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenDown {
     /// This node's share of the limit is enforced.
@@ -52,7 +52,7 @@ impl Sharing {
     /// How a window is shared that may be overshot by `overshoot`: a share of what it admits in one period, a bucket's
     /// burst included. 0 is exact.
     ///
-    /// What a bucket has left at the centre and what the nodes hold of it unspent are one burst together, so leases
+    /// What a bucket has left at Redis and what the nodes hold of it unspent are one burst together, so leases
     /// by themselves overshoot nothing, whatever their life. What does is the unit a node may owe instead of letting
     /// a request wait, `spare` in all of them. A fixed window counts what is reserved, and a reserved unit is spent
     /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
@@ -73,7 +73,7 @@ impl Sharing {
             // A log, a queue and what is in flight are one whole; no part of them can be lent.
             Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
-        // Whole microseconds, as the centre counts.
+        // Whole microseconds, as Redis counts.
         let epoch_ns = (epoch_ns as u64 / 1_000 * 1_000).min(EPOCH_MAX_NS);
         if epoch_ns < EPOCH_MIN_NS || quota.capacity() < UNITS_MIN {
             return exact;
@@ -85,7 +85,7 @@ impl Sharing {
         Sharing { epoch_ns, spare: spare as u32, when_down }
     }
 
-    /// The most a fleet of `nodes` may admit beyond the limit in one period, units: while the store answers, and while
+    /// The most a fleet of `nodes` may admit beyond the limit in one period, units: while Redis answers, and while
     /// it is away with `WhenDown::Local`.
     ///
     /// The first holds for nodes that stay up and have room for the key. One that restarts has forgotten that it owes,
@@ -121,7 +121,7 @@ impl Sharing {
         }
     }
 
-    /// Whether every admission is the centre's.
+    /// Whether every admission is Redis's.
     #[inline]
     pub fn is_exact(&self) -> bool {
         self.epoch_ns == 0

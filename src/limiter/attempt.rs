@@ -1,4 +1,4 @@
-//! One request's walk over its charges: what this node can say by itself, what the centre must, and how it all ends
+//! One request's walk over its charges: what this node can say by itself, what Redis must, and how it all ends
 //! in one decision.
 
 use std::slice;
@@ -19,7 +19,7 @@ pub(super) enum Stand {
     /// It is spent.
     Taken {
         /// So it is given back.
-        undo: Undo,
+        undo: Refund,
         /// The lease it came from should be renewed, if the request passes.
         renews: bool,
     },
@@ -27,45 +27,45 @@ pub(super) enum Stand {
     Refused,
     /// Nothing was spent on it: another charge refuses the request already.
     Unspent,
-    /// The centre must say.
+    /// Redis must say.
     Asked,
 }
 
 impl Stand {
     /// It is spent, and what it was spent of is as it should be.
-    pub(super) fn taken(undo: Undo) -> Stand {
+    pub(super) fn taken(undo: Refund) -> Stand {
         Stand::Taken { undo, renews: false }
     }
 }
 
 /// How a charge is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undo {
+pub enum Refund {
     /// To this node's own table, under its own quota.
     Table(Place),
-    /// To the same, under this node's share of the quota: it was decided without the store, perhaps after a wait.
-    Alone {
+    /// To the same, under this node's share of the quota: it was decided without Redis, perhaps after a wait.
+    Fallback {
         /// Where in the table.
         place: Place,
         /// When, nanoseconds.
         taken_ns: u64,
     },
     /// To the lease.
-    Share,
-    /// To the centre, which took it at this time of its clock.
-    Centre {
+    Lease,
+    /// To Redis, which took it at this time of its clock.
+    Redis {
         /// Microseconds since 1970.
         taken_us: u64,
     },
-    /// To this node's permits, which the centre is told of.
+    /// To this node's permits, which Redis is told of.
     Permit,
     /// Not at all: nothing was counted.
     Nothing,
 }
 
-impl Default for Undo {
-    fn default() -> Undo {
-        Undo::Table(Place::Slot)
+impl Default for Refund {
+    fn default() -> Refund {
+        Refund::Table(Place::Slot)
     }
 }
 
@@ -88,7 +88,7 @@ impl Limiter {
         match stand {
             Stand::Taken { undo, .. } => {
                 decision.note(0, undo);
-                self.fleet.iter().for_each(|fleet| fleet.owe_alone(charge, &stand));
+                self.fleet.iter().for_each(|fleet| fleet.owe_fallback(charge, &stand));
             }
             Stand::Refused => decision.is_refused = !charge.shadow,
             Stand::Asked => return Some(self.ask(slice::from_ref(charge), smallvec![stand], caller, now_ns)),
@@ -136,15 +136,15 @@ impl Limiter {
         None
     }
 
-    /// Notes what was admitted without the centre where it had not even been asked.
+    /// Notes what was admitted without Redis where it had not even been asked.
     fn owe_all(&self, charges: &[Charge], stands: &[Stand]) {
         if let Some(fleet) = &self.fleet {
-            charges.iter().zip(stands).for_each(|(charge, stand)| fleet.owe_alone(charge, stand));
+            charges.iter().zip(stands).for_each(|(charge, stand)| fleet.owe_fallback(charge, stand));
         }
     }
 
-    /// Ends a wait with what the centre has said so far, in the decision that began it. What it has not said is
-    /// decided as the policies want it without the store, and an answer that comes later is undone.
+    /// Ends a wait with what Redis has said so far, in the decision that began it. What it has not said is
+    /// decided as the policies want it without Redis, and an answer that comes later is undone.
     pub fn resume(self: &Arc<Self>, mut waiting: Waiting, now_ns: u64, decision: &mut Decision) {
         let verdicts = waiting.wait.close();
         // From here on it is undone here, not when the wait is dropped.
@@ -152,7 +152,7 @@ impl Limiter {
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
         let (before, reserved) = (stands.clone(), std::mem::take(&mut waiting.reserved));
         let plans = &fleet.plans;
-        // Who wait for an answer still, and whose questions the centre certainly did nothing about.
+        // Who wait for an answer still, and whose questions Redis certainly did nothing about.
         let (mut awaits, mut undone) = (SmallVec::<[usize; 4]>::new(), SmallVec::<[usize; 4]>::new());
         for (index, verdict) in verdicts.into_iter().enumerate() {
             if stands[index] != Stand::Asked {
@@ -179,7 +179,7 @@ impl Limiter {
                     late
                 }
                 (None, Some(plan)) => self.alone(fleet, plan, charge, waiting.caller, now_ns, decision),
-                (None, None) => unreachable!("what was asked of the centre has a plan"),
+                (None, None) => unreachable!("what was asked of Redis has a plan"),
             };
             decision.is_refused |= stand == Stand::Refused && !charge.shadow;
             decision.outcomes[index] = outcome;
@@ -197,7 +197,7 @@ impl Limiter {
         let fates = Limiter::fates(&waiting.charges, &stands, decision.is_admitted());
         for index in undone {
             if fates[index] == Some(Fate::Stands) {
-                fleet.owe_alone(&waiting.charges[index], &stands[index]);
+                fleet.owe_fallback(&waiting.charges[index], &stands[index]);
             }
         }
         self.tell_fates(&waiting.wait, &waiting.charges, fates);
@@ -215,8 +215,8 @@ impl Limiter {
             self.undo(charges, stands, taken_ns);
             for ((charge, stand), outcome) in charges.iter().zip(stands).zip(&mut decision.outcomes) {
                 match stand {
-                    // What the centre said holds without the cost that has just been given back.
-                    Stand::Taken { undo: Undo::Centre { .. } | Undo::Permit, .. } => {
+                    // What Redis said holds without the cost that has just been given back.
+                    Stand::Taken { undo: Refund::Redis { .. } | Refund::Permit, .. } => {
                         let remaining = outcome.remaining.saturating_add(charge.cost);
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
@@ -284,7 +284,7 @@ impl Limiter {
     /// What would be said of a charge, as this node knows it; nothing is spent.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let Some(fleet) = &self.fleet else { return self.table.peek(charge, now_ns) };
-        match fleet.share_alone(charge) {
+        match fleet.fallback_share(charge) {
             Some(share) if share.algorithm() == Algorithm::Concurrency => {
                 fleet.permits.foresee(charge, &share)
             }
@@ -320,7 +320,7 @@ impl Limiter {
             started_ns: now_ns,
             reserved,
         };
-        self.ask_centre(charges, indices, &wait, now_ns);
+        self.ask_redis(charges, indices, &wait, now_ns);
         waiting
     }
 }

@@ -1,8 +1,8 @@
-//! What this node admitted of exact windows without the centre, and the centre does not know of yet: while the store was
-//! away, or because its answer came too late and was no. It is told as soon as the store answers.
+//! What this node admitted of exact windows without Redis, and Redis does not know of yet: while Redis was
+//! away, or because its answer came too late and was no. It is told as soon as Redis answers.
 //!
 //! What is owed shrinks as the window forgets it, at this node's even part of the limit: after a long outage only what
-//! still counts is told. What an operator lets everybody have while the store is away (`allow`) is no debt.
+//! still counts is told. What an operator lets everybody have while Redis is away (`allow`) is no debt.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Limiter;
-use super::attempt::{Stand, Undo};
+use super::attempt::{Refund, Stand};
 use super::fleet::{Fleet, part};
 use crate::clock;
-use crate::limit::central::{Op, Unanswered};
+use crate::limit::lease_messages::{Op, Unanswered};
 use crate::limit::{Algorithm, Charge, Plan, WhenDown};
 
 /// Debts, by key.
@@ -104,7 +104,7 @@ impl Debts {
 }
 
 impl Fleet {
-    /// Notes that a charge was admitted and the centre does not know of it.
+    /// Notes that a charge was admitted and Redis does not know of it.
     pub(super) fn owe(&self, charge: &Charge) {
         let is_open = |plan: &Arc<Plan>| plan.sharing.when_down != WhenDown::Local;
         if self.plans.get(charge.plan).is_none_or(is_open) {
@@ -114,8 +114,8 @@ impl Fleet {
     }
 
     /// The same of what was decided at the first look, where it was this node's own to decide.
-    pub(super) fn owe_alone(&self, charge: &Charge, stand: &Stand) {
-        if matches!(stand, Stand::Taken { undo: Undo::Alone { .. }, .. })
+    pub(super) fn owe_fallback(&self, charge: &Charge, stand: &Stand) {
+        if matches!(stand, Stand::Taken { undo: Refund::Fallback { .. }, .. })
             && self.plans.get(charge.plan).is_some_and(|plan| plan.sharing.is_exact())
         {
             self.owe(charge);
@@ -124,7 +124,7 @@ impl Fleet {
 }
 
 impl Limiter {
-    /// Tells the centre what is owed of every key whose shard answers.
+    /// Tells Redis what is owed of every key whose shard answers.
     pub(super) fn tell_debts(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         if fleet.debts.is_empty() {
             return;
@@ -136,7 +136,7 @@ impl Limiter {
         }
     }
 
-    /// Tells the centre what is owed of a key.
+    /// Tells Redis what is owed of a key.
     pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
         let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
         let Some(plan) = fleet.plans.get(charge.plan) else { return };

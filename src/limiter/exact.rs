@@ -1,11 +1,11 @@
-//! Exact windows: the centre decides every admission, for the requests of a key in their order.
+//! Exact windows: Redis decides every admission, for the requests of a key in their order.
 //!
 //! A few questions about a key are on their way at a time while plenty is left, else one: what comes meanwhile is asked
-//! for together by the next, all or so many as the centre has room for. So a rush costs a few questions, however many
-//! requests it has, and once the centre has refused one the rest are refused without asking.
+//! for together by the next, all or so many as Redis has room for. So a rush costs a few questions, however many
+//! requests it has, and once Redis has refused one the rest are refused without asking.
 //!
 //! An answer that comes when its request was decided without it is not thrown away: where the request was admitted, what
-//! the centre took for it stands; where it was refused, that is given back; and where it was admitted and the centre
+//! Redis took for it stands; where it was refused, that is given back; and where it was admitted and Redis
 //! took nothing, it is a debt (`debts.rs`).
 
 use std::collections::hash_map::Entry;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::attempt::{Stand, Undo};
+use super::attempt::{Refund, Stand};
 use super::fleet::{Fleet, denied_before, part};
 use super::renewals::verdict;
 use super::waiting::{Reserved, Verdict, Wait};
-use crate::limit::central::{Op, Part, Reply, Taken, Unanswered};
+use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
 
 /// Questions on their way and those that wait for them, by the first key of each.
@@ -50,7 +50,7 @@ type Rooms = SmallVec<[u64; 2]>;
 /// An answer to a request that waits no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Late {
-    /// The centre took the charge, at this time of its clock, microseconds since 1970.
+    /// Redis took the charge, at this time of its clock, microseconds since 1970.
     Taken { taken_us: u64 },
     /// It certainly took nothing.
     Undone,
@@ -58,7 +58,7 @@ pub(super) enum Late {
     Unknown,
 }
 
-/// What became of a charge that was decided without the centre's answer.
+/// What became of a charge that was decided without Redis's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Admitted: it counts.
@@ -183,7 +183,7 @@ fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: usize) -> Gr
 }
 
 impl Limiter {
-    /// Asks the centre for exact windows of one shard.
+    /// Asks Redis for exact windows of one shard.
     pub(super) fn ask_exact(self: &Arc<Self>, fleet: &Fleet, question: Question, now_ns: u64) {
         if !question.is_plain() {
             return self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
@@ -243,7 +243,7 @@ impl Limiter {
                 let late = if is_undone { Late::Undone } else { Late::Unknown };
                 let unanswered = if is_undone { Verdict::Undone } else { Verdict::Unanswered };
                 group.iter().for_each(|question| question.settle_all(fleet, self, unanswered, late));
-                // Who waits for it decides without the centre, too.
+                // Who waits for it decides without Redis, too.
                 if is_plain {
                     let queued = fleet.questions.take_queued(key);
                     if queued.is_empty() {
@@ -268,7 +268,7 @@ impl Limiter {
                 return;
             }
             queued.retain(|question| {
-                // What was reserved has been admitted meanwhile: the centre is asked for it in its turn.
+                // What was reserved has been admitted meanwhile: Redis is asked for it in its turn.
                 if question.wait.is_over() && !question.is_reserved() {
                     question.settle_all(fleet, self, Verdict::Undone, Late::Undone);
                     return false;
@@ -285,7 +285,7 @@ impl Limiter {
         }
     }
 
-    /// Refuses a question of which the centre has lately refused as much. Whether it did.
+    /// Refuses a question of which Redis has lately refused as much. Whether it did.
     fn refuse_by_memory(self: &Arc<Self>, fleet: &Fleet, question: &Question, now_ns: u64) -> bool {
         let denied = |charge: &Charge| denied_before(fleet, fleet.plans.get(charge.plan)?, charge, now_ns);
         let denials: SmallVec<[Option<Outcome>; 2]> = question.charges.iter().map(denied).collect();
@@ -333,7 +333,7 @@ impl Limiter {
         }
     }
 
-    /// Reserves what is asked of the centre in this node's own even share, so that it is known before, and in the order
+    /// Reserves what is asked of Redis in this node's own even share, so that it is known before, and in the order
     /// in which requests come, who is admitted where the answer is late. Those that are asked about are the same, so an
     /// answer that comes later finds them counted once.
     pub(super) fn reserve(
@@ -360,14 +360,14 @@ impl Limiter {
                 self.table.give_back(&Charge { quota, ..charge }, taken.place, now_ns);
                 return None;
             }
-            let undo = Undo::Alone { place: taken.place, taken_ns: now_ns };
+            let undo = Refund::Fallback { place: taken.place, taken_ns: now_ns };
             Some(Reserved { index: *index, undo, outcome: taken.outcome })
         };
         asked.iter().filter_map(reserve).collect()
     }
 
     /// What becomes of a charge whose answer is late while its shard answers: it has what was reserved for it, but where
-    /// the centre has said meanwhile that nothing is left. `None`: it was never to be reserved.
+    /// Redis has said meanwhile that nothing is left. `None`: it was never to be reserved.
     pub(super) fn decide_late(
         &self,
         fleet: &Fleet,
@@ -395,14 +395,14 @@ impl Limiter {
     }
 
     /// Gives back what was reserved.
-    pub(super) fn give_back_share(&self, fleet: &Fleet, charge: &Charge, undo: Undo) {
-        if let Undo::Alone { place, taken_ns } = undo {
+    pub(super) fn give_back_share(&self, fleet: &Fleet, charge: &Charge, undo: Refund) {
+        if let Refund::Fallback { place, taken_ns } = undo {
             let quota = fleet.share_of(charge);
             self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
         }
     }
 
-    /// Tells each of these what the centre said of them.
+    /// Tells each of these what Redis said of them.
     fn decided(self: &Arc<Self>, fleet: &Fleet, group: Group, taken: &Taken, sent_ns: u64) {
         if let Some(last) = group.last() {
             self.note_said(fleet, &last.charges, taken, sent_ns);
@@ -438,11 +438,11 @@ impl Limiter {
     ) {
         let said = match taken.admitted {
             false if outcome.is_admitted() => Verdict::Fits(outcome),
-            _ => verdict(outcome, Undo::Centre { taken_us: taken.at_us }),
+            _ => verdict(outcome, Refund::Redis { taken_us: taken.at_us }),
         };
         let (is_taken, is_reserved) = (matches!(said, Verdict::Taken(..)), wait.is_reserved(index));
         let note = || {
-            // What this node would have to know if the store went away now.
+            // What this node would have to know if Redis went away now.
             if is_taken && !is_reserved {
                 self.table.take(&fleet.own_part(charge), sent_ns);
             }
@@ -463,14 +463,14 @@ impl Limiter {
 
     pub(super) fn late_decided(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, late: Late, fate: Fate) {
         match (late, fate) {
-            (Late::Taken { taken_us }, Fate::Refused) => self.return_to_centre(fleet, charge, taken_us),
+            (Late::Taken { taken_us }, Fate::Refused) => self.return_to_redis(fleet, charge, taken_us),
             (Late::Undone, Fate::Stands) => fleet.owe(charge),
             (Late::Taken { .. } | Late::Unknown, Fate::Stands) => {}
             (Late::Undone | Late::Unknown, Fate::Refused) => {}
         }
     }
 
-    /// Notes what the centre said of exact windows: what is left, and denials, which stand until their time.
+    /// Notes what Redis said of exact windows: what is left, and denials, which stand until their time.
     fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
@@ -491,7 +491,7 @@ impl Limiter {
         }
     }
 
-    /// Says what became of the charges of a wait that were decided without the centre, so that answers that come later
+    /// Says what became of the charges of a wait that were decided without Redis, so that answers that come later
     /// know; deals with those that have come meanwhile.
     pub(super) fn tell_fates(
         self: &Arc<Self>,
@@ -507,7 +507,7 @@ impl Limiter {
         }
     }
 
-    /// What became of each charge that was decided without the centre's answer.
+    /// What became of each charge that was decided without Redis's answer.
     pub(super) fn fates(
         charges: &[Charge],
         stands: &[Stand],
@@ -522,7 +522,7 @@ impl Limiter {
 }
 
 impl Fleet {
-    /// Whether a charge is reserved in this node's table while the centre is asked about it.
+    /// Whether a charge is reserved in this node's table while Redis is asked about it.
     fn is_reservable(&self, charge: &Charge) -> bool {
         let is_exact = |plan: &Arc<crate::limit::Plan>| {
             let sharing = &plan.sharing;

@@ -1,4 +1,4 @@
-//! What one node knows of the keys it shares with its fleet: leases, denials, and its own share while the store is
+//! What one node knows of the keys it shares with its fleet: leases, denials, and its own share while Redis is
 //! away.
 
 use std::hash::Hasher;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::attempt::{Stand, Undo};
+use super::attempt::{Refund, Stand};
 use super::debts::Debts;
 use super::exact::Questions;
 use super::link::Link;
@@ -18,17 +18,17 @@ use super::renewals::Renewals;
 use super::sweep::Watched;
 use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
-use crate::limit::central::Part;
+use crate::limit::lease_messages::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
-use crate::limit::{LEAD_MIN_NS, Share, Told, View};
-use crate::local::Shares;
+use crate::limit::{LEAD_MIN_NS, Lease, Told, View};
+use crate::local::Leases;
 use crate::metrics::Tier;
 
 /// The shared half of a limiter.
 pub struct Fleet {
     pub(super) link: Arc<dyn Link>,
     pub(super) deadline: Duration,
-    pub(super) shares: Shares,
+    pub(super) shares: Leases,
     pub(super) plans: Plans,
     pub(super) renewals: Renewals,
     pub(super) watched: Watched,
@@ -42,13 +42,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet's node with so many bytes for its shares, whose requests wait for the centre no longer than the
+    /// A fleet's node with so many bytes for its shares, whose requests wait for Redis no longer than the
     /// deadline.
     pub fn new(link: Arc<dyn Link>, bytes: usize, deadline: Duration) -> Fleet {
         Fleet {
             link,
             deadline,
-            shares: Shares::with_memory(bytes),
+            shares: Leases::with_memory(bytes),
             plans: Plans::default(),
             renewals: Renewals::default(),
             watched: Watched::default(),
@@ -87,7 +87,7 @@ impl Fleet {
     }
 
     /// The table of shares.
-    pub fn shares(&self) -> &Shares {
+    pub fn leases(&self) -> &Leases {
         &self.shares
     }
 
@@ -101,10 +101,10 @@ impl Fleet {
         &self,
         charge: &Charge,
         now_ns: u64,
-        change: impl FnOnce(&mut Share) -> R,
+        change: impl FnOnce(&mut Lease) -> R,
     ) -> Option<R> {
         let says_nothing = |number: u32, words| {
-            self.plans.get(number).is_none_or(|plan| Share::from_words(words).says_nothing(plan, now_ns))
+            self.plans.get(number).is_none_or(|plan| Lease::from_words(words).says_nothing(plan, now_ns))
         };
         self.shares.change(charge.key, charge.plan, says_nothing, |number, words| {
             let mut share = share_under(charge, number, *words, now_ns);
@@ -119,7 +119,7 @@ impl Fleet {
     pub(super) fn spend(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan).filter(|plan| !plan.sharing.is_exact())?;
         let spent = self.shares.change_known(charge.key, |number, words| {
-            let mut share = Share::from_words(*words);
+            let mut share = Lease::from_words(*words);
             // After a reload the share may be another plan's still.
             let left = if number == charge.plan {
                 share.spend(plan, charge.cost, now_ns, self.lead_ns())
@@ -133,9 +133,9 @@ impl Fleet {
     }
 
     /// Changes the share of a key that has one; `change` is told the number of the plan it is under.
-    pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Share) -> R) -> Option<R> {
+    pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Lease) -> R) -> Option<R> {
         self.shares.change_known(key, |number, words| {
-            let mut share = Share::from_words(*words);
+            let mut share = Lease::from_words(*words);
             let result = change(number, &mut share);
             *words = share.into_words();
             result
@@ -155,7 +155,7 @@ impl Fleet {
     /// What this node knows of a key that the fleet shares; `None` where it has nothing of it.
     pub fn view(&self, key: u128, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
-        Some(Share::from_words(words).view(now_ns))
+        Some(Lease::from_words(words).view(now_ns))
     }
 
     /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
@@ -165,16 +165,17 @@ impl Fleet {
     }
 
     /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
-    /// units that may be owed; the centre is told at once.
+    /// units that may be owed; Redis is told at once.
     pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {
         charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
     }
 
-    /// Whether a key that was decided alone is so a little longer: a store that has just come back is not to meet every
+    /// Whether a key that was decided alone is so a little longer: a Redis that has just come back is not to meet every
     /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
     fn is_held_back(&self, key: u128) -> bool {
-        let is_alone = self.shares.peek(key).is_some_and(|(_, words)| Share::from_words(words).is_alone());
-        is_alone && (key >> 64) % 100 >= u128::from(self.link.ramp_percent(key))
+        let is_fallback =
+            self.shares.peek(key).is_some_and(|(_, words)| Lease::from_words(words).is_fallback());
+        is_fallback && (key >> 64) % 100 >= u128::from(self.link.ramp_percent(key))
     }
 
     /// This node's share of a charge's window; the window itself where the fleet does not share it.
@@ -182,17 +183,17 @@ impl Fleet {
         self.plans.share(charge.plan).unwrap_or(charge.quota)
     }
 
-    /// A charge as this node's table notes it beside the centre, to know of it should the store go away.
+    /// A charge as this node's table notes it beside Redis, to know of it should Redis go away.
     pub(super) fn own_part(&self, charge: &Charge) -> Charge {
         Charge { quota: self.share_of(charge), count_denied: true, ..*charge }
     }
 
-    /// What this node's table enforces of an exact window while the store is away; `None` where it does not.
-    pub(super) fn share_alone(&self, charge: &Charge) -> Option<Quota> {
+    /// What this node's table enforces of an exact window while Redis is away; `None` where it does not.
+    pub(super) fn fallback_share(&self, charge: &Charge) -> Option<Quota> {
         let sharing = &self.plans.get(charge.plan)?.sharing;
-        let is_alone =
+        let is_fallback =
             sharing.is_exact() && sharing.when_down == WhenDown::Local && !self.link.is_up(charge.key);
-        if is_alone { self.plans.share(charge.plan) } else { None }
+        if is_fallback { self.plans.share(charge.plan) } else { None }
     }
 
     /// What is left of an exact window as far as this node knows, units.
@@ -239,7 +240,7 @@ impl Limiter {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
         let Some((fleet, plan)) = shared else {
             let taken = self.table.take(charge, now_ns);
-            return (stand_of(&taken.outcome, Undo::Table(taken.place)), taken.outcome);
+            return (stand_of(&taken.outcome, Refund::Table(taken.place)), taken.outcome);
         };
         // One unit fits into any window.
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
@@ -249,7 +250,7 @@ impl Limiter {
             self.spend_lease(fleet, plan, charge, now_ns)
         } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
             // Permits come back at any time, so a denial says nothing of the next moment; and what counts when it is
-            // denied is the centre's to count.
+            // denied is Redis's to count.
             None
         } else {
             denied_before(fleet, plan, charge, now_ns).map(|outcome| (Stand::Refused, outcome))
@@ -292,7 +293,7 @@ impl Limiter {
         }
     }
 
-    /// Spends what this node holds; `None`: the centre must say.
+    /// Spends what this node holds; `None`: Redis must say.
     fn spend_lease(
         &self,
         fleet: &Fleet,
@@ -308,7 +309,7 @@ impl Limiter {
                 Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
                     Told::Ask
                 }
-                // How long a dear one has to wait for a window that slides, only the centre can say.
+                // How long a dear one has to wait for a window that slides, only Redis can say.
                 Told::Denied { .. }
                     if charge.cost > 1
                         && plan.quota.algorithm() == Algorithm::SlidingWindow
@@ -322,13 +323,13 @@ impl Limiter {
         })?;
         let stand = match told {
             Told::Ask => return None,
-            Told::Admitted { renew } => Stand::Taken { undo: Undo::Share, renews: renew },
+            Told::Admitted { renew } => Stand::Taken { undo: Refund::Lease, renews: renew },
             Told::Denied { .. } => Stand::Refused,
         };
         Some((stand, lease_outcome(plan, charge.cost, told, left)))
     }
 
-    /// Decides a charge without the store, as its policy wants it.
+    /// Decides a charge without Redis, as its policy wants it.
     pub(super) fn alone(
         &self,
         fleet: &Fleet,
@@ -341,17 +342,17 @@ impl Limiter {
         decision.tier = Tier::Fallback;
         match plan.sharing.when_down {
             WhenDown::Deny => {
-                decision.is_store_down |= !charge.shadow;
+                decision.is_redis_down |= !charge.shadow;
                 (Stand::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
             }
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
-                // Not by address: what is in flight is told to the centre when it is back.
+                // Not by address: what is in flight is told to Redis when it is back.
                 let share = match when_down {
                     WhenDown::Local => fleet.share_of(charge),
                     WhenDown::Allow | WhenDown::Deny => charge.quota,
                 };
-                let outcome = fleet.permits.take_alone(charge, plan, &share);
-                (stand_of(&outcome, Undo::Permit), outcome)
+                let outcome = fleet.permits.take_fallback(charge, plan, &share);
+                (stand_of(&outcome, Refund::Permit), outcome)
             }
             WhenDown::Allow => {
                 // Coarse. It is not given back what another policy refuses.
@@ -360,19 +361,19 @@ impl Limiter {
                 // A client is promised no more than the window that it knows.
                 let remaining = outcome.remaining.min(plan.quota.capacity());
                 let outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
-                (stand_of(&outcome, Undo::Nothing), outcome)
+                (stand_of(&outcome, Refund::Nothing), outcome)
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
                 let (nodes, is_away) = (fleet.link.nodes(), !fleet.link.is_up(charge.key));
                 let told = fleet.change(charge, now_ns, |share| {
-                    let told = share.take_alone(plan, charge.cost, now_ns, nodes, is_away);
+                    let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
                     (told, share.estimate(plan, now_ns))
                 });
                 match told {
                     Some((told, left)) => {
                         let outcome = outcome_of(told, left);
-                        (stand_of(&outcome, Undo::Share), outcome)
+                        (stand_of(&outcome, Refund::Lease), outcome)
                     }
                     // No room for its share: the table's overflow bucket stands in for it.
                     None => self.take_share(fleet, charge, now_ns),
@@ -385,21 +386,21 @@ impl Limiter {
     fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> (Stand, Outcome) {
         let quota = fleet.share_of(charge);
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
-        let undo = Undo::Alone { place: taken.place, taken_ns: now_ns };
+        let undo = Refund::Fallback { place: taken.place, taken_ns: now_ns };
         (stand_of(&taken.outcome, undo), taken.outcome)
     }
 }
 
 /// A key's share for a charge. A denial under another plan says nothing of what this one allows: the limit has changed.
-fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Share {
-    let mut share = Share::from_words(words);
+fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Lease {
+    let mut share = Lease::from_words(words);
     if number != charge.plan {
         share.deny_for(0, now_ns);
     }
     share
 }
 
-/// Whether a denial that the centre gave still stands for this charge.
+/// Whether a denial that Redis gave still stands for this charge.
 pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
     let refused = fleet.change_known(charge.key, |number, share| {
         // A denial under another plan says nothing of what this one allows: the limit has changed.
@@ -447,11 +448,11 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
     Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
 }
 
-fn stand_of(outcome: &Outcome, undo: Undo) -> Stand {
+fn stand_of(outcome: &Outcome, undo: Refund) -> Stand {
     if outcome.is_admitted() { Stand::taken(undo) } else { Stand::Refused }
 }
 
-/// A charge as the centre is asked for it.
+/// A charge as Redis is asked for it.
 pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
     Part {
         key: charge.key,
@@ -464,7 +465,7 @@ pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
 
 /// Leases are renewed no more ahead of need: a fifth of their longest life.
 const LEAD_MAX_NS: u64 = 100_000_000;
-/// When a caller that is denied because the store is away may try again.
+/// When a caller that is denied because Redis is away may try again.
 const DOWN_RETRY_NS: u64 = 1_000_000_000;
-/// When one may for whom the centre had too little, without saying how long that will be so.
+/// When one may for whom Redis had too little, without saying how long that will be so.
 const ASK_RETRY_NS: u64 = 10_000_000;

@@ -14,19 +14,19 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
-use crate::limit::central::{Grant, Op, Part, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Centre, Plan, Sharing, State, WhenDown};
+use crate::limit::lease_messages::{Grant, Op, Part, Reply, Taken, Unanswered};
+use crate::limit::{Algorithm, Answer, Plan, ScriptModel, Sharing, State, WhenDown};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const NOW: u64 = 3_600 * SECOND;
 
-/// The centre: the real arithmetic, and a queue of what it was asked.
+/// Redis: the real arithmetic, and a queue of what it was asked.
 #[derive(Default)]
 struct Desk {
     is_down: Mutex<bool>,
     queue: Mutex<Vec<(Op, Done)>>,
-    leased: Mutex<HashMap<u128, Centre>>,
+    leased: Mutex<HashMap<u128, ScriptModel>>,
     exact: Mutex<HashMap<u128, State>>,
     held: Mutex<HashMap<u128, u64>>,
     /// Permits that other nodes hold of every key.
@@ -191,7 +191,7 @@ fn permits(node: &Limiter, key: u64, limit: u64, when_down: WhenDown) -> Charge 
     Charge { quota, plan, ..units }
 }
 
-/// Decides, with the centre answering at once where it is asked.
+/// Decides, with Redis answering at once where it is asked.
 fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> Decision {
     let mut decision = Decision::default();
     if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
@@ -204,7 +204,7 @@ fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> 
     decision
 }
 
-/// Decides with a centre that does not answer in time.
+/// Decides with a model that does not answer in time.
 fn decide_late(node: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
     let mut decision = Decision::default();
     if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
@@ -294,9 +294,9 @@ fn a_cost_is_settled_where_it_was_taken() {
     let charge = leased(&node, 2, 1_000);
     decide(&node, &desk, &[charge], NOW);
     let decision = decide(&node, &desk, &[charge], NOW);
-    assert_eq!(decision.undo(0), Undo::Share);
+    assert_eq!(decision.undo(0), Refund::Lease);
     assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
     node.settle(&charge, decision.undo(0), NOW, 5_000, NOW);
-    assert!(!decide(&node, &desk, &[charge], NOW).is_admitted(), "what is owed is owed at the centre too");
+    assert!(!decide(&node, &desk, &[charge], NOW).is_admitted(), "what is owed is owed at Redis too");
     assert!(decide(&node, &desk, &[charge], NOW + 10 * SECOND).is_admitted(), "and repaid");
 }

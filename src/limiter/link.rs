@@ -1,9 +1,9 @@
-//! The way to the centre, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
+//! The way to Redis, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
 
 use crate::global::Global;
-use crate::limit::central::{Op, Reply, Unanswered};
+use crate::limit::lease_messages::{Op, Reply, Unanswered};
 
-/// Carries questions to the centre.
+/// Carries questions to Redis.
 pub trait Link: Send + Sync {
     /// Sends a question without waiting. `done` is called once, from any thread, also at once.
     fn send(&self, op: Op, done: Done);

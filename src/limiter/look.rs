@@ -1,4 +1,4 @@
-//! What the centre holds of windows that a fleet shares, for people: nothing is spent, nothing is written, and no
+//! What Redis holds of windows that a fleet shares, for people: nothing is spent, nothing is written, and no
 //! request waits for it.
 
 use std::pin::pin;
@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use super::Limiter;
 use super::fleet::part;
 use crate::limit::Charge;
-use crate::limit::central::{Op, Reply, Seen, Unanswered};
+use crate::limit::lease_messages::{Op, Reply, Seen, Unanswered};
 
-/// What came of a look at the centre.
+/// What came of a look at Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
     /// What it holds.
@@ -25,9 +25,9 @@ pub enum Look {
 }
 
 impl Limiter {
-    /// Asks the centre for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
+    /// Asks Redis for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
     /// `PATIENCE`, or the deadline of requests where that is longer.
-    pub async fn look_at_centre(&self, charges: &[Charge]) -> Vec<Option<Look>> {
+    pub async fn look_in_redis(&self, charges: &[Charge]) -> Vec<Option<Look>> {
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
         let mut patience = pin!(tokio::time::sleep(self.deadline().max(PATIENCE)));
         let mut looks = Vec::with_capacity(asked.len());
@@ -65,5 +65,5 @@ fn look_of(answer: Result<Result<Reply, Unanswered>, oneshot::error::RecvError>)
     }
 }
 
-/// How long people wait for the centre, where requests do not wait longer.
+/// How long people wait for Redis, where requests do not wait longer.
 pub const PATIENCE: Duration = Duration::from_millis(250);

@@ -1,8 +1,8 @@
 //! All charges of one request, decided together: all are taken, or none.
 //!
 //! Alone, a node decides every charge in its own table. In a fleet a charge that the fleet shares is decided by what
-//! this node holds of it (`fleet`), by the centre where the node cannot say (`renewals`), and by the node alone while
-//! the store is away. A request waits for the centre at most once, and as long as its caller lets it.
+//! this node holds of it (`fleet`), by Redis where the node cannot say (`renewals`), and by the node alone while
+//! Redis is away. A request waits for Redis at most once, and as long as its caller lets it.
 //!
 //! Charges are taken in the order given, not least left first: to know what is left costs a look at every key,
 //! and giving back is exact and takes nanoseconds. Between a take and its return another thread may find the units
@@ -20,9 +20,9 @@ mod look;
 mod permits;
 mod plans;
 mod recall;
+mod refund;
 mod renewals;
 mod sweep;
-mod undo;
 mod waiting;
 
 use std::fmt;
@@ -35,7 +35,7 @@ use crate::limit::{Charge, Outcome, Quota};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
-pub use attempt::Undo;
+pub use attempt::Refund;
 pub use fleet::Fleet;
 pub use link::{Done, Link};
 pub use look::Look;
@@ -60,14 +60,14 @@ pub struct Decision {
     pub binding: Option<usize>,
     /// Who decided: of several, the farthest.
     pub tier: Tier,
-    /// Whether it is refused because the store is away.
-    pub is_store_down: bool,
+    /// Whether it is refused because Redis is away.
+    pub is_redis_down: bool,
     is_refused: bool,
     /// How charges are given back that are not among `undos`: to their own slot, or, of a request's only one, to the
     /// lease.
-    usual: Undo,
+    usual: Refund,
     /// Charges that are given back another way, by index: hardly ever any on one node.
-    undos: SmallVec<[(u16, Undo); 2]>,
+    undos: SmallVec<[(u16, Refund); 2]>,
 }
 
 /// Who asks, as far as a limiter wants to know.
@@ -99,13 +99,13 @@ impl Decision {
     }
 
     /// How the charge of this index is given back.
-    pub fn undo(&self, index: usize) -> Undo {
+    pub fn undo(&self, index: usize) -> Refund {
         let other = self.undos.iter().find(|(of, _)| usize::from(*of) == index);
         other.map_or(self.usual, |(_, undo)| *undo)
     }
 
     /// Notes how the charge of this index is given back.
-    fn note(&mut self, index: usize, undo: Undo) {
+    fn note(&mut self, index: usize, undo: Refund) {
         if undo != self.usual {
             // A request has no more charges than a route has windows, far fewer than that.
             self.undos.push((u16::try_from(index).unwrap_or(u16::MAX), undo));
@@ -152,7 +152,7 @@ impl Limiter {
         }
     }
 
-    /// How long a request waits for the centre.
+    /// How long a request waits for Redis.
     pub fn deadline(&self) -> Duration {
         self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline)
     }
@@ -170,7 +170,7 @@ impl Limiter {
     /// Decides a request, over what `decision` said before: it is filled where it lies, because moving it about
     /// costs as much as deciding. Refused, a request costs nothing anywhere but on charges that count when denied.
     ///
-    /// Returns what to wait for where the centre must say; `decision` is not one then until [`Limiter::resume`].
+    /// Returns what to wait for where Redis must say; `decision` is not one then until [`Limiter::resume`].
     #[inline]
     pub fn decide(
         self: &Arc<Self>,
@@ -216,7 +216,7 @@ impl Limiter {
     #[inline(always)]
     fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
         let Taken { outcome, place } = self.table.take(charge, now_ns);
-        decision.note(0, Undo::Table(place));
+        decision.note(0, Refund::Table(place));
         if !charge.shadow {
             decision.binding = Some(0);
             decision.is_refused = !outcome.is_admitted();
@@ -232,8 +232,8 @@ impl Decision {
         self.outcomes.clear();
         self.binding = None;
         self.tier = Tier::Local;
-        self.is_store_down = false;
-        self.usual = Undo::default();
+        self.is_redis_down = false;
+        self.usual = Refund::default();
         self.undos.clear();
         self.is_refused = false;
     }
@@ -241,7 +241,7 @@ impl Decision {
     /// The one charge of a request was spent of this node's lease.
     #[inline(always)]
     fn spent(&mut self, charge: &Charge, outcome: Outcome) {
-        self.usual = Undo::Share;
+        self.usual = Refund::Lease;
         self.binding = if charge.shadow { None } else { Some(0) };
         self.outcomes.push(outcome);
     }

@@ -1,10 +1,10 @@
-//! Permits of windows that count what is in flight, held by this node's requests and counted by the centre.
+//! Permits of windows that count what is in flight, held by this node's requests and counted by Redis.
 //!
-//! The node tells the centre how many it holds, not how many more or fewer: what a lost message leaves wrong, the next
+//! The node tells Redis how many it holds, not how many more or fewer: what a lost message leaves wrong, the next
 //! one puts right. So of one key one message is on its way at a time. It asks for all requests that wait by then, as
-//! far as their permits may be free; where the centre has fewer, for so many again, and the others are refused: they
+//! far as their permits may be free; where Redis has fewer, for so many again, and the others are refused: they
 //! have theirs in the order in which they came, and nobody waits for more than a message or two. What is held is said again before it lapses; the permits of a node that is gone lapse.
-//! What was let in without the centre is held like the rest, and said when the centre is back.
+//! What was let in without Redis is held like the rest, and said when Redis is back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::attempt::Undo;
+use super::attempt::Refund;
 use super::fleet::{Fleet, part};
 use super::plans::Plans;
 use super::renewals::Waiter;
 use super::waiting::Verdict;
-use crate::limit::central::{Hold, Op, Part, Reply, Unanswered};
+use crate::limit::lease_messages::{Hold, Op, Part, Reply, Unanswered};
 use crate::limit::{Charge, Outcome, Plan, Quota, State};
 
 /// What this node holds, by key.
@@ -30,13 +30,13 @@ struct Holding {
     /// As a part of no cost.
     part: Part,
     held: u64,
-    /// The centre does not know what is held.
+    /// Redis does not know what is held.
     is_untold: bool,
-    /// The centre may count something for this node.
+    /// Redis may count something for this node.
     is_counted: bool,
     is_on_its_way: bool,
     waiting: VecDeque<Waiter>,
-    /// What the centre said is free, where it had fewer than it was asked for.
+    /// What Redis said is free, where it had fewer than it was asked for.
     room: Option<u64>,
     told_ns: u64,
 }
@@ -127,8 +127,8 @@ impl Permits {
         Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), asked))
     }
 
-    /// Takes a permit without the centre where this node, with all it holds, keeps to `share`.
-    pub(super) fn take_alone(&self, charge: &Charge, plan: &Arc<Plan>, share: &Quota) -> Outcome {
+    /// Takes a permit without Redis where this node, with all it holds, keeps to `share`.
+    pub(super) fn take_fallback(&self, charge: &Charge, plan: &Arc<Plan>, share: &Quota) -> Outcome {
         let mut keys = self.keys();
         let held = keys.get(&charge.key).map_or(0, |holding| holding.held);
         let (State([held, _]), outcome) = State([held, 0]).take(share, charge.cost, 0);
@@ -140,7 +140,7 @@ impl Permits {
         outcome
     }
 
-    /// What `take_alone` would say.
+    /// What `take_fallback` would say.
     pub(super) fn foresee(&self, charge: &Charge, share: &Quota) -> Outcome {
         let held = self.keys().get(&charge.key).map_or(0, |holding| holding.held);
         State([held, 0]).take(share, charge.cost, 0).1
@@ -152,7 +152,7 @@ impl Permits {
         let Some(holding) = keys.get_mut(&charge.key) else { return };
         holding.held = holding.held.saturating_sub(charge.cost);
         holding.is_untold = true;
-        // Of what came and went without the centre there is nothing to say.
+        // Of what came and went without Redis there is nothing to say.
         if holding.held == 0 && !holding.is_counted && holding.waiting.is_empty() {
             keys.remove(&charge.key);
         }
@@ -167,7 +167,7 @@ impl Permits {
         }
     }
 
-    /// Notes that the centre granted what it was asked for; who was there beside waits on. Who has a permit now.
+    /// Notes that Redis granted what it was asked for; who was there beside waits on. Who has a permit now.
     fn granted(&self, key: u128, mut asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         self.ended(key, now_ns, |holding| {
             holding.held += asked.cost;
@@ -176,7 +176,7 @@ impl Permits {
         asked.waiters
     }
 
-    /// Notes that the centre has no more than `free` permits, fewer than it was asked for: who can have them waits on.
+    /// Notes that Redis has no more than `free` permits, fewer than it was asked for: who can have them waits on.
     /// Who cannot.
     fn refused(&self, key: u128, asked: Asked, free: u64, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         // Fewer in any case, so that somebody has an answer with every message.
@@ -196,7 +196,7 @@ impl Permits {
 }
 
 impl Limiter {
-    /// Asks the centre for a permit.
+    /// Asks Redis for a permit.
     pub(super) fn ask_permit(self: &Arc<Self>, fleet: &Fleet, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
         {
@@ -210,13 +210,13 @@ impl Limiter {
     /// Takes a permit back from a request that is over.
     pub(super) fn release_permit(self: &Arc<Self>, fleet: &Fleet, charge: &Charge) {
         fleet.permits.release(charge);
-        // While the store is away there is nobody to tell; the sweep does when it is back.
+        // While Redis is away there is nobody to tell; the sweep does when it is back.
         if fleet.link.is_up(charge.key) {
             self.say(fleet, charge.key);
         }
     }
 
-    /// Says again what is held: before it lapses, and at once when the store is back, which may have forgotten it.
+    /// Says again what is held: before it lapses, and at once when Redis is back, which may have forgotten it.
     pub(super) fn say_permits(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         let due: Vec<u128> = {
             let mut keys = fleet.permits.keys();
@@ -249,7 +249,7 @@ impl Limiter {
             Some((true, outcome)) => {
                 // Held before their requests learn of it, which may give it back at once.
                 for waiter in fleet.permits.granted(key, asked, now_ns) {
-                    let verdict = Verdict::Taken(outcome, Undo::Permit);
+                    let verdict = Verdict::Taken(outcome, Refund::Permit);
                     if !waiter.wait.settle(waiter.index, || verdict) {
                         fleet.permits.release(&waiter.charge);
                     }
@@ -262,7 +262,7 @@ impl Limiter {
                 }
                 self.say(fleet, key);
             }
-            // The next try is the sweep's: who waits decides without the store, too.
+            // The next try is the sweep's: who waits decides without Redis, too.
             None => {
                 let mut waiting = asked.waiters;
                 fleet.permits.ended(key, now_ns, |holding| {
@@ -277,7 +277,7 @@ impl Limiter {
     }
 }
 
-/// How long the centre counts what a node says it holds: the permits of one that was killed are others' in less than
+/// How long Redis counts what a node says it holds: the permits of one that was killed are others' in less than
 /// five seconds.
 const LASTS_US: u64 = 4_500_000;
 /// How often a node says it: three times before that.

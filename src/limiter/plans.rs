@@ -51,13 +51,13 @@ impl Plans {
         self.blocks[block].get()?.get(index)?.get()
     }
 
-    /// What this node enforces of the plan of a number without the store; `None` for 0.
+    /// What this node enforces of the plan of a number without Redis; `None` for 0.
     pub fn share(&self, number: u32) -> Option<Quota> {
         let nodes = self.nodes.load(Ordering::Relaxed).max(1);
         Some(self.get(number)?.quota.share_of(nodes))
     }
 
-    /// All that this node enforces without the store: these shares, and what an address is admitted.
+    /// All that this node enforces without Redis: these shares, and what an address is admitted.
     pub fn fallbacks(&self) -> Vec<Quota> {
         let count = self.numbers().len() as u32;
         let shares = (1..=count).filter_map(|number| self.share(number));

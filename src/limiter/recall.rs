@@ -1,4 +1,4 @@
-//! Requests that were charged before, told by a key of theirs: in this node's table, or at the centre for a fleet.
+//! Requests that were charged before, told by a key of theirs: in this node's table, or at Redis for a fleet.
 //!
 //! A memory is a charge of one unit on a quota of one: spent, the request was there. It is asked for before the request
 //! is decided and spent once it is admitted, never before.
@@ -11,9 +11,9 @@ use super::Limiter;
 use super::fleet::part;
 use super::waiting::{Settled, Verdict, Wait};
 use crate::limit::Charge;
-use crate::limit::central::{Op, Reply};
+use crate::limit::lease_messages::{Op, Reply};
 
-/// A question about memories that the centre has not answered yet.
+/// A question about memories that Redis has not answered yet.
 #[must_use = "a question wants its answer"]
 pub struct Recall {
     wait: Arc<Wait>,
@@ -25,7 +25,7 @@ impl Limiter {
         memory.plan == 0 && self.table.is_remembered(memory, now_ns)
     }
 
-    /// Asks the centre for those that the fleet remembers; `None` where there are none, or no centre to ask.
+    /// Asks Redis for those that the fleet remembers; `None` where there are none, or no model to ask.
     pub fn recall(&self, memories: &[Charge]) -> Option<Recall> {
         let fleet = self.fleet.as_ref()?;
         let plans = &fleet.plans;
@@ -67,12 +67,12 @@ impl Limiter {
 }
 
 impl Recall {
-    /// Done when the centre has answered everything.
+    /// Done when Redis has answered everything.
     pub fn settled(&self) -> impl Future<Output = ()> {
         Settled(&self.wait)
     }
 
-    /// The indices of what the centre has said so far that it remembers.
+    /// The indices of what Redis has said so far that it remembers.
     pub fn remembered(self) -> SmallVec<[usize; 2]> {
         let verdicts = self.wait.close();
         let is_spent = |verdict: &Option<Verdict>| matches!(verdict, Some(Verdict::Refused(_)));

@@ -1,4 +1,4 @@
-//! Questions to the centre and what comes of their answers.
+//! Questions to Redis and what comes of their answers.
 //!
 //! Of one key one renewal is on its way at a time. Requests that find it so wait for its answer, and where that brings
 //! too little for them for the next, which goes out at once: what was asked for before they came is not theirs. Tokens
@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::attempt::Undo;
+use super::attempt::Refund;
 use super::exact::Question;
 use super::fleet::{Fleet, lease_outcome, outcome_of};
 use super::waiting::{Attempt, Verdict, Wait};
 use crate::limit::Plan;
-use crate::limit::central::{Op, Renewal, Reply, Unanswered};
+use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
 use crate::limit::{Algorithm, Charge, Outcome};
-use crate::limit::{Share, Told, Wanted};
+use crate::limit::{Lease, Told, Wanted};
 
 /// Renewals on their way, by key.
 #[derive(Debug)]
@@ -124,8 +124,8 @@ impl Renewals {
 }
 
 impl Limiter {
-    /// Asks the centre for every one of these charges of a request.
-    pub(super) fn ask_centre(
+    /// Asks Redis for every one of these charges of a request.
+    pub(super) fn ask_redis(
         self: &Arc<Self>,
         charges: &[Charge],
         asked: SmallVec<[usize; 4]>,
@@ -184,7 +184,7 @@ impl Limiter {
         let renewal =
             fleet.change_known(*key, |_, share| share.renewal(plan, *key, wanted.clone(), *sent_ns));
         // A key without a slot is asked for each time anew.
-        let renewal = renewal.unwrap_or_else(|| Share::default().renewal(plan, *key, wanted, *sent_ns));
+        let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
         fleet.link.send(
             Op::Renew(renewal),
@@ -193,7 +193,7 @@ impl Limiter {
     }
 
     /// Gives a key's lease back, unless a renewal is on its way; what is asked for meanwhile waits for the answer, so that
-    /// the centre hears everything of a key in its order. Whether it did.
+    /// Redis hears everything of a key in its order. Whether it did.
     pub(super) fn release(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -286,7 +286,7 @@ impl Limiter {
                     } else {
                         Told::Denied { retry_after_ns: grant.deny_ns.max(1) }
                     };
-                    Some(verdict(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Undo::Nothing))
+                    Some(verdict(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Refund::Nothing))
                 }
             });
             if said == Attempt::Open {
@@ -311,7 +311,7 @@ fn spend(
 ) -> Option<Verdict> {
     match take_again(fleet, plan, charge, now_ns) {
         Some((told, left)) => {
-            is_final(told).then(|| verdict(lease_outcome(plan, charge.cost, told, left), Undo::Share))
+            is_final(told).then(|| verdict(lease_outcome(plan, charge.cost, told, left), Refund::Lease))
         }
         None => Some(Verdict::Unanswered),
     }
@@ -333,7 +333,7 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
         let said = waiter.wait.try_settle(waiter.index, || {
             let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
             let (told, left) = told.filter(|(told, _)| *told != Told::Ask)?;
-            Some(verdict(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Undo::Share))
+            Some(verdict(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
         });
         said == Attempt::Open
     });
@@ -342,7 +342,7 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
     }
 }
 
-pub(super) fn verdict(outcome: Outcome, undo: Undo) -> Verdict {
+pub(super) fn verdict(outcome: Outcome, undo: Refund) -> Verdict {
     if outcome.is_admitted() { Verdict::Taken(outcome, undo) } else { Verdict::Refused(outcome) }
 }
 

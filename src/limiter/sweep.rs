@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Limiter;
 use super::fleet::Fleet;
-use crate::limit::{Plan, Share};
+use crate::limit::{Lease, Plan};
 
 /// Keys that hold something, and the number of their plan.
 #[derive(Debug, Default)]
@@ -44,13 +44,13 @@ impl Limiter {
         self.fleet.as_ref().is_some_and(|fleet| self.release_where(fleet, now_ns, |_, _| true))
     }
 
-    /// Gives back those that are over, but no more than `RELEASED_MAX` of them: nobody who waits for the centre is to
+    /// Gives back those that are over, but no more than `RELEASED_MAX` of them: nobody who waits for Redis is to
     /// stand behind thousands, and what has no room on its way there is lost. Whether some are left for the next time.
     fn release_where(
         self: &Arc<Self>,
         fleet: &Fleet,
         now_ns: u64,
-        is_over: impl Fn(&Share, &Plan) -> bool,
+        is_over: impl Fn(&Lease, &Plan) -> bool,
     ) -> bool {
         let (mut over, mut is_more) = (Vec::new(), false);
         let (plans, mut round_trip_ns) = (&fleet.plans, 0);
@@ -62,7 +62,7 @@ impl Limiter {
                     return false;
                 }
                 share.forgive(now_ns);
-                let is_out = share.has_something_of_the_centre() || share.is_in_flight();
+                let is_out = share.has_something_of_redis() || share.is_in_flight();
                 if is_out && is_over(share, plan) && fleet.link.is_up(key) {
                     is_more |= share.is_in_flight() || over.len() >= RELEASED_MAX;
                     if over.len() < RELEASED_MAX {
@@ -83,5 +83,5 @@ impl Limiter {
     }
 }
 
-/// Leases that go back at a time: about what one call to each of a store's connections takes.
+/// Leases that go back at a time: about what one call to each of a Redis's connections takes.
 const RELEASED_MAX: usize = 512;

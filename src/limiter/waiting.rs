@@ -1,4 +1,4 @@
-//! A request that waits for the centre, and who answers it.
+//! A request that waits for Redis, and who answers it.
 //!
 //! The request lives on a worker, answers come on another thread. What is said of a charge and whether the request
 //! still waits is decided under one lock: an answer is either used by the request or undone by who brought it.
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::attempt::{Stand, Undo};
+use super::attempt::{Refund, Stand};
 use super::exact::{Fate, Late};
 use super::{Caller, Limiter};
 use crate::limit::{Answer, Charge, Outcome};
@@ -23,7 +23,7 @@ pub struct Waiting {
     pub(super) wait: Arc<Wait>,
     pub(super) caller: Caller,
     pub(super) started_ns: u64,
-    /// What this node's table holds for charges that the centre is asked about: they are admitted where no answer comes.
+    /// What this node's table holds for charges that Redis is asked about: they are admitted where no answer comes.
     pub(super) reserved: SmallVec<[Reserved; 2]>,
 }
 
@@ -31,7 +31,7 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserved {
     pub(super) index: usize,
-    pub(super) undo: Undo,
+    pub(super) undo: Refund,
     pub(super) outcome: Outcome,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Reserved {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verdict {
     /// It is taken; so it is undone.
-    Taken(Outcome, Undo),
+    Taken(Outcome, Refund),
     /// It would fit, but another part of the same question did not, so nothing was taken.
     Fits(Outcome),
     /// It does not fit.
     Refused(Outcome),
     /// There is no answer.
     Unanswered,
-    /// There is none, and the centre took nothing.
+    /// There is none, and Redis took nothing.
     Undone,
 }
 
@@ -116,7 +116,7 @@ impl Wait {
         }))
     }
 
-    /// Notes which charges this node's table counts already, before the centre is asked.
+    /// Notes which charges this node's table counts already, before Redis is asked.
     pub(super) fn reserve(&self, reserved: &[Reserved]) {
         self.state().reserved = reserved.iter().map(|reserved| reserved.index).collect();
     }
@@ -200,12 +200,12 @@ impl Wait {
 }
 
 impl Waiting {
-    /// Whether the centre has answered everything.
+    /// Whether Redis has answered everything.
     pub fn is_settled(&self) -> bool {
         self.wait.is_settled()
     }
 
-    /// Done when the centre has answered everything.
+    /// Done when Redis has answered everything.
     pub fn settled(&self) -> impl Future<Output = ()> {
         Settled(&self.wait)
     }
@@ -215,7 +215,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let verdicts = self.wait.close();
         for reserved in self.reserved.drain(..) {
-            // What the centre took, too, is undone with that.
+            // What Redis took, too, is undone with that.
             if !matches!(verdicts.get(reserved.index), Some(Some(Verdict::Taken(..)))) {
                 self.stands[reserved.index] = Stand::taken(reserved.undo);
             }

@@ -10,16 +10,16 @@
 //!
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
+mod leases;
 mod logs;
 mod memory;
 mod penalties;
 mod quotas;
-mod shares;
 mod slots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use shares::{Shares, Words};
+pub use leases::{Leases, Words};
 
 use crate::limit::penalty::Record;
 use crate::limit::{Algorithm, Charge, Log, Outcome, Quota, State};

@@ -37,7 +37,7 @@ pub struct Metrics {
     certificates: Mutex<Vec<CertificateExpiry>>,
     table: Mutex<Option<TableReader>>,
     pools: Mutex<Option<PoolsReader>>,
-    store: Mutex<Option<StoreReader>>,
+    redis: Mutex<Option<RedisReader>>,
     memory: Mutex<Option<MemoryReader>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
@@ -110,9 +110,9 @@ pub struct PoolUsage {
     pub waiting: u64,
 }
 
-/// One shard of the store that gateways share.
+/// One shard of Redis that gateways share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreUsage {
+pub struct RedisUsage {
     /// Its name.
     pub shard: String,
     /// Whether it is asked.
@@ -143,7 +143,7 @@ pub struct StoreUsage {
     pub opened: u64,
 }
 
-type StoreReader = Box<dyn Fn() -> Vec<StoreUsage> + Send>;
+type RedisReader = Box<dyn Fn() -> Vec<RedisUsage> + Send>;
 /// Memory, and what is given up to save it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUsage {
@@ -181,7 +181,7 @@ impl Metrics {
             certificates: Mutex::default(),
             table: Mutex::default(),
             pools: Mutex::default(),
-            store: Mutex::default(),
+            redis: Mutex::default(),
             memory: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
@@ -263,9 +263,9 @@ impl Metrics {
         *lock(&self.pools) = Some(Box::new(read));
     }
 
-    /// Says where a scrape reads the state of the shared store: one [`StoreUsage`] a shard.
-    pub fn set_store(&self, read: impl Fn() -> Vec<StoreUsage> + Send + 'static) {
-        *lock(&self.store) = Some(Box::new(read));
+    /// Says where a scrape reads the state of Redis: one [`RedisUsage`] a shard.
+    pub fn set_redis(&self, read: impl Fn() -> Vec<RedisUsage> + Send + 'static) {
+        *lock(&self.redis) = Some(Box::new(read));
     }
 }
 

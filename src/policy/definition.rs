@@ -1,5 +1,5 @@
 //! What a configuration says of routes and policies, before it is compiled: plain values that any source
-//! (a file today, a store later) can fill. Names are still names here; `compile` resolves them.
+//! (a file today, a Redis later) can fill. Names are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -176,7 +176,7 @@ pub struct Policy {
     pub idempotency: Option<Idempotency>,
     /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
     pub overshoot_ppm: u32,
-    /// What happens while the store that a fleet shares is away.
+    /// What happens while Redis that a fleet shares is away.
     pub when_down: WhenDown,
     /// How callers that ignore what they are told are kept out.
     pub penalty: Option<Penalty>,
@@ -261,7 +261,7 @@ impl Policy {
         }
     }
 
-    /// How a fleet shares one of its windows. Units of refused requests are the centre's to count, so a policy that
+    /// How a fleet shares one of its windows. Units of refused requests are Redis's to count, so a policy that
     /// counts them has no leases. Nor has one whose costs answers settle: an answer comes when its lease is long over,
     /// and what it gives back or owes is the whole fleet's at once.
     pub fn sharing(&self, window: &Quota) -> Sharing {

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
-use super::exchange::Exchange;
+use super::context::RequestContext;
 use super::gather::{Gathered, Room};
 use super::headers;
-use super::io::Gauge;
+use super::io::Activity;
 use super::reason::Reason;
 use super::unread::Received;
-use crate::upstream::lease::UploadLook;
+use crate::upstream::checkout::UploadLook;
 use crate::upstream::uploads::{LOOK_EVERY, Progress};
 use crate::{clock, upstream};
 
@@ -31,7 +31,7 @@ pub enum Error {
         /// The limit, bytes.
         max: u64,
     },
-    /// The answer stood still for too long, or the exchange took too long in all.
+    /// The answer stood still for too long, or the context took too long in all.
     #[error("the upstream's answer did not go on in time")]
     Timeout,
     /// The client sends too slowly, or gave its connection upstream up to other requests.
@@ -45,7 +45,7 @@ pub enum Error {
     Upstream(#[from] upstream::Error),
 }
 
-/// What is known of a request's body while it streams; shared with the exchange that logs it.
+/// What is known of a request's body while it streams; shared with the context that logs it.
 #[derive(Debug)]
 pub struct Upload {
     /// Bytes taken from the client.
@@ -73,7 +73,7 @@ pub struct Streaming {
     max: u64,
     upload: Rc<Upload>,
     /// Told while more is owed.
-    gauge: Rc<Gauge>,
+    activity: Rc<Activity>,
     ended: bool,
     /// What was read before there was a connection for it.
     gathered: Option<Gathered>,
@@ -83,16 +83,16 @@ pub struct Streaming {
 
 impl RequestBody {
     /// Wraps what the client sends; `max` bytes may pass.
-    pub fn streaming(incoming: Received, max: u64, gauge: Rc<Gauge>) -> (RequestBody, Rc<Upload>) {
+    pub fn streaming(incoming: Received, max: u64, activity: Rc<Activity>) -> (RequestBody, Rc<Upload>) {
         let upload =
             Rc::new(Upload { bytes: Cell::new(0), too_large: Cell::new(false), broken: Cell::new(false) });
-        gauge.begin_body();
+        activity.begin_body();
         let body = Streaming {
             incoming,
             left: max,
             max,
             upload: Rc::clone(&upload),
-            gauge,
+            activity,
             ended: false,
             gathered: None,
             progress: None,
@@ -164,7 +164,7 @@ impl Streaming {
             }
             None => {
                 self.ended = true;
-                self.gauge.end_body();
+                self.activity.end_body();
                 return Poll::Ready(None);
             }
         };
@@ -245,17 +245,17 @@ impl Drop for Streaming {
             progress.end();
         }
         if !self.ended {
-            self.gauge.end_body();
+            self.activity.end_body();
         }
     }
 }
 
-/// An answer's body on its way to the client. It owns the exchange, so that the log line is written when the last
+/// An answer's body on its way to the client. It owns the context, so that the log line is written when the last
 /// byte has gone, or when nobody is left to take it.
 #[derive(Debug)]
 pub struct ResponseBody {
     source: Source,
-    exchange: Option<Box<Exchange>>,
+    context: Option<Box<RequestContext>>,
     /// What was given out, or the head, is on its way to the client: the next move is the client's.
     is_held: bool,
 }
@@ -272,7 +272,7 @@ enum Source {
 #[derive(Debug)]
 pub struct Download {
     /// Given back once the answer is whole.
-    lease: Option<upstream::Lease<RequestBody>>,
+    checkout: Option<upstream::Checkout<RequestBody>>,
     stall: Duration,
     ends: Option<Instant>,
     /// When the head came, until the task has slept since: the time of what is here already.
@@ -286,18 +286,18 @@ pub struct Download {
 }
 
 impl Download {
-    /// The rest of an answer whose head has come over `lease`. It may not stand still for `stall`, nor go on after
+    /// The rest of an answer whose head has come over `checkout`. It may not stand still for `stall`, nor go on after
     /// `ends`. `now` is when the head came.
     pub fn new(
-        mut lease: upstream::Lease<RequestBody>,
+        mut checkout: upstream::Checkout<RequestBody>,
         stall: Duration,
         ends: Option<Instant>,
         now: Instant,
     ) -> Download {
-        let look = if lease.look_at_upload(now).is_some() { LOOK_EVERY.min(stall) } else { stall };
-        lease.deadline().set(earlier(now + look, ends));
+        let look = if checkout.look_at_upload(now).is_some() { LOOK_EVERY.min(stall) } else { stall };
+        checkout.deadline().set(earlier(now + look, ends));
         Download {
-            lease: Some(lease),
+            checkout: Some(checkout),
             stall,
             ends,
             now: Some(now),
@@ -314,8 +314,8 @@ impl Download {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        let Some(lease) = &mut self.lease else { return Poll::Ready(None) };
-        let polled = lease.poll_frame(cx);
+        let Some(checkout) = &mut self.checkout else { return Poll::Ready(None) };
+        let polled = checkout.poll_frame(cx);
         if let Poll::Ready(Some(Err(error))) = polled {
             // What came before the break is the client's: hyper sends it while this waits, and would not after.
             self.failed = Some(error.into());
@@ -344,13 +344,13 @@ impl Download {
     /// Whether the answer stands still for too long, or the request's body, which may still be on its way, is too slow.
     /// While that moves nothing stands still.
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        let Some(lease) = &mut self.lease else { return Poll::Pending };
-        if lease.poll_give_way(cx).is_ready() {
+        let Some(checkout) = &mut self.checkout else { return Poll::Pending };
+        if checkout.poll_give_way(cx).is_ready() {
             return Poll::Ready(Error::Slow);
         }
-        while lease.deadline().poll(cx).is_ready() {
+        while checkout.deadline().poll(cx).is_ready() {
             let now = clock::instant();
-            let upload = lease.look_at_upload(now);
+            let upload = checkout.look_at_upload(now);
             if upload == Some(UploadLook::Slow) {
                 return Poll::Ready(Error::Slow);
             }
@@ -362,7 +362,7 @@ impl Download {
                 return Poll::Ready(Error::Timeout);
             }
             let look = if upload.is_some() { LOOK_EVERY.min(self.stall) } else { self.stall };
-            lease.deadline().set(earlier(now + look, self.ends));
+            checkout.deadline().set(earlier(now + look, self.ends));
         }
         Poll::Pending
     }
@@ -375,18 +375,18 @@ impl Download {
 
     /// Whether the last byte is here.
     fn is_end_stream(&self) -> bool {
-        self.lease.as_ref().is_none_or(upstream::Lease::is_answered)
+        self.checkout.as_ref().is_none_or(upstream::Checkout::is_answered)
     }
 
     /// How long the rest is.
     fn size_hint(&self) -> SizeHint {
-        self.lease.as_ref().map_or_else(|| SizeHint::with_exact(0), upstream::Lease::size_hint)
+        self.checkout.as_ref().map_or_else(|| SizeHint::with_exact(0), upstream::Checkout::size_hint)
     }
 
     /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
     fn finish(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.finish(self.now.unwrap_or_else(clock::instant));
+        if let Some(checkout) = self.checkout.take() {
+            checkout.finish(self.now.unwrap_or_else(clock::instant));
         }
     }
 }
@@ -408,80 +408,80 @@ fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
 
 impl ResponseBody {
     /// No body.
-    pub fn empty(exchange: Option<Box<Exchange>>) -> ResponseBody {
-        ResponseBody::new(Source::Empty, exchange)
+    pub fn empty(context: Option<Box<RequestContext>>) -> ResponseBody {
+        ResponseBody::new(Source::Empty, context)
     }
 
-    fn new(source: Source, exchange: Option<Box<Exchange>>) -> ResponseBody {
-        let mut body = ResponseBody { source, exchange, is_held: false };
+    fn new(source: Source, context: Option<Box<RequestContext>>) -> ResponseBody {
+        let mut body = ResponseBody { source, context, is_held: false };
         body.hold(!body.is_end_stream());
         body
     }
 
-    /// Tells the connection's gauge whose turn it is.
+    /// Tells the connection's activity whose turn it is.
     fn hold(&mut self, is_held: bool) {
         if is_held == self.is_held {
             return;
         }
-        let Some(exchange) = &self.exchange else { return };
+        let Some(context) = &self.context else { return };
         if is_held {
-            exchange.conn.gauge.begin_held()
+            context.conn.activity.begin_held()
         } else {
-            exchange.conn.gauge.end_held()
+            context.conn.activity.end_held()
         }
         self.is_held = is_held;
     }
 
     /// These bytes.
-    pub fn bytes(bytes: Bytes, exchange: Option<Box<Exchange>>) -> ResponseBody {
-        ResponseBody::new(Source::Bytes(bytes), exchange)
+    pub fn bytes(bytes: Bytes, context: Option<Box<RequestContext>>) -> ResponseBody {
+        ResponseBody::new(Source::Bytes(bytes), context)
     }
 
     /// What the client sends, sent back.
-    pub fn echo(body: RequestBody, exchange: Box<Exchange>) -> ResponseBody {
-        ResponseBody::new(Source::Echo(body), Some(exchange))
+    pub fn echo(body: RequestBody, context: Box<RequestContext>) -> ResponseBody {
+        ResponseBody::new(Source::Echo(body), Some(context))
     }
 
     /// The end of an answer that has no body, whatever the server sends.
     pub fn without(
-        lease: upstream::Lease<RequestBody>,
+        checkout: upstream::Checkout<RequestBody>,
         now: Instant,
-        exchange: Box<Exchange>,
+        context: Box<RequestContext>,
     ) -> ResponseBody {
-        lease.finish(now);
-        ResponseBody::new(Source::Empty, Some(exchange))
+        checkout.finish(now);
+        ResponseBody::new(Source::Empty, Some(context))
     }
 
     /// What the upstream sends; see [`Download::new`]. A short answer has come with its head as a rule, and then the
     /// connection is free already.
     pub fn upstream(
-        mut lease: upstream::Lease<RequestBody>,
+        mut checkout: upstream::Checkout<RequestBody>,
         stall: Duration,
         ends: Option<Instant>,
         now: Instant,
-        exchange: Box<Exchange>,
+        context: Box<RequestContext>,
     ) -> ResponseBody {
-        let source = if lease.is_answered() {
-            lease.finish(now);
+        let source = if checkout.is_answered() {
+            checkout.finish(now);
             Source::Empty
-        } else if let Some(whole) = lease.take_whole() {
-            lease.finish(now);
+        } else if let Some(whole) = checkout.take_whole() {
+            checkout.finish(now);
             Source::Bytes(whole)
         } else {
-            Source::Upstream(Box::new(Download::new(lease, stall, ends, now)))
+            Source::Upstream(Box::new(Download::new(checkout, stall, ends, now)))
         };
-        ResponseBody::new(source, Some(exchange))
+        ResponseBody::new(source, Some(context))
     }
 
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
-        let Some(exchange) = &mut self.exchange else { return };
+        let Some(context) = &mut self.context else { return };
         match frame {
-            Some(Ok(frame)) => exchange.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
-            Some(Err(Error::Timeout)) => exchange.fail(Reason::UpstreamTimeout),
-            Some(Err(Error::TooLarge { .. })) => exchange.fail(Reason::BodyTooLarge),
-            Some(Err(Error::Slow)) => exchange.fail(Reason::BodySlow),
-            Some(Err(Error::Broken(_))) => exchange.fail(Reason::ClientGone),
-            Some(Err(Error::Upstream(_))) => exchange.fail(Reason::UpstreamReset),
+            Some(Ok(frame)) => context.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Err(Error::Timeout)) => context.fail(Reason::UpstreamTimeout),
+            Some(Err(Error::TooLarge { .. })) => context.fail(Reason::BodyTooLarge),
+            Some(Err(Error::Slow)) => context.fail(Reason::BodySlow),
+            Some(Err(Error::Broken(_))) => context.fail(Reason::ClientGone),
+            Some(Err(Error::Upstream(_))) => context.fail(Reason::UpstreamReset),
             None => {}
         }
         let ended = match frame {
@@ -490,8 +490,8 @@ impl ResponseBody {
             Some(Err(_)) => false,
             None => true,
         };
-        if ended && let Some(exchange) = &mut self.exchange {
-            exchange.complete();
+        if ended && let Some(context) = &mut self.context {
+            context.complete();
         }
     }
 }
@@ -543,10 +543,10 @@ impl Drop for ResponseBody {
         // An answer without a body (or to HEAD) is never polled: it is whole as it stands. So is one whose last
         // frame said so.
         let is_end = self.is_end_stream();
-        if let Some(exchange) = &mut self.exchange
-            && (is_end || (exchange.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
+        if let Some(context) = &mut self.context
+            && (is_end || (context.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
         {
-            exchange.complete();
+            context.complete();
         }
         self.hold(false);
     }

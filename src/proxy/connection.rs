@@ -24,15 +24,15 @@ use tokio::time::{timeout, timeout_at};
 
 use super::framing::{Fault, gate::Gate};
 use super::headers::Peer;
-use super::io::{Gauge, Gauged, Presence, Stream};
+use super::idle::{Awaited, FIRST_BYTES, IdleConnection};
+use super::io::{Activity, Presence, Stream, Tracked};
 use super::listener::Listener;
-use super::lot::{Awaited, FIRST_BYTES, Rest};
-use super::porch::http2::PREFACE;
+use super::prelude::http2::PREFACE;
 use super::reason::Reason;
 use super::reply::Refusal;
-use super::watch::{Expiry, Watch};
+use super::timer::{ConnectionTimer, Expiry};
 use super::worker::Worker;
-use super::{config, exchange, farewell, headers, http2, pipeline, porch, reply, tunnel};
+use super::{config, context, headers, http2, linger, pipeline, prelude, reply, tunnel};
 use crate::auth::mtls::Certificate;
 use crate::cause::Cause;
 use crate::{clock, metrics};
@@ -56,7 +56,7 @@ pub struct Conn {
     /// The certificate the client showed; `None` where it showed none.
     pub certificate: Option<Box<Certificate>>,
     /// What it is doing.
-    pub gauge: Rc<Gauge>,
+    pub activity: Rc<Activity>,
     /// Set when a deadline takes the connection down under its requests.
     pub stalled: Cell<bool>,
     /// Requests over HTTP/2 that were reset because of what their client did, and have not ended yet.
@@ -88,7 +88,7 @@ pub async fn serve(
     listener: &Arc<Listener>,
     mut tcp: TcpStream,
     ends: Ends,
-) -> Option<Rest> {
+) -> Option<IdleConnection> {
     // The first head counts from accept: a client that connects and stays silent holds nothing for long.
     let accepted = clock::instant();
     let config = listener.config.load_full();
@@ -116,9 +116,9 @@ pub async fn serve(
 pub async fn resume(
     worker: &Rc<Worker>,
     listener: &Arc<Listener>,
-    rested: Rest,
+    rested: IdleConnection,
     said: Bytes,
-) -> Option<Rest> {
+) -> Option<IdleConnection> {
     let stream = Stream::Plain(TcpStream::from_std(rested.socket).ok()?);
     let protocol = in_the_clear(&rested.config);
     match rested.awaited {
@@ -141,7 +141,7 @@ async fn begin(
     protocol: Protocol,
     ahead: BytesMut,
     accepted: Instant,
-) -> Option<Rest> {
+) -> Option<IdleConnection> {
     let first = accepted + conn.config.timeouts.header;
     if protocol == Protocol::Http1 {
         return http1(conn, stream, ahead.freeze(), first).await;
@@ -177,9 +177,9 @@ fn rest(
     config: Arc<config::Listener>,
     deadline: Instant,
     awaited: Awaited,
-) -> Option<Rest> {
+) -> Option<IdleConnection> {
     let socket = tcp.into_std().ok()?;
-    Some(Rest { socket, ends, config, deadline, awaited })
+    Some(IdleConnection { socket, ends, config, deadline, awaited })
 }
 
 /// What is spoken on a connection.
@@ -249,7 +249,7 @@ async fn handshake(
             tracing::debug!(listener = %config.name, %error, "TLS handshake");
             listener.metrics.handshake_failed(&worker.metrics);
             if let Some(cause) = Cause::of_tls_behind(&error) {
-                exchange::tell_handshake(worker, config, ends, cause);
+                context::tell_handshake(worker, config, ends, cause);
             }
             None
         }
@@ -303,13 +303,18 @@ async fn sniff(
 }
 
 /// HTTP/1.1: served while there are requests; while there are none it rests, under TLS here.
-async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Instant) -> Option<Rest> {
+async fn http1(
+    conn: &Rc<Conn>,
+    mut stream: Stream,
+    mut ahead: Bytes,
+    first: Instant,
+) -> Option<IdleConnection> {
     let mut deadline = (first, metrics::Deadline::Header);
     loop {
         if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
             return None;
         }
-        let Some(head) = Box::pin(porch::http1::gather(conn, &mut stream, ahead)).await else {
+        let Some(head) = Box::pin(prelude::http1::gather(conn, &mut stream, ahead)).await else {
             conn.late_http1(stream).await;
             return None;
         };
@@ -321,7 +326,7 @@ async fn http1(conn: &Rc<Conn>, mut stream: Stream, mut ahead: Bytes, first: Ins
         deadline = (clock::instant() + conn.config.timeouts.idle, metrics::Deadline::Idle);
         stream = match stream {
             Stream::Plain(tcp) if ahead.is_empty() => {
-                let awaited = Awaited::Next(conn.gauge.last_status());
+                let awaited = Awaited::Next(conn.activity.last_status());
                 let ends = Ends { tcp_peer: conn.tcp_peer, announced_peer: conn.peer.ip };
                 return rest(tcp, ends, Arc::clone(&conn.config), deadline.0, awaited);
             }
@@ -358,17 +363,17 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
         .max_header_size(conn.config.max.header_bytes)
         .max_buf_size(conn.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
-    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
-    let io = Gate::new(io, Rc::clone(&conn.gauge), conn.config.max.header_bytes);
+    let io = Tracked::new(stream, ahead, Rc::clone(&conn.activity));
+    let io = Gate::new(io, Rc::clone(&conn.activity), conn.config.max.header_bytes);
     if let Some(now) = began {
-        conn.gauge.begin_head(now);
+        conn.activity.begin_head(now);
     }
     let service = service_fn(|request| pipeline::handle(Rc::clone(conn), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
-    let mut watch = Watch::new(&conn.config.timeouts, Some(REST_AFTER), None);
+    let mut watch = ConnectionTimer::new(&conn.config.timeouts, Some(REST_AFTER), None);
     let drain = pin!(conn.worker.drain_begins());
     let (mut drain, mut draining) = (Some(drain), false);
-    conn.gauge.mind_presence();
+    conn.activity.mind_presence();
     let mut presence = Presence::There;
     let end = std::future::poll_fn(|cx| {
         loop {
@@ -380,19 +385,19 @@ async fn drive_http1(conn: &Rc<Conn>, stream: Stream, ahead: Bytes) -> Option<(S
                 Pin::new(&mut served).graceful_shutdown();
                 continue;
             }
-            if let Some(fault) = conn.gauge.due_fault() {
+            if let Some(fault) = conn.activity.due_fault() {
                 return Poll::Ready(End::Refused(fault));
             }
-            if conn.gauge.presence() != presence {
-                presence = conn.gauge.presence();
+            if conn.activity.presence() != presence {
+                presence = conn.activity.presence();
                 watch.give(presence.look_after());
             }
             if presence == Presence::Gone {
                 return Poll::Ready(End::Gone);
             }
-            match ready!(watch.poll(&conn.gauge, cx)) {
+            match ready!(watch.poll(&conn.activity, cx)) {
                 // hyper reads nothing while a request is answered, and flushes at every turn: that is the moment.
-                Expiry::Presence => conn.gauge.ask_presence(),
+                Expiry::Presence => conn.activity.ask_presence(),
                 expiry => return Poll::Ready(End::Expired(expiry)),
             }
         }
@@ -418,24 +423,24 @@ async fn conclude(
     match end {
         End::Done(Ok(())) => match conn.tunnel.take() {
             Some(tunnel) => tunnel.run(conn, stream, ahead).await,
-            None if is_owed => farewell::linger(&stream).await,
+            None if is_owed => linger::linger(&stream).await,
             None => {}
         },
         End::Done(Err(error)) => {
             if conn.broken(&error) {
-                farewell::linger(&stream).await;
+                linger::linger(&stream).await;
             }
         }
-        End::Expired(Expiry::Rest) if !draining => return Some((stream, ahead)),
-        End::Expired(Expiry::Rest | Expiry::Idle | Expiry::Presence) | End::Gone => {}
+        End::Expired(Expiry::IdleConnection) if !draining => return Some((stream, ahead)),
+        End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence) | End::Gone => {}
         End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
             let request_id =
                 conn.refuse_unread(Version::HTTP_11, refusal.reason(), refusal.status().as_u16());
             let answer = reply::unread(&refusal, &request_id);
-            farewell::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
-            farewell::linger(&stream).await;
+            linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
+            linger::linger(&stream).await;
         }
         End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
     }
@@ -470,7 +475,7 @@ impl Conn {
             tls: tls_version(stream),
             sni: server_name(stream).into(),
             certificate: certificate(stream),
-            gauge: Rc::new(Gauge::after_rest(clock::instant(), last_status)),
+            activity: Rc::new(Activity::after_rest(clock::instant(), last_status)),
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
@@ -485,7 +490,7 @@ impl Conn {
         self.deadline_passed(metrics::Deadline::Header);
         let request_id =
             self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-        farewell::say(&mut stream, &reply::header_timeout(&request_id)).await;
+        linger::say(&mut stream, &reply::header_timeout(&request_id)).await;
     }
 
     pub(super) fn deadline_passed(&self, deadline: metrics::Deadline) {
@@ -496,7 +501,7 @@ impl Conn {
     ///
     /// Whether the client was told.
     fn broken(&self, error: &hyper::Error) -> bool {
-        let status = self.gauge.last_status();
+        let status = self.activity.last_status();
         let is_told = error.is_parse() && status != 0;
         if is_told {
             self.refuse_unread(Version::HTTP_11, reply::reason_of_parse_status(status), status);
@@ -509,7 +514,7 @@ impl Conn {
     /// Counts and logs what never became a request, under the id it gives back.
     pub(super) fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
         let request_id = headers::request_id(&HeaderMap::new(), false, || self.worker.random());
-        exchange::tell_unread(self, version, &request_id, reason, status);
+        context::tell_unread(self, version, &request_id, reason, status);
         request_id
     }
 }

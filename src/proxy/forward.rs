@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{RequestBody, ResponseBody};
 use super::client::Client;
-use super::exchange::Exchange;
+use super::context::RequestContext;
 use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply::{self, Refusal};
@@ -19,18 +19,18 @@ use super::upgrade;
 use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
+use crate::upstream::checkout::{SendError, Unsent};
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::lease::{SendError, Unsent};
 use crate::upstream::pool::AcquireError;
 use crate::upstream::request::Head;
 use crate::upstream::uploads::Bounds;
-use crate::upstream::{Error, Lease, Pool};
+use crate::upstream::{Checkout, Error, Pool};
 use crate::{clock, metrics};
 
 /// What of a request its way to the upstream needs beside its headers and body.
 #[derive(Debug)]
-pub struct Outbound<'t, 'r> {
+pub struct UpstreamRequest<'t, 'r> {
     /// Who sent it.
     pub client: Client,
     /// Which fields came that the gateway minds.
@@ -45,27 +45,27 @@ pub struct Outbound<'t, 'r> {
     pub version: Version,
 }
 
-impl Outbound<'_, '_> {
+impl UpstreamRequest<'_, '_> {
     /// Turns the headers that came into those that go: hop-by-hop ones away, forwarding ones and the id set, then
     /// what the route asks for.
-    pub fn rewrite_headers(&self, headers: &mut HeaderMap, exchange: &Exchange) {
+    pub fn rewrite_headers(&self, headers: &mut HeaderMap, context: &RequestContext) {
         headers::strip_hop_by_hop(headers, self.present);
         // The gateway answers the expectation itself, when the upstream takes the body.
         if self.present.expect {
             headers.remove(EXPECT);
         }
         let hop = Hop {
-            peer: &exchange.conn.peer,
+            peer: &context.conn.peer,
             trusted_peer: self.client.trusted_peer,
             tls: self.tls,
-            authority: &exchange.authority,
+            authority: &context.authority,
             version: self.version,
         };
-        headers::forward_client(headers, self.present, exchange.view.snapshot.client_ip.header, &hop);
-        headers.insert(X_REQUEST_ID, exchange.request_id.clone());
+        headers::forward_client(headers, self.present, context.view.snapshot.client_ip.header, &hop);
+        headers.insert(X_REQUEST_ID, context.request_id.clone());
         // HTTP/2 carries it elsewhere; HTTP/1.1 may have named it in its target (RFC 9112 section 3.2.2).
-        if exchange.uri.authority().is_some() {
-            headers.insert(HOST, exchange.authority.clone());
+        if context.uri.authority().is_some() {
+            headers.insert(HOST, context.authority.clone());
         }
         self.route.request_headers.apply(headers, &self.values);
     }
@@ -92,47 +92,47 @@ impl Outbound<'_, '_> {
 
 /// Answers with what came.
 pub fn echo(
-    exchange: Box<Exchange>,
-    outbound: &Outbound<'_, '_>,
+    context: Box<RequestContext>,
+    outbound: &UpstreamRequest<'_, '_>,
     uri: &Uri,
     headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
     if !matches!(body, RequestBody::Empty) {
-        return reply::echo(exchange, body, headers.get(CONTENT_TYPE).cloned());
+        return reply::echo(context, body, headers.get(CONTENT_TYPE).cloned());
     }
     let target = outbound.target(uri);
     let mut head =
-        format!("{} {} HTTP/1.1\n", exchange.method, target.as_ref().map_or("/", |target| target.as_str()));
+        format!("{} {} HTTP/1.1\n", context.method, target.as_ref().map_or("/", |target| target.as_str()));
     for (name, value) in &headers {
         head.push_str(name.as_str());
         head.push_str(": ");
         head.push_str(&value.as_bytes().escape_ascii().to_string());
         head.push('\n');
     }
-    reply::echo_head(exchange, head)
+    reply::echo_head(context, head)
 }
 
 /// Sends the request upstream and answers with what comes back; a second time where nothing was lost by the first.
 pub async fn forward(
-    mut exchange: Box<Exchange>,
-    outbound: &Outbound<'_, '_>,
+    mut context: Box<RequestContext>,
+    outbound: &UpstreamRequest<'_, '_>,
     upstream: usize,
     uri: Uri,
     mut headers: HeaderMap,
     mut body: RequestBody,
 ) -> Response<ResponseBody> {
-    let view = Rc::clone(&exchange.view);
+    let view = Rc::clone(&context.view);
     let pool = &view.pools[upstream];
-    pool.budget.request(clock::ns_of(exchange.started));
+    pool.budget.request(clock::ns_of(context.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
     let wants_trailers = headers::accepts_trailers(&headers, outbound.present);
     let upgrade = if outbound.route.upgrade && !h2 {
         let has_body = !matches!(body, RequestBody::Empty);
-        let asked = (outbound.version, &exchange.method);
+        let asked = (outbound.version, &context.method);
         match upgrade::asked_for(asked, &headers, outbound.present, has_body) {
             Ok(upgrade) => upgrade,
-            Err(refusal) => return reply::refuse(exchange, &refusal),
+            Err(refusal) => return reply::refuse(context, &refusal),
         }
     } else {
         None
@@ -140,7 +140,7 @@ pub async fn forward(
     if !h2 && outbound.present.cookie {
         headers::join_cookies(&mut headers);
     }
-    outbound.rewrite_headers(&mut headers, &exchange);
+    outbound.rewrite_headers(&mut headers, &context);
     if wants_trailers && h2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -149,10 +149,10 @@ pub async fn forward(
         headers.insert(UPGRADE, protocol.clone());
     }
     let Some(target) = outbound.target(&uri) else {
-        return reply::refuse(exchange, &Refusal::Malformed("the rewritten path is not one"));
+        return reply::refuse(context, &Refusal::Malformed("the rewritten path is not one"));
     };
-    let mut head = Head { method: exchange.method.clone(), target, headers };
-    let mut trip = Trip { pool, upstream, exchange: &mut exchange, early: None };
+    let mut head = Head { method: context.method.clone(), target, headers };
+    let mut trip = UpstreamAttempt { pool, upstream, context: &mut context, early: None };
     // Requests share connections of HTTP/2, and pieces of one body may each wait for an answer.
     let gathered = if h2 { Ok(()) } else { trip.gather(&mut body).await };
     let sent = match gathered {
@@ -160,31 +160,31 @@ pub async fn forward(
         Err(refusal) => Err(refusal),
     };
     match sent {
-        Ok((status, lease)) => {
+        Ok((status, checkout)) => {
             // HTTP/2 has a place for them in any answer.
             let announces = wants_trailers && outbound.version == Version::HTTP_11;
-            accept(exchange, Answer { status, headers: head.headers, lease }, upgrade, announces)
+            accept(context, Answer { status, headers: head.headers, checkout }, upgrade, announces)
         }
-        Err(refusal) => reply::refuse(exchange, &refusal),
+        Err(refusal) => reply::refuse(context, &refusal),
     }
 }
 
 /// The one or two tries to have a request answered.
-struct Trip<'a> {
+struct UpstreamAttempt<'a> {
     pool: &'a Rc<Pool<RequestBody>>,
     upstream: usize,
-    exchange: &'a mut Exchange,
-    /// Held where the first bytes of the body are not there yet.
+    context: &'a mut RequestContext,
+    /// Reservation where the first bytes of the body are not there yet.
     early: Option<OwnedSemaphorePermit>,
 }
 
-impl Trip<'_> {
+impl UpstreamAttempt<'_> {
     /// Reads the first bytes of the body, or all of it, before there is a connection.
     async fn gather(&mut self, body: &mut RequestBody) -> Result<(), Refusal> {
         if matches!(body, RequestBody::Empty) {
             return Ok(());
         }
-        match gather::gather(self.exchange, body, &self.pool.upstream).await {
+        match gather::gather(self.context, body, &self.pool.upstream).await {
             Ok(early) => {
                 self.early = early;
                 Ok(())
@@ -203,40 +203,40 @@ impl Trip<'_> {
         &mut self,
         head: &mut Head,
         mut body: RequestBody,
-    ) -> Result<(StatusCode, Lease<RequestBody>), Refusal> {
+    ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
         let mut avoid = None;
         // Only HTTP/1.0 may name no host, and HTTP/1.1 must (RFC 9112 section 3.2).
-        let is_nameless = self.exchange.authority.is_empty() && !head.headers.contains_key(HOST);
+        let is_nameless = self.context.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
-            let may_retry = u32::from(self.exchange.retries) < self.pool.upstream.config.retry.times;
-            let steps = &self.exchange.steps;
-            let now = self.exchange.started + Duration::from_nanos(steps.delay.max(steps.gather));
-            let mut lease = match self.pool.acquire(avoid, body.is_on_its_way(), now).await {
-                Ok(lease) => lease,
+            let may_retry = u32::from(self.context.retries) < self.pool.upstream.config.retry.times;
+            let steps = &self.context.steps;
+            let now = self.context.started + Duration::from_nanos(steps.delay.max(steps.gather));
+            let mut checkout = match self.pool.acquire(avoid, body.is_on_its_way(), now).await {
+                Ok(checkout) => checkout,
                 Err(error) => {
                     avoid = self.not_acquired(&error, may_retry)?;
                     continue;
                 }
             };
-            self.acquired(&lease);
-            if names_server && let Ok(host) = HeaderValue::from_str(lease.authority()) {
+            self.acquired(&checkout);
+            if names_server && let Ok(host) = HeaderValue::from_str(checkout.authority()) {
                 head.headers.insert(HOST, host);
             }
-            let server = lease.server;
+            let server = checkout.server;
             // A body would be gone.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
-            self.watch(&mut lease, &mut body);
-            match lease.send(head, body, self.response_deadline()).await {
+            self.watch(&mut checkout, &mut body);
+            match checkout.send(head, body, self.response_deadline()).await {
                 Ok(status) => {
-                    self.exchange.steps.answered = self.exchange.elapsed_ns();
-                    self.count().answered(self.cells(), self.exchange.steps.first_byte());
-                    return Ok((status, lease));
+                    self.context.steps.answered = self.context.elapsed_ns();
+                    self.count().answered(self.cells(), self.context.steps.first_byte());
+                    return Ok((status, checkout));
                 }
                 Err(SendError::Timeout) => {
                     self.count().exchanged(
                         self.cells(),
-                        match self.exchange.is_past_total(self.upstream) {
+                        match self.context.is_past_total(self.upstream) {
                             true => metrics::Exchange::TotalTimeout,
                             false => metrics::Exchange::ResponseTimeout,
                         },
@@ -263,7 +263,7 @@ impl Trip<'_> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, .. } => {
-                self.exchange.steps.wait += wait_ns;
+                self.context.steps.wait += wait_ns;
                 (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
             }
             AcquireError::Connect { source, index, .. } => {
@@ -309,7 +309,7 @@ impl Trip<'_> {
         unsent: Unsent<RequestBody>,
         may_repeat: bool,
     ) -> Result<RequestBody, Refusal> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "exchange broke");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "context broke");
         if let Some(refusal) = self.body_fault() {
             if !matches!(refusal, Refusal::BodyTooLarge) {
                 self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
@@ -319,7 +319,7 @@ impl Trip<'_> {
         // Over TLS 1.3 a server refuses our certificate after our side of the handshake is done.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
-            if let Some((_, server)) = self.exchange.server {
+            if let Some((_, server)) = self.context.server {
                 self.pool.upstream.servers[server].last_connect.failed(cause);
             }
             return Err(Refusal::UpstreamConnect(cause));
@@ -341,36 +341,36 @@ impl Trip<'_> {
 
     /// What is wrong with the request's body, where something is.
     fn body_fault(&self) -> Option<Refusal> {
-        let upload = self.exchange.upload.as_ref()?;
+        let upload = self.context.upload.as_ref()?;
         if upload.too_large.get() {
             return Some(Refusal::BodyTooLarge);
         }
-        let fault = || self.exchange.conn.gauge.body_fault().map_or(Refusal::ClientGone, Refusal::Framing);
+        let fault = || self.context.conn.activity.body_fault().map_or(Refusal::ClientGone, Refusal::Framing);
         upload.broken.get().then(fault)
     }
 
     /// A body that is still on its way is watched for as long as it holds the connection.
-    fn watch(&mut self, lease: &mut Lease<RequestBody>, body: &mut RequestBody) {
+    fn watch(&mut self, checkout: &mut Checkout<RequestBody>, body: &mut RequestBody) {
         let Some(progress) = body.progress() else { return };
         let config = &self.pool.upstream.config;
         let bounds = Bounds {
             rate_min: config.uploads.rate_min,
-            stall: match self.exchange.version {
-                Version::HTTP_2 => self.exchange.conn.config.timeouts.body_stall,
+            stall: match self.context.version {
+                Version::HTTP_2 => self.context.conn.config.timeouts.body_stall,
                 // The connection's own timer does that.
                 _ => Duration::MAX,
             },
             response: config.timeouts.response,
-            ends: config.timeouts.total.map(|total| self.exchange.started + total),
+            ends: config.timeouts.total.map(|total| self.context.started + total),
         };
-        lease.watch(progress, bounds, self.early.take(), clock::instant());
+        checkout.watch(progress, bounds, self.early.take(), clock::instant());
     }
 
     /// Whether one more retry fits the upstream's budget; counted if so.
     fn budget(&mut self) -> bool {
         let fits = self.pool.budget.retry(clock::now_ns());
         if fits {
-            self.exchange.retries += 1;
+            self.context.retries += 1;
             self.count().retried(self.cells());
         } else {
             self.count().retry_refused(self.cells());
@@ -378,37 +378,37 @@ impl Trip<'_> {
         fits
     }
 
-    fn acquired(&mut self, lease: &Lease<RequestBody>) {
-        self.exchange.server = Some((self.upstream, lease.server));
-        if lease.connect_ns > 0 {
+    fn acquired(&mut self, checkout: &Checkout<RequestBody>) {
+        self.context.server = Some((self.upstream, checkout.server));
+        if checkout.connect_ns > 0 {
             self.count().connected(self.cells());
         }
-        let before = self.exchange.steps.delay + self.exchange.steps.gather;
-        let waited = lease.wait_ns + lease.connect_ns + before;
-        let immediate = waited == 0 && self.exchange.retries == 0;
+        let before = self.context.steps.delay + self.context.steps.gather;
+        let waited = checkout.wait_ns + checkout.connect_ns + before;
+        let immediate = waited == 0 && self.context.retries == 0;
         // Where a connection was at hand the clock need not be read again: the step before has just ended.
-        let sent = if immediate { self.exchange.steps.decide } else { self.exchange.elapsed_ns() };
-        let steps = &mut self.exchange.steps;
-        steps.wait += lease.wait_ns;
-        steps.connect += lease.connect_ns;
+        let sent = if immediate { self.context.steps.decide } else { self.context.elapsed_ns() };
+        let steps = &mut self.context.steps;
+        steps.wait += checkout.wait_ns;
+        steps.connect += checkout.connect_ns;
         steps.sent = sent;
     }
 
     fn response_deadline(&self) -> Instant {
         let timeouts = &self.pool.upstream.config.timeouts;
-        let started = self.exchange.started;
+        let started = self.context.started;
         // Time spent connecting or on a first try is not the second answer's.
-        let from = started + Duration::from_nanos(self.exchange.steps.sent);
+        let from = started + Duration::from_nanos(self.context.steps.sent);
         let at = from + timeouts.response;
         timeouts.total.map_or(at, |total| at.min(started + total))
     }
 
     fn count(&self) -> &metrics::Upstream {
-        &self.exchange.view.snapshot.figures.upstreams[self.upstream]
+        &self.context.view.snapshot.figures.upstreams[self.upstream]
     }
 
     fn cells(&self) -> &metrics::Worker {
-        &self.exchange.conn.worker.metrics
+        &self.context.conn.worker.metrics
     }
 }
 
@@ -416,31 +416,31 @@ impl Trip<'_> {
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
-    lease: Lease<RequestBody>,
+    checkout: Checkout<RequestBody>,
 }
 
 /// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream. Where
 /// it `announces`, the client is told which trailers follow.
 fn accept(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     answer: Answer,
     upgrade: Option<HeaderValue>,
     announces: bool,
 ) -> Response<ResponseBody> {
-    let Answer { status, mut headers, lease } = answer;
-    exchange.settle(&headers);
+    let Answer { status, mut headers, checkout } = answer;
+    context.settle(&headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(exchange, headers, lease),
+            Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(context, headers, checkout),
             // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
-            _ => reply::refuse(exchange, &Refusal::UpstreamBadResponse),
+            _ => reply::refuse(context, &Refusal::UpstreamBadResponse),
         };
     }
     let present = Present::of(&headers);
-    let upstream = exchange.server.map_or(0, |(upstream, _)| upstream);
-    let spoken = exchange.view.pools[upstream].upstream.config.http;
+    let upstream = context.server.map_or(0, |(upstream, _)| upstream);
+    let spoken = context.view.pools[upstream].upstream.config.http;
     if !may_go_on(status, &headers, present, spoken) {
-        return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
+        return reply::refuse(context, &Refusal::UpstreamBadResponse);
     }
     let announced = if announces { headers::announced_trailers(&headers, present) } else { None };
     headers::strip_hop_by_hop(&mut headers, present);
@@ -448,16 +448,16 @@ fn accept(
     if let Some(names) = announced {
         headers.insert(TRAILER, names);
     }
-    exchange.answer(status);
-    let pool = &exchange.view.pools[upstream];
+    context.answer(status);
+    let pool = &context.view.pools[upstream];
     let timeouts = &pool.upstream.config.timeouts;
-    let now = exchange.started + Duration::from_nanos(exchange.steps.answered);
-    let ends = timeouts.total.map(|total| exchange.started + total);
+    let now = context.started + Duration::from_nanos(context.steps.answered);
+    let ends = timeouts.total.map(|total| context.started + total);
     let stall = timeouts.stall;
     let body = match status {
         // Over HTTP/2 a server can send one all the same: its stream is reset.
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(lease, now, exchange),
-        _ => ResponseBody::upstream(lease, stall, ends, now, exchange),
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(checkout, now, context),
+        _ => ResponseBody::upstream(checkout, stall, ends, now, context),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -476,24 +476,24 @@ fn may_go_on(status: StatusCode, headers: &HeaderMap, present: Present, spoken: 
 
 /// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
 fn switch(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     mut headers: HeaderMap,
-    lease: Lease<RequestBody>,
+    checkout: Checkout<RequestBody>,
 ) -> Response<ResponseBody> {
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
     // It has none, and whoever believed it would read the next protocol as a body.
     headers.remove(CONTENT_LENGTH);
-    let (Some(protocol), Some(upgraded)) = (protocol, lease.into_upgraded()) else {
-        return reply::refuse(exchange, &Refusal::UpstreamBadResponse);
+    let (Some(protocol), Some(upgraded)) = (protocol, checkout.into_upgraded()) else {
+        return reply::refuse(context, &Refusal::UpstreamBadResponse);
     };
-    exchange.answer(StatusCode::SWITCHING_PROTOCOLS);
+    context.answer(StatusCode::SWITCHING_PROTOCOLS);
     headers.insert(CONNECTION, UPGRADE_TOKEN);
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     headers.insert(UPGRADE, protocol);
-    let conn = Rc::clone(&exchange.conn);
-    conn.tunnel.replace(Some(Tunnel::new(upgraded, is_websocket, exchange)));
+    let conn = Rc::clone(&context.conn);
+    conn.tunnel.replace(Some(Tunnel::new(upgraded, is_websocket, context)));
     let mut response = Response::new(ResponseBody::empty(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::body::{Error, RequestBody};
-use super::exchange::Exchange;
+use super::context::RequestContext;
 use crate::upstream::Upstream;
 
 /// What has been gathered of one body.
@@ -116,7 +116,7 @@ pub enum Ended {
 /// # Errors
 /// Where the body ends before that.
 pub async fn gather(
-    exchange: &mut Exchange,
+    context: &mut RequestContext,
     body: &mut RequestBody,
     upstream: &Upstream,
 ) -> Result<Option<OwnedSemaphorePermit>, Ended> {
@@ -125,19 +125,19 @@ pub async fn gather(
     if max == 0 {
         return Ok(None);
     }
-    let room = Arc::clone(&exchange.conn.worker.shared.gathered);
+    let room = Arc::clone(&context.conn.worker.shared.gathered);
     let at_once = poll_fn(|cx| Poll::Ready(streaming.poll_gather(max, &room, cx))).await;
     match at_once {
         Poll::Ready(gathered) if streaming.is_gathered(max) => gathered.map(|()| None).map_err(Ended::Body),
         Poll::Ready(Err(error)) => Err(Ended::Body(error)),
         // Boxed: timers are large, and few wait.
-        Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(exchange, body, upstream, &room)).await,
+        Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(context, body, upstream, &room)).await,
     }
 }
 
 /// Gathers what does not come at once.
 async fn wait(
-    exchange: &mut Exchange,
+    context: &mut RequestContext,
     body: &mut RequestBody,
     upstream: &Upstream,
     room: &Arc<Room>,
@@ -146,8 +146,8 @@ async fn wait(
     let is_small = body.size_hint().upper().is_some_and(|length| length <= max as u64);
     let early = if is_small { SMALL_EARLY_AFTER } else { EARLY_AFTER };
     // Over HTTP/1.1 the connection's own timer does that, and tells it apart from other silence.
-    let stall = match exchange.version {
-        Version::HTTP_2 => exchange.conn.config.timeouts.body_stall,
+    let stall = match context.version {
+        Version::HTTP_2 => context.conn.config.timeouts.body_stall,
         _ => Duration::MAX,
     };
     let RequestBody::Streaming(streaming) = body else { return Ok(None) };
@@ -170,7 +170,7 @@ async fn wait(
         gathered = gathered => gathered,
         permit = early_permit(&upstream.early, early) => Ok(Some(permit)),
     };
-    exchange.steps.gather = exchange.elapsed_ns();
+    context.steps.gather = context.elapsed_ns();
     result
 }
 

@@ -1,7 +1,7 @@
 //! Every header the gateway itself adds or takes away, both ways: hop-by-hop fields, forwarding fields, request ids.
 //! One module, so that one reading audits it.
 //!
-//! Header changes a route asks for are the policy's; rate-limit fields are [`super::decide`]'s.
+//! Header changes a route asks for are the policy's; rate-limit fields are [`super::limits`]'s.
 
 use std::net::IpAddr;
 

@@ -16,10 +16,10 @@ use hyper_util::rt::TokioIo;
 use super::config::Timeouts;
 use super::connection::{Conn, End};
 use super::framing::Fault;
-use super::io::{Gauge, Gauged, Stream};
+use super::io::{Activity, Stream, Tracked};
 use super::reason::Reason;
-use super::watch::{Expiry, Watch};
-use super::{config, farewell, pipeline, porch, reply};
+use super::timer::{ConnectionTimer, Expiry};
+use super::{config, linger, pipeline, prelude, reply};
 use crate::frames::{Excess, Meter, Metered, Peer, Refused};
 use crate::upstream::connect::LocalExecutor;
 use crate::{clock, metrics};
@@ -28,17 +28,17 @@ use crate::{clock, metrics};
 pub(super) async fn serve(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepted: Instant) {
     let meter = Meter::new(Peer::Client, conn.config.max.streams, clock::instant());
     let meter = Rc::new(RefCell::new(meter));
-    let io = Gauged::new(stream, ahead, Rc::clone(&conn.gauge));
+    let io = Tracked::new(stream, ahead, Rc::clone(&conn.activity));
     let io = Metered::new(io, Rc::clone(&meter), clock::instant);
-    match Box::pin(porch::http2::wait(conn, io, accepted)).await {
-        porch::http2::Left::In(io) => Box::pin(drive(conn, io, meter)).await,
-        porch::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
-        porch::http2::Left::Late => conn.late_http2(),
+    match Box::pin(prelude::http2::wait(conn, io, accepted)).await {
+        prelude::http2::Left::In(io) => Box::pin(drive(conn, io, meter)).await,
+        prelude::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
+        prelude::http2::Left::Late => conn.late_http2(),
     }
 }
 
 /// One hyper connection from the first request to GOAWAY.
-async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Meter>>) {
+async fn drive(conn: &Rc<Conn>, io: prelude::http2::Handed, meter: Rc<RefCell<Meter>>) {
     let max = &conn.config.max;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
@@ -55,7 +55,7 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
         Box::pin(pipeline::handle(Rc::clone(conn), request))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = Watch::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
+    let mut watch = ConnectionTimer::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
     let drain = pin!(conn.worker.drain_begins());
     let (mut drain, mut draining) = (Some(drain), false);
     let end = std::future::poll_fn(|cx| {
@@ -73,7 +73,7 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
                 served.as_mut().graceful_shutdown();
                 continue;
             }
-            match ready!(watch.poll(&conn.gauge, cx)) {
+            match ready!(watch.poll(&conn.activity, cx)) {
                 // An idle connection is told to go (GOAWAY) and given one more period to do so.
                 Expiry::Idle if !draining => {
                     conn.deadline_passed(metrics::Deadline::Idle);
@@ -99,11 +99,11 @@ async fn drive(conn: &Rc<Conn>, io: porch::http2::Handed, meter: Rc<RefCell<Mete
 
 /// What hyper's first frame says of us, by what [`drive`] tells it.
 pub(super) fn announced(max: &config::Sizes) -> Vec<u8> {
-    porch::http2::settings(&[
-        (porch::http2::MAX_CONCURRENT_STREAMS, max.streams),
-        (porch::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
-        (porch::http2::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
-        (porch::http2::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
+    prelude::http2::settings(&[
+        (prelude::http2::MAX_CONCURRENT_STREAMS, max.streams),
+        (prelude::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
+        (prelude::http2::MAX_FRAME_SIZE, FRAME_BYTES_MAX),
+        (prelude::http2::MAX_HEADER_LIST_SIZE, header_list_bytes_max(max)),
     ])
 }
 
@@ -132,11 +132,11 @@ impl FrameWatch {
     }
 
     /// Which of the two has passed.
-    pub(super) fn look(&mut self, gauge: &Gauge, timeouts: &Timeouts, now: Instant) -> Option<Expiry> {
+    pub(super) fn look(&mut self, activity: &Activity, timeouts: &Timeouts, now: Instant) -> Option<Expiry> {
         let meter = self.meter.borrow();
         // A window that opens byte by byte holds as much of us as one that stays shut, and answers to PING go out
         // whatever the windows are.
-        if !gauge.is_reading_owed() || meter.data_sent() - self.taken >= DRAIN_BYTES_MIN {
+        if !activity.is_reading_owed() || meter.data_sent() - self.taken >= DRAIN_BYTES_MIN {
             (self.taken, self.taken_at) = (meter.data_sent(), now);
         }
         let (head, is_under_way) = meter.head();
@@ -155,15 +155,15 @@ impl Conn {
     /// (RFC 9113 section 3.4).
     pub(super) async fn refuse_preface(&self, mut stream: Stream) {
         self.refuse_unread(Version::HTTP_2, Reason::Malformed, reply::BAD_REQUEST_STATUS);
-        farewell::say(&mut stream, &[]).await;
-        farewell::linger(&stream).await;
+        linger::say(&mut stream, &[]).await;
+        linger::linger(&stream).await;
     }
 
     /// Whether a first line that names no HTTP may as well be HTTP/2's preface gone wrong: whoever sends that would
     /// read an answer of HTTP/1.1 as frames.
     pub(super) fn may_be_preface(&self, fault: Fault) -> bool {
         let is_sniffed = self.tls.is_empty() && self.config.http2;
-        fault == Fault::OtherProtocol && is_sniffed && self.gauge.last_status() == 0
+        fault == Fault::OtherProtocol && is_sniffed && self.activity.last_status() == 0
     }
 
     /// hyper gave the connection up: a peer that broke the protocol or a budget is refused, one that left is not.

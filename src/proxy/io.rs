@@ -1,6 +1,6 @@
-//! A client's connection as bytes, and the gauge that watches them.
+//! A client's connection as bytes, and the activity that watches them.
 //!
-//! hyper sees a stream; the [`Gauge`] beside it knows whether the client owes us something: a head, a body, or the
+//! hyper sees a stream; the [`Activity`] beside it knows whether the client owes us something: a head, a body, or the
 //! reading of what we sent. It counts and never acts: deadlines are the connection's.
 
 use std::cell::{Cell, RefCell};
@@ -100,7 +100,7 @@ impl AsyncWrite for Stream {
 
 /// What a connection is doing, told by those who see it: the stream below hyper, the requests above.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct Activity {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
     held: Cell<u32>,
@@ -177,10 +177,10 @@ pub enum Phase {
     Busy,
 }
 
-impl Gauge {
+impl Activity {
     /// A connection on which nothing has happened since `now`.
-    pub fn new(now: Instant) -> Gauge {
-        Gauge {
+    pub fn new(now: Instant) -> Activity {
+        Activity {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
             held: Cell::new(0),
@@ -205,8 +205,8 @@ impl Gauge {
     }
 
     /// The same for one that has rested: hyper answered by itself with this status last; 0 is none.
-    pub fn after_rest(now: Instant, last_status: u16) -> Gauge {
-        Gauge { last_status: Cell::new(last_status), ..Gauge::new(now) }
+    pub fn after_rest(now: Instant, last_status: u16) -> Activity {
+        Activity { last_status: Cell::new(last_status), ..Activity::new(now) }
     }
 
     /// What the connection is doing.
@@ -393,23 +393,23 @@ impl Gauge {
     }
 }
 
-/// A client's stream with its gauge, and with bytes that were read ahead of hyper.
+/// A client's stream with its activity, and with bytes that were read ahead of hyper.
 #[derive(Debug)]
-pub struct Gauged {
+pub struct Tracked {
     /// The stream.
     pub stream: Stream,
     ahead: Bytes,
-    gauge: Rc<Gauge>,
+    activity: Rc<Activity>,
     /// The first byte of what hyper writes next has gone out already.
     is_begun: bool,
     /// What had moved when the client was looked for last.
     moved_seen: u64,
 }
 
-impl Gauged {
+impl Tracked {
     /// Watches `stream`; `ahead` is read first.
-    pub fn new(stream: Stream, ahead: Bytes, gauge: Rc<Gauge>) -> Gauged {
-        Gauged { stream, ahead, gauge, is_begun: false, moved_seen: 0 }
+    pub fn new(stream: Stream, ahead: Bytes, activity: Rc<Activity>) -> Tracked {
+        Tracked { stream, ahead, activity, is_begun: false, moved_seen: 0 }
     }
 
     /// Looks whether the client is there. hyper flushes with nothing left to write, so this is between two messages, or
@@ -421,10 +421,10 @@ impl Gauged {
     /// the size of its next chunk, which may begin with a zero (RFC 9112 section 7.1). Within a body of known length
     /// there is none: whoever ends its side there is gone, unless more of it can be sent soon.
     fn look_for_client(&mut self, cx: &mut Context<'_>) {
-        let known = self.gauge.presence.get();
-        let moved = self.gauge.moved();
+        let known = self.activity.presence.get();
+        let moved = self.activity.moved();
         let has_moved = moved != std::mem::replace(&mut self.moved_seen, moved);
-        let is_asked = self.gauge.asks_presence.take();
+        let is_asked = self.activity.asks_presence.take();
         if !is_asked && (known != Presence::There || self.stream.tcp().poll_read_ready(cx).is_pending()) {
             return;
         }
@@ -440,7 +440,7 @@ impl Gauged {
             Presence::Doubted { looks, moved } => Presence::Doubted { looks: looks - 1, moved },
             Presence::Silent | Presence::Gone => known,
         };
-        self.gauge.presence.set(presence);
+        self.activity.presence.set(presence);
     }
 
     /// What the runtime knows of the socket without a look at it.
@@ -459,13 +459,13 @@ impl Gauged {
 
     /// Sends a byte to a client that has ended its side; `has_moved` where something has just gone to it.
     fn knock(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
-        let begin: &[u8] = match self.gauge.answer.get() {
+        let begin: &[u8] = match self.activity.answer.get() {
             Answer::Awaited => HEAD_BEGIN,
             Answer::Chunked => CHUNK_BEGIN,
             Answer::Begun if has_moved => return Presence::Silent,
             Answer::Begun => {
-                let looks = if self.gauge.has_flown() { LOOKS } else { 0 };
-                return Presence::Doubted { looks, moved: self.gauge.moved() };
+                let looks = if self.activity.has_flown() { LOOKS } else { 0 };
+                return Presence::Doubted { looks, moved: self.activity.moved() };
             }
         };
         match Pin::new(&mut self.stream).poll_write(cx, begin) {
@@ -481,34 +481,34 @@ impl Gauged {
     }
 }
 
-impl AsyncRead for Gauged {
+impl AsyncRead for Tracked {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.ahead.is_empty() {
             let count = this.ahead.len().min(buf.remaining());
             buf.put_slice(&this.ahead[..count]);
             this.ahead.advance(count);
-            this.gauge.on_read(count);
+            this.activity.on_read(count);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
-        this.gauge.read_blocked.set(polled.is_pending());
+        this.activity.read_blocked.set(polled.is_pending());
         ready!(polled)?;
-        this.gauge.on_read(buf.filled().len() - before);
+        this.activity.on_read(buf.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Gauged {
+impl AsyncWrite for Tracked {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let sent = usize::from(this.is_begun);
         let polled = Pin::new(&mut this.stream).poll_write(cx, &buf[sent.min(buf.len())..]);
-        this.gauge.write_blocked.set(polled.is_pending());
+        this.activity.write_blocked.set(polled.is_pending());
         let count = ready!(polled)? + sent;
         this.is_begun = false;
-        this.gauge.on_write(buf, count);
+        this.activity.on_write(buf, count);
         Poll::Ready(Ok(count))
     }
 
@@ -517,8 +517,8 @@ impl AsyncWrite for Gauged {
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
         // TLS keeps records of its own that a flush has to bring out.
         if polled.is_pending() {
-            this.gauge.write_blocked.set(true);
-        } else if this.gauge.minds_presence.get() && this.gauge.is_busy() {
+            this.activity.write_blocked.set(true);
+        } else if this.activity.minds_presence.get() && this.activity.is_busy() {
             this.look_for_client(cx);
         }
         polled
@@ -543,9 +543,9 @@ impl AsyncWrite for Gauged {
             Some(bytes) => Pin::new(&mut this.stream).poll_write(cx, bytes),
             None => Pin::new(&mut this.stream).poll_write_vectored(cx, bufs),
         };
-        this.gauge.write_blocked.set(polled.is_pending());
+        this.activity.write_blocked.set(polled.is_pending());
         let count = ready!(polled)?;
-        this.gauge.on_write(bufs.first().map_or(&[], |first| first), count);
+        this.activity.on_write(bufs.first().map_or(&[], |first| first), count);
         Poll::Ready(Ok(count))
     }
 

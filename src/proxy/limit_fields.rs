@@ -87,8 +87,8 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
 }
 
 /// Seconds until a window that the fleet shares is whole again, where this node knows no more of it than what is left.
-/// Shared windows begin at multiples of their period, by the store's wall clock, which ours is near enough to for
-/// people. Without the store a node has windows of its own.
+/// Shared windows begin at multiples of their period, by Redis's wall clock, which ours is near enough to for
+/// people. Without Redis a node has windows of its own.
 fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
     if charge.plan == 0 || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
         return None;

@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection::Ends;
-use super::lot::Rest;
+use super::idle::IdleConnection;
 use super::overload::Step;
 use super::worker::{Order, Worker};
 use super::{config, connection, proxy_protocol};
@@ -257,7 +257,7 @@ fn serve(worker: &Rc<Worker>, stream: TcpStream, ends: Ends, listener: Arc<Liste
 }
 
 /// Serves a connection that has rested, and whose client has said this now.
-pub(super) fn resume(served: Served, rest: Rest, said: Bytes) {
+pub(super) fn resume(served: Served, rest: IdleConnection, said: Bytes) {
     tokio::task::spawn_local(async move {
         let rest = connection::resume(&served.worker, &served.listener, rest, said).await;
         served.rest(rest);
@@ -281,7 +281,7 @@ impl Served {
     }
 
     /// Leaves the connection in the lot, if it only rests.
-    fn rest(self, rest: Option<Rest>) {
+    fn rest(self, rest: Option<IdleConnection>) {
         if let Some(rest) = rest {
             let worker = Rc::clone(&self.worker);
             worker.lot.add(self, rest);

@@ -27,7 +27,7 @@ use crate::metrics::MemoryUsage;
 #[repr(u8)]
 pub enum Step {
     /// Nothing.
-    Calm,
+    Normal,
     /// Connections end with the answer that is under way: `Connection: close`, or GOAWAY.
     NoKeepAlive,
     /// Requests are refused with 503.
@@ -42,7 +42,7 @@ impl Step {
     /// As the log has it.
     fn name(self) -> &'static str {
         match self {
-            Step::Calm => "none",
+            Step::Normal => "none",
             Step::NoKeepAlive => "no keep-alive",
             Step::NoRequests => "no requests",
             Step::NoConnections => "no connections",
@@ -51,7 +51,7 @@ impl Step {
 
     /// The step at this use of memory, parts per million, coming from `self`: up at a mark, down [`MARGIN_PPM`] below.
     fn next(self, used_ppm: u64, marks: [u32; 3]) -> Step {
-        let mut step = Step::Calm;
+        let mut step = Step::Normal;
         for (above, mark) in Step::RISING.into_iter().zip(marks) {
             let margin = if self >= above { MARGIN_PPM } else { 0 };
             if used_ppm >= u64::from(mark).saturating_sub(margin) {
@@ -64,7 +64,7 @@ impl Step {
 
 /// What the looks so far have come to.
 #[derive(Clone, Copy, Debug)]
-struct Course {
+struct Pressure {
     /// The step by the marks alone.
     marked: Step,
     /// The most memory since the first mark was passed, bytes.
@@ -75,29 +75,29 @@ struct Course {
     relieved: usize,
 }
 
-impl Course {
-    fn new(now: Instant) -> Course {
-        Course { marked: Step::Calm, highest: 0, still: now, relieved: 0 }
+impl Pressure {
+    fn new(now: Instant) -> Pressure {
+        Pressure { marked: Step::Normal, highest: 0, still: now, relieved: 0 }
     }
 
     /// The step at so many bytes of memory, which are that share of what may be used.
     fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> Step {
         self.marked = self.marked.next(used_ppm, marks);
-        if self.marked == Step::Calm || resident > self.highest + self.highest / 100 {
-            *self = Course { marked: self.marked, highest: resident, ..Course::new(now) };
+        if self.marked == Step::Normal || resident > self.highest + self.highest / 100 {
+            *self = Pressure { marked: self.marked, highest: resident, ..Pressure::new(now) };
         } else if now.saturating_duration_since(self.still) >= STILL {
             self.relieved += 1;
             self.still = now;
         }
         let left = (self.marked as usize).saturating_sub(self.relieved);
-        [Step::Calm, Step::NoKeepAlive, Step::NoRequests, Step::NoConnections][left]
+        [Step::Normal, Step::NoKeepAlive, Step::NoRequests, Step::NoConnections][left]
     }
 }
 
 /// The step in force; shared by all threads.
 #[derive(Debug)]
 pub struct Overload {
-    course: Mutex<Course>,
+    course: Mutex<Pressure>,
     step: AtomicU8,
     resident: AtomicU64,
     limit: AtomicU64,
@@ -108,8 +108,8 @@ impl Overload {
     /// Nothing is given up yet.
     pub fn new(config: config::Overload) -> Overload {
         Overload {
-            course: Mutex::new(Course::new(clock::instant())),
-            step: AtomicU8::new(Step::Calm as u8),
+            course: Mutex::new(Pressure::new(clock::instant())),
+            step: AtomicU8::new(Step::Normal as u8),
             resident: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             config: ArcSwap::from_pointee(config),
@@ -119,13 +119,13 @@ impl Overload {
     /// Takes a changed configuration; the next look goes by it.
     pub fn configure(&self, config: config::Overload) {
         self.config.store(config.into());
-        *self.course.lock().unwrap_or_else(PoisonError::into_inner) = Course::new(clock::instant());
+        *self.course.lock().unwrap_or_else(PoisonError::into_inner) = Pressure::new(clock::instant());
     }
 
     /// The step in force.
     pub fn step(&self) -> Step {
         match self.step.load(Ordering::Relaxed) {
-            0 => Step::Calm,
+            0 => Step::Normal,
             1 => Step::NoKeepAlive,
             2 => Step::NoRequests,
             _ => Step::NoConnections,
@@ -166,7 +166,7 @@ impl Overload {
 /// Makes this thread's allocator give back what it keeps, where much was freed or memory is short: it does so only in
 /// the course of its own work, and a worker that refuses everything has none. Half a millisecond.
 pub fn stir(overload: &Overload, much_was_freed: bool) {
-    if much_was_freed || overload.step() != Step::Calm {
+    if much_was_freed || overload.step() != Step::Normal {
         for _ in 0..STIRS {
             drop(black_box(Vec::<u8>::with_capacity(STIR_BYTES)));
         }
@@ -180,7 +180,7 @@ pub fn admit(conn: &Conn) -> Result<(), Refusal> {
 
 /// Lets a connection end with this answer where keep-alive is given up.
 pub fn shed<B>(conn: &Conn, version: Version, response: &mut Response<B>) {
-    if conn.worker.shared.overload.step() == Step::Calm {
+    if conn.worker.shared.overload.step() == Step::Normal {
         return;
     }
     if version == Version::HTTP_2 {
@@ -242,34 +242,34 @@ mod tests {
     #[test]
     fn steps_rise_at_their_marks_and_fall_below_them() {
         let next = |step: Step, used: u64| step.next(used, MARKS);
-        assert_eq!(next(Step::Calm, 919_999), Step::Calm);
-        assert_eq!(next(Step::Calm, 920_000), Step::NoKeepAlive);
-        assert_eq!(next(Step::Calm, 2_000_000), Step::NoConnections);
+        assert_eq!(next(Step::Normal, 919_999), Step::Normal);
+        assert_eq!(next(Step::Normal, 920_000), Step::NoKeepAlive);
+        assert_eq!(next(Step::Normal, 2_000_000), Step::NoConnections);
         assert_eq!(next(Step::NoKeepAlive, 900_000), Step::NoKeepAlive);
-        assert_eq!(next(Step::NoKeepAlive, 899_999), Step::Calm);
+        assert_eq!(next(Step::NoKeepAlive, 899_999), Step::Normal);
         assert_eq!(next(Step::NoConnections, 960_000), Step::NoConnections);
         assert_eq!(next(Step::NoConnections, 959_999), Step::NoRequests);
-        assert_eq!(next(Step::NoConnections, 0), Step::Calm);
+        assert_eq!(next(Step::NoConnections, 0), Step::Normal);
     }
 
     #[test]
     fn memory_that_does_not_rise_is_let_off_step_by_step() {
         let mut now = Instant::now();
-        let mut course = Course::new(now);
+        let mut course = Pressure::new(now);
         let mut steps = |resident: u64, seconds: u64| {
             now += Duration::from_secs(seconds);
             course.look(resident, resident * 10_000, MARKS, now)
         };
-        assert_eq!(steps(50, 0), Step::Calm);
+        assert_eq!(steps(50, 0), Step::Normal);
         assert_eq!(steps(99, 1), Step::NoConnections);
         assert_eq!(steps(99, 29), Step::NoConnections);
         assert_eq!(steps(99, 1), Step::NoRequests);
         assert_eq!(steps(99, 30), Step::NoKeepAlive);
         assert_eq!(steps(101, 1), Step::NoConnections, "it rises again");
-        for left in [Step::NoRequests, Step::NoKeepAlive, Step::Calm, Step::Calm] {
+        for left in [Step::NoRequests, Step::NoKeepAlive, Step::Normal, Step::Normal] {
             assert_eq!(steps(100, 30), left);
         }
-        assert_eq!(steps(50, 1), Step::Calm);
+        assert_eq!(steps(50, 1), Step::Normal);
         assert_eq!(steps(92, 1), Step::NoKeepAlive);
     }
 
@@ -277,13 +277,13 @@ mod tests {
     fn a_step_is_what_was_looked_at_last() {
         let memory = |memory| config::Overload { memory, ..config::Overload::default() };
         let overload = Overload::new(memory(Memory::Bytes(1)));
-        assert_eq!(overload.step(), Step::Calm);
+        assert_eq!(overload.step(), Step::Normal);
         overload.look();
         assert_eq!(overload.step(), Step::NoConnections);
         assert!(overload.usage().resident_bytes > 1 << 20);
         overload.configure(memory(Memory::Unbounded));
         overload.look();
-        assert_eq!((overload.step(), overload.usage().limit_bytes), (Step::Calm, 0));
+        assert_eq!((overload.step(), overload.usage().limit_bytes), (Step::Normal, 0));
     }
 
     #[test]

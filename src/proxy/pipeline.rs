@@ -15,14 +15,14 @@ use hyper::body::Incoming;
 use super::body::{RequestBody, ResponseBody};
 use super::client::Client;
 use super::connection::Conn;
-use super::exchange::Exchange;
-use super::forward::{self, Outbound};
+use super::context::RequestContext;
+use super::forward::{self, UpstreamRequest};
 use super::headers::Present;
 use super::io::Answer;
 use super::limit_fields::Fields;
 use super::reply::{self, Refusal};
 use super::unread::Received;
-use super::{client, decide, exchange, guard, headers, held, judge, overload};
+use super::{authenticate, client, context, headers, limits, overload, reservation, validate};
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
@@ -38,9 +38,9 @@ pub async fn handle(
     // Pinned here: handed over by value it would lie in this future twice.
     let mut answer = caught(pin!(serve(conn, request))).await;
     overload::shed(&connection, version, &mut answer);
-    connection.gauge.answer(match version {
+    connection.activity.answer(match version {
         Version::HTTP_10 => {
-            promise_no_more(&mut answer, connection.gauge.is_in_message());
+            promise_no_more(&mut answer, connection.activity.is_in_message());
             Answer::Begun
         }
         Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
@@ -71,7 +71,7 @@ async fn caught(
 ) -> Response<ResponseBody> {
     let answer = poll_fn(|cx| {
         catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx)))
-            .unwrap_or_else(|_| Poll::Ready(reply::panicked(exchange::panicked())))
+            .unwrap_or_else(|_| Poll::Ready(reply::panicked(context::panicked())))
     });
     answer.await
 }
@@ -79,39 +79,39 @@ async fn caught(
 async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
     let incoming = Received::new(incoming, head.version, &conn.worker);
-    let mut exchange = Exchange::begin(Rc::clone(&conn), &head);
-    let view = Rc::clone(&exchange.view);
+    let mut context = RequestContext::begin(Rc::clone(&conn), &head);
+    let view = Rc::clone(&context.view);
     let snapshot = &*view.snapshot;
 
-    exchange.shown = snapshot.shown.values(&head.headers);
-    guard::hide_parameters(&mut exchange);
+    context.shown = snapshot.shown.values(&head.headers);
+    authenticate::hide_parameters(&mut context);
     let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
-    exchange.client = client.ip;
-    exchange.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
+    context.client = client.ip;
+    context.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
     let present = Present::of(&head.headers);
-    let judged = judge::head(&head, present, &conn.config.max, conn.config.underscores)
-        .and_then(|()| judge::normalise(&mut head.uri));
-    let judged = judged.and_then(|doubt| exchange.weigh(&head).map(|()| doubt));
+    let judged = validate::head(&head, present, &conn.config.max, conn.config.underscores)
+        .and_then(|()| validate::normalise(&mut head.uri));
+    let judged = judged.and_then(|doubt| context.weigh(&head).map(|()| doubt));
     let doubt = match judged.and_then(|doubt| overload::admit(&conn).map(|()| doubt)) {
         Ok(doubt) => doubt,
-        Err(refusal) => return reply::refuse(exchange, &refusal),
+        Err(refusal) => return reply::refuse(context, &refusal),
     };
     let authority = headers::authority(&head.uri, &head.headers);
-    exchange.authority = authority.clone();
-    let host = judge::host(&authority);
-    if let (true, Err(refusal)) = (conn.config.sni_strict, judge::sni(&conn.sni, &host)) {
-        return reply::refuse(exchange, &refusal);
+    context.authority = authority.clone();
+    let host = validate::host(&authority);
+    if let (true, Err(refusal)) = (conn.config.sni_strict, validate::sni(&conn.sni, &host)) {
+        return reply::refuse(context, &refusal);
     }
-    let asks_server = judge::asks_server(&head);
+    let asks_server = validate::asks_server(&head);
     if let Some(port) = conn.config.redirect_https.filter(|_| !asks_server) {
-        return reply::redirect(exchange, judge::https_location(&host, port, &head.uri));
+        return reply::redirect(context, validate::https_location(&host, port, &head.uri));
     }
 
     if !conn.config.addresses.admit(client.ip) {
-        return reply::refuse(exchange, &Refusal::AddressDenied);
+        return reply::refuse(context, &Refusal::AddressDenied);
     }
     if asks_server {
-        return reply::server_options(exchange);
+        return reply::server_options(context);
     }
 
     let facts = Facts {
@@ -129,20 +129,20 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
         && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
         && let Some(cors) = &asked.route.access.cors
     {
-        return preflight(exchange, asked.route, cors, &head.headers);
+        return preflight(context, asked.route, cors, &head.headers);
     }
     let found = match route(&snapshot.table, &facts, doubt) {
         Ok(found) => found,
-        Err(refusal) => return reply::refuse(exchange, &refusal),
+        Err(refusal) => return reply::refuse(context, &refusal),
     };
-    exchange.route = Some(found.route.index);
+    context.route = Some(found.route.index);
     let arrived =
         Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
     let Some(cors) = &found.route.access.cors else {
-        return pass(exchange, &found, arrived, head.headers, incoming).await;
+        return pass(context, &found, arrived, head.headers, incoming).await;
     };
     let granted = cors.grant(&head.headers);
-    let mut response = pass(exchange, &found, arrived, head.headers, incoming).await;
+    let mut response = pass(context, &found, arrived, head.headers, incoming).await;
     // Refusals too: a script that may not read a 401 or a 429 sees only that something broke.
     cors.tell(granted, response.headers_mut());
     response
@@ -165,18 +165,18 @@ fn route<'t, 'r>(
 
 /// Answers what a browser asks before a script's request. Nobody is authenticated and nothing is charged.
 fn preflight(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     route: &Route,
     cors: &Cors,
     headers: &HeaderMap,
 ) -> Response<ResponseBody> {
-    exchange.route = Some(route.index);
-    if !route.access.addresses.admit(exchange.client) {
-        return reply::refuse(exchange, &Refusal::AddressDenied);
+    context.route = Some(route.index);
+    if !route.access.addresses.admit(context.client) {
+        return reply::refuse(context, &Refusal::AddressDenied);
     }
     match cors.grant(headers) {
-        Some(granted) => reply::preflight(exchange, cors, granted, headers),
-        None => reply::refuse(exchange, &Refusal::OriginDenied),
+        Some(granted) => reply::preflight(context, cors, granted, headers),
+        None => reply::refuse(context, &Refusal::OriginDenied),
     }
 }
 
@@ -193,16 +193,16 @@ struct Arrived<'r> {
 
 /// Sees who is calling and whether they may, decides on their limits, and lets the route answer.
 async fn pass(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     found: &Found<'_, '_>,
     arrived: Arrived<'_>,
     mut headers: HeaderMap,
     incoming: Received,
 ) -> Response<ResponseBody> {
     let Arrived { client, present, host, method, uri, version } = arrived;
-    let (route, conn) = (found.route, Rc::clone(&exchange.conn));
+    let (route, conn) = (found.route, Rc::clone(&context.conn));
     if !route.access.addresses.admit(client.ip) {
-        return reply::refuse(exchange, &Refusal::AddressDenied);
+        return reply::refuse(context, &Refusal::AddressDenied);
     }
     let facts = Facts {
         method,
@@ -215,45 +215,45 @@ async fn pass(
         identity: &NOBODY,
         refused: false,
     };
-    let passed = guard::identify(&mut exchange, found, &facts).await;
+    let passed = authenticate::identify(&mut context, found, &facts).await;
     let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
     if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
-        return reply::refuse(exchange, &Refusal::BodyTooLarge);
+        return reply::refuse(context, &Refusal::BodyTooLarge);
     }
     let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
     let facts = Facts { identity, refused: refused_by_auth, ..facts };
-    let decided = match decide::begin(&mut exchange, found, &facts) {
-        decide::Begun::Decided(decided) => decided,
+    let decided = match limits::begin(&mut context, found, &facts) {
+        limits::Begun::Decided(decided) => decided,
         // Boxed: it is rare, and would make every request's future larger.
-        decide::Begun::Waits(wait) => Box::pin(wait.end(&mut exchange, found)).await,
-        decide::Begun::Asks(retry) => Box::pin(retry.end(&mut exchange, found, &facts)).await,
+        limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, found)).await,
+        limits::Begun::Asks(retry) => Box::pin(retry.end(&mut context, found, &facts)).await,
     };
     let fields = match decided {
-        decide::Decided::Admitted(fields) => fields,
-        decide::Decided::Refused(refusal, fields) => return refused(exchange, &refusal, fields),
+        limits::Decided::Admitted(fields) => fields,
+        limits::Decided::Refused(refusal, fields) => return refused(context, &refusal, fields),
     };
-    if exchange.held.is_some() {
+    if context.held.is_some() {
         // Boxed: a timer is large, and few wait.
-        Box::pin(held::turn(&mut exchange)).await;
+        Box::pin(reservation::turn(&mut context)).await;
     }
     // Not before its turn: guessing waits in the queue like everything else.
     if let Some(refusal) = &passed.refusal {
-        return refused(exchange, refusal, fields);
+        return refused(context, refusal, fields);
     }
 
-    let request_id = exchange.request_id.clone();
+    let request_id = context.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
     let body = if incoming.is_end_stream() {
         RequestBody::Empty
     } else {
-        let (body, upload) = RequestBody::streaming(incoming, body_max, Rc::clone(&conn.gauge));
-        exchange.upload = Some(upload);
+        let (body, upload) = RequestBody::streaming(incoming, body_max, Rc::clone(&conn.activity));
+        context.upload = Some(upload);
         body
     };
-    let uri = guard::hide_credentials(&exchange.view, route, uri, &mut headers);
-    let outbound = Outbound { client, present, route, values, tls: !conn.tls.is_empty(), version };
-    let mut response = answer(exchange, &outbound, uri, headers, body).await;
+    let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
+    let outbound = UpstreamRequest { client, present, route, values, tls: !conn.tls.is_empty(), version };
+    let mut response = answer(context, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);
     fields.insert(response.headers_mut(), keeps_names(&conn));
     response
@@ -262,36 +262,36 @@ async fn pass(
 /// Whether this answer may leave names of fields behind in HTTP/2's table: one in a while, for those before it are
 /// thrown out again by what comes after.
 fn keeps_names(conn: &Conn) -> bool {
-    conn.gauge.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
+    conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
 /// What the route does with a request that may pass.
 async fn answer(
-    exchange: Box<Exchange>,
-    outbound: &Outbound<'_, '_>,
+    context: Box<RequestContext>,
+    outbound: &UpstreamRequest<'_, '_>,
     uri: Uri,
     mut headers: HeaderMap,
     body: RequestBody,
 ) -> Response<ResponseBody> {
     match &outbound.route.action {
-        Action::Respond(fixed) => reply::respond(exchange, fixed, &outbound.values),
+        Action::Respond(fixed) => reply::respond(context, fixed, &outbound.values),
         Action::RedirectHttps { port } => {
-            reply::redirect(exchange, judge::https_location(outbound.values.host, *port, &uri))
+            reply::redirect(context, validate::https_location(outbound.values.host, *port, &uri))
         }
         Action::Echo => {
-            outbound.rewrite_headers(&mut headers, &exchange);
-            forward::echo(exchange, outbound, &uri, headers, body)
+            outbound.rewrite_headers(&mut headers, &context);
+            forward::echo(context, outbound, &uri, headers, body)
         }
         Action::Forward { upstream, .. } => {
-            forward::forward(exchange, outbound, *upstream, uri, headers, body).await
+            forward::forward(context, outbound, *upstream, uri, headers, body).await
         }
     }
 }
 
 /// A refusal with the fields of the limits it was counted by.
-fn refused(exchange: Box<Exchange>, refusal: &Refusal, fields: Fields) -> Response<ResponseBody> {
-    let kept = keeps_names(&exchange.conn);
-    let mut response = reply::refuse(exchange, refusal);
+fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> Response<ResponseBody> {
+    let kept = keeps_names(&context.conn);
+    let mut response = reply::refuse(context, refusal);
     fields.insert(response.headers_mut(), kept);
     response
 }
@@ -308,7 +308,7 @@ mod tests {
 
     use super::*;
     use crate::proxy::headers::{Peer, X_REQUEST_ID};
-    use crate::proxy::io::Gauge;
+    use crate::proxy::io::Activity;
     use crate::proxy::{listener, worker};
 
     /// A connection on which nothing is sent.
@@ -324,7 +324,7 @@ mod tests {
             tls: "",
             sni: "".into(),
             certificate: None,
-            gauge: Rc::new(Gauge::new(crate::clock::instant())),
+            activity: Rc::new(Activity::new(crate::clock::instant())),
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
@@ -335,10 +335,10 @@ mod tests {
     #[tokio::test]
     async fn the_answer_after_a_panic_has_the_request_s_id() {
         let (head, ()) = Request::new(()).into_parts();
-        let mut exchange = Exchange::begin(conn(), &head);
-        exchange.request_id = HeaderValue::from_static("0123");
+        let mut context = RequestContext::begin(conn(), &head);
+        context.request_id = HeaderValue::from_static("0123");
         let failing = async move {
-            let _exchange = exchange;
+            let _exchange = context;
             panic!("in a request");
         };
         let (head, body) = caught(pin!(failing)).await.into_parts();

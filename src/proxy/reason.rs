@@ -38,8 +38,8 @@ pub enum Reason {
     OriginDenied,
     /// Over a limit.
     Limited,
-    /// A policy that admits nothing while the store is away.
-    StoreDown,
+    /// A policy that admits nothing while Redis is away.
+    RedisDown,
     /// A policy wants a dimension the request does not have.
     MissingKey,
     /// The upstream's name has no address.
@@ -93,7 +93,7 @@ impl Reason {
             Reason::AddressDenied => "address-denied",
             Reason::OriginDenied => "origin-denied",
             Reason::Limited => "limited",
-            Reason::StoreDown => "store-down",
+            Reason::RedisDown => "redis-down",
             Reason::MissingKey => "missing-key",
             Reason::UpstreamUnresolved => "upstream-unresolved",
             Reason::UpstreamConnect => "upstream-connect",
@@ -131,7 +131,7 @@ impl Reason {
         Reason::AddressDenied,
         Reason::OriginDenied,
         Reason::Limited,
-        Reason::StoreDown,
+        Reason::RedisDown,
         Reason::MissingKey,
         Reason::UpstreamUnresolved,
         Reason::UpstreamConnect,

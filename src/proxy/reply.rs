@@ -8,7 +8,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RET
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
-use super::exchange::{Exchange, Panicked};
+use super::context::{Panicked, RequestContext};
 use super::framing::Fault;
 use super::grpc::{self, Code};
 use super::headers::X_REQUEST_ID;
@@ -55,8 +55,8 @@ pub enum Refusal {
     OriginDenied,
     /// Over these limits.
     Limited(Box<Limited>),
-    /// A policy admits nothing while the store is away.
-    StoreDown(Box<Limited>),
+    /// A policy admits nothing while Redis is away.
+    RedisDown(Box<Limited>),
     /// A policy wants this dimension.
     MissingKey(String),
     /// The upstream's name has no address.
@@ -143,7 +143,7 @@ impl Refusal {
             // Too much at once says something of the service, too much in a time of the caller.
             Refusal::Limited(limited) if limited.is_in_flight() => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::StoreDown(_)
+            Refusal::RedisDown(_)
             | Refusal::AuthBusy
             | Refusal::UpstreamUnresolved
             | Refusal::UpstreamPoolFull
@@ -187,7 +187,7 @@ impl Refusal {
             Refusal::AddressDenied => Reason::AddressDenied,
             Refusal::OriginDenied => Reason::OriginDenied,
             Refusal::Limited(_) => Reason::Limited,
-            Refusal::StoreDown(_) => Reason::StoreDown,
+            Refusal::RedisDown(_) => Reason::RedisDown,
             Refusal::MissingKey(_) => Reason::MissingKey,
             Refusal::UpstreamUnresolved => Reason::UpstreamUnresolved,
             Refusal::UpstreamConnect(_) => Reason::UpstreamConnect,
@@ -219,7 +219,7 @@ impl Refusal {
             Refusal::Unauthenticated(..) => Code::Unauthenticated,
             Refusal::Forbidden(_) | Refusal::AddressDenied | Refusal::OriginDenied => Code::PermissionDenied,
             Refusal::Limited(_) => Code::ResourceExhausted,
-            Refusal::StoreDown(_)
+            Refusal::RedisDown(_)
             | Refusal::AuthBusy
             | Refusal::UpstreamUnresolved
             | Refusal::UpstreamPoolFull
@@ -236,7 +236,7 @@ impl Refusal {
     /// When to come back, seconds.
     fn retry_after_seconds(&self) -> Option<u64> {
         match self {
-            Refusal::Limited(limited) | Refusal::StoreDown(limited) => limited.retry_after_seconds,
+            Refusal::Limited(limited) | Refusal::RedisDown(limited) => limited.retry_after_seconds,
             Refusal::AuthBusy
             | Refusal::UpstreamUnresolved
             | Refusal::UpstreamPoolFull
@@ -266,7 +266,7 @@ impl Refusal {
             Refusal::AddressDenied => "the client's address may not come in".to_owned(),
             Refusal::OriginDenied => "scripts of this origin may not use this route".to_owned(),
             Refusal::Limited(limited) => limited.detail(),
-            Refusal::StoreDown(_) => "the limit cannot be checked at the moment".to_owned(),
+            Refusal::RedisDown(_) => "the limit cannot be checked at the moment".to_owned(),
             Refusal::MissingKey(dimension) => {
                 format!("the request has no {dimension}, or several, and its limit counts by it")
             }
@@ -313,18 +313,18 @@ impl Limited {
 }
 
 /// Refuses a request: problem+json, or to a call of gRPC a status of its own; a line in the log, a count.
-pub fn refuse(exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
-    match exchange.is_call {
-        true => refuse_call(exchange, refusal),
-        false => refuse_request(exchange, refusal),
+pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
+    match context.is_call {
+        true => refuse_call(context, refusal),
+        false => refuse_request(context, refusal),
     }
 }
 
 /// Refuses a call of gRPC. Its answer is 200, and is logged and counted as that, with the reason.
-fn refuse_call(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
-    exchange.refuse(refusal.reason(), refusal.cause(), StatusCode::OK.as_u16());
-    let id = exchange.request_id.clone();
-    call_refused(ResponseBody::empty(Some(exchange)), refusal, id)
+fn refuse_call(mut context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
+    context.refuse(refusal.reason(), refusal.cause(), StatusCode::OK.as_u16());
+    let id = context.request_id.clone();
+    call_refused(ResponseBody::empty(Some(context)), refusal, id)
 }
 
 fn call_refused(body: ResponseBody, refusal: &Refusal, id: HeaderValue) -> Response<ResponseBody> {
@@ -337,13 +337,13 @@ fn call_refused(body: ResponseBody, refusal: &Refusal, id: HeaderValue) -> Respo
     response
 }
 
-fn refuse_request(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<ResponseBody> {
+fn refuse_request(mut context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
     let status = refusal.status();
-    exchange.refuse(refusal.reason(), refusal.cause(), status.as_u16());
-    let id = exchange.request_id.clone();
-    let h2 = exchange.version == Version::HTTP_2;
+    context.refuse(refusal.reason(), refusal.cause(), status.as_u16());
+    let id = context.request_id.clone();
+    let h2 = context.version == Version::HTTP_2;
     let body = problem(refusal, status, &id);
-    let mut response = Response::new(ResponseBody::bytes(body, Some(exchange)));
+    let mut response = Response::new(ResponseBody::bytes(body, Some(context)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, PROBLEM_JSON);
@@ -371,7 +371,7 @@ fn refuse_request(mut exchange: Box<Exchange>, refusal: &Refusal) -> Response<Re
     response
 }
 
-/// The answer to a request under which the gateway itself failed; its exchange went down with it and left its id.
+/// The answer to a request under which the gateway itself failed; its context went down with it and left its id.
 pub fn panicked(request: Panicked) -> Response<ResponseBody> {
     let (refusal, id) = (Refusal::Panic, request.request_id);
     if request.is_call {
@@ -389,12 +389,12 @@ pub fn panicked(request: Panicked) -> Response<ResponseBody> {
 
 /// A route's fixed answer.
 pub fn respond(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     fixed: &Respond,
     values: &Values<'_, '_>,
 ) -> Response<ResponseBody> {
-    exchange.answer(fixed.status);
-    let mut response = Response::new(ResponseBody::bytes(fixed.body.clone(), Some(exchange)));
+    context.answer(fixed.status);
+    let mut response = Response::new(ResponseBody::bytes(fixed.body.clone(), Some(context)));
     *response.status_mut() = fixed.status;
     for (name, template) in &fixed.headers {
         if let Some(value) = template.render(values) {
@@ -406,34 +406,34 @@ pub fn respond(
 
 /// What a browser asks before a script's request: answered here, charged nowhere.
 pub fn preflight(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     cors: &Cors,
     granted: HeaderValue,
     asked: &HeaderMap,
 ) -> Response<ResponseBody> {
-    exchange.answer(StatusCode::NO_CONTENT);
-    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    context.answer(StatusCode::NO_CONTENT);
+    let mut response = Response::new(ResponseBody::empty(Some(context)));
     *response.status_mut() = StatusCode::NO_CONTENT;
     cors.tell_preflight(granted, asked, response.headers_mut());
     response
 }
 
 /// The answer to `OPTIONS *` (RFC 9110 section 9.3.7): what a gateway can do for any of its upstreams.
-pub fn server_options(mut exchange: Box<Exchange>) -> Response<ResponseBody> {
-    exchange.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody> {
+    context.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::empty(Some(context)));
     response.headers_mut().insert(ALLOW, METHODS);
     response
 }
 
 /// The same URL over https. `location` is `None` where the request names no host to send it to.
-pub fn redirect(mut exchange: Box<Exchange>, location: Option<HeaderValue>) -> Response<ResponseBody> {
+pub fn redirect(mut context: Box<RequestContext>, location: Option<HeaderValue>) -> Response<ResponseBody> {
     let Some(location) = location else {
-        return refuse(exchange, &Refusal::Malformed("the request names no host"));
+        return refuse(context, &Refusal::Malformed("the request names no host"));
     };
     // 308 keeps method and body (RFC 9110 section 15.4.9).
-    exchange.answer(StatusCode::PERMANENT_REDIRECT);
-    let mut response = Response::new(ResponseBody::empty(Some(exchange)));
+    context.answer(StatusCode::PERMANENT_REDIRECT);
+    let mut response = Response::new(ResponseBody::empty(Some(context)));
     *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
     response.headers_mut().insert(LOCATION, location);
     response
@@ -441,20 +441,20 @@ pub fn redirect(mut exchange: Box<Exchange>, location: Option<HeaderValue>) -> R
 
 /// The built-in echo upstream's answer.
 pub fn echo(
-    mut exchange: Box<Exchange>,
+    mut context: Box<RequestContext>,
     body: super::body::RequestBody,
     kind: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
-    exchange.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::echo(body, exchange));
+    context.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::echo(body, context));
     response.headers_mut().insert(CONTENT_TYPE, kind.unwrap_or(OCTETS));
     response
 }
 
 /// The built-in echo upstream's answer to a request without a body: the head as an upstream would have seen it.
-pub fn echo_head(mut exchange: Box<Exchange>, head: String) -> Response<ResponseBody> {
-    exchange.answer(StatusCode::OK);
-    let mut response = Response::new(ResponseBody::bytes(Bytes::from(head), Some(exchange)));
+pub fn echo_head(mut context: Box<RequestContext>, head: String) -> Response<ResponseBody> {
+    context.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::bytes(Bytes::from(head), Some(context)));
     response.headers_mut().insert(CONTENT_TYPE, TEXT);
     response
 }
@@ -479,7 +479,7 @@ fn problem(refusal: &Refusal, status: StatusCode, id: &HeaderValue) -> Bytes {
     if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
         problem["request-id"] = id.into();
     }
-    if let Refusal::Limited(limited) | Refusal::StoreDown(limited) = refusal {
+    if let Refusal::Limited(limited) | Refusal::RedisDown(limited) = refusal {
         problem["violated-policies"] =
             limited.violated.iter().map(|violation| violation.window.as_str()).collect();
         problem["violations"] = limited.violated.iter().map(Violation::to_json).collect();

@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, spl
 use tokio::time::{sleep, timeout};
 
 use super::connection::Conn;
-use super::exchange::Exchange;
-use super::io::{Gauge, Gauged, Stream};
+use super::context::RequestContext;
+use super::io::{Activity, Stream, Tracked};
 use super::reason::Reason;
 use super::websocket::{Frames, GOING_AWAY};
 use super::worker::Worker;
@@ -26,7 +26,7 @@ use crate::upstream::http1::Upgraded;
 pub struct Tunnel {
     upstream: Upgraded,
     is_websocket: bool,
-    exchange: Box<Exchange>,
+    context: Box<RequestContext>,
 }
 
 /// How a tunnel ended.
@@ -39,18 +39,18 @@ enum End {
 }
 
 impl Tunnel {
-    /// Joins `upstream` to the connection the exchange came on, once its answer is out.
-    pub fn new(upstream: Upgraded, is_websocket: bool, exchange: Box<Exchange>) -> Tunnel {
-        Tunnel { upstream, is_websocket, exchange }
+    /// Joins `upstream` to the connection the context came on, once its answer is out.
+    pub fn new(upstream: Upgraded, is_websocket: bool, context: Box<RequestContext>) -> Tunnel {
+        Tunnel { upstream, is_websocket, context }
     }
 
     /// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain ends it. `read` is
     /// what the client sent beyond its request.
     pub async fn run(self, conn: &Rc<Conn>, client: Stream, read: Bytes) {
-        let gauge = Rc::new(Gauge::new(clock::instant()));
+        let activity = Rc::new(Activity::new(clock::instant()));
         let bytes = Rc::new(Bytecount::default());
-        let mut told = Told { exchange: self.exchange, bytes: Rc::clone(&bytes) };
-        let client = Counted { stream: Gauged::new(client, read, Rc::clone(&gauge)), bytes };
+        let mut told = Told { context: self.context, bytes: Rc::clone(&bytes) };
+        let client = Counted { stream: Tracked::new(client, read, Rc::clone(&activity)), bytes };
         let frames = || self.is_websocket.then(Frames::default);
         let (client_reads, client_writes) = split(client);
         let (upstream_reads, upstream_writes) = split(self.upstream.stream);
@@ -66,12 +66,12 @@ impl Tunnel {
         tokio::select! {
             ended = carry(&conn.worker, up, down) => match ended {
                 Ok(End::Sides) => {}
-                Ok(End::Drain) => return told.exchange.fail(Reason::Drain),
+                Ok(End::Drain) => return told.context.fail(Reason::Drain),
                 Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
             },
-            () = quiet(&gauge) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
+            () = quiet(&activity) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
         }
-        told.exchange.complete();
+        told.context.complete();
     }
 }
 
@@ -213,22 +213,22 @@ struct Bytecount {
     down: Cell<u64>,
 }
 
-/// The exchange of a tunnel, told what was carried however it ends: by an error, or dropped at the drain's deadline.
+/// The context of a tunnel, told what was carried however it ends: by an error, or dropped at the drain's deadline.
 struct Told {
-    exchange: Box<Exchange>,
+    context: Box<RequestContext>,
     bytes: Rc<Bytecount>,
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        self.exchange.bytes_in += self.bytes.up.get();
-        self.exchange.bytes_out += self.bytes.down.get();
+        self.context.bytes_in += self.bytes.up.get();
+        self.context.bytes_out += self.bytes.down.get();
     }
 }
 
 /// The client's side, counted.
 struct Counted {
-    stream: Gauged,
+    stream: Tracked,
     bytes: Rc<Bytecount>,
 }
 
@@ -263,11 +263,11 @@ impl AsyncWrite for Counted {
 }
 
 /// Ready when no byte has moved for [`IDLE`].
-async fn quiet(gauge: &Gauge) {
-    let mut moved = gauge.moved();
+async fn quiet(activity: &Activity) {
+    let mut moved = activity.moved();
     loop {
         sleep(IDLE).await;
-        if std::mem::replace(&mut moved, gauge.moved()) == gauge.moved() {
+        if std::mem::replace(&mut moved, activity.moved()) == activity.moved() {
             return;
         }
     }

@@ -1,7 +1,7 @@
 //! What a client still sends of a request that has its answer already, over HTTP/2.
 //!
 //! A body that is dropped before its end resets its stream (RFC 9113 section 8.1), and a client that meets the reset
-//! while it sends takes the exchange for a failure, whatever the answer was. So the body is kept for a moment: the
+//! while it sends takes the context for a failure, whatever the answer was. So the body is kept for a moment: the
 //! client may send what its window holds, meets the answer, and stops by itself. Nothing of it is read, and how many
 //! are kept is bounded. HTTP/1.1 ends by closing, which is hyper's.
 

@@ -25,8 +25,8 @@ use tokio::task::JoinHandle;
 
 use super::body::RequestBody;
 use super::gather::Room;
+use super::idle::{self, IdleConnections};
 use super::listener::{self, Listener};
-use super::lot::{self, Lot};
 use super::overload::{self, Overload};
 use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
@@ -90,7 +90,7 @@ pub struct Worker {
     /// TLS handshakes that may be under way at once.
     pub handshakes: Semaphore,
     /// Its connections that have nothing to say.
-    pub lot: Lot,
+    pub lot: IdleConnections,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
@@ -122,7 +122,7 @@ pub fn spawn(
             .enable_time()
             .event_interval(EVENT_INTERVAL)
             .build_local(LocalOptions::default());
-        match runtime.and_then(|runtime| Ok((runtime, Lot::open()?))) {
+        match runtime.and_then(|runtime| Ok((runtime, IdleConnections::open()?))) {
             Ok((runtime, (lot, poll))) => {
                 let _ = started.send(Ok(()));
                 let worker = Rc::new(Worker::new(index, shared, cells, log, lot));
@@ -138,7 +138,7 @@ pub fn spawn(
 }
 
 async fn run(worker: Rc<Worker>, poll: mio::Poll, mut orders: mpsc::Receiver<Order>) {
-    tokio::task::spawn_local(lot::watch(Rc::clone(&worker), poll));
+    tokio::task::spawn_local(idle::watch(Rc::clone(&worker), poll));
     let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
     let deadline = loop {
@@ -186,7 +186,7 @@ impl Worker {
         shared: Arc<Shared>,
         cells: metrics::Worker,
         log: record::Buffer,
-        lot: Lot,
+        lot: IdleConnections,
     ) -> Worker {
         count_panics(shared.panics.clone());
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
@@ -420,7 +420,7 @@ pub(super) mod tests {
             loads: vec![AtomicUsize::new(0)],
             orders: Vec::new(),
         };
-        let (lot, _) = Lot::open().expect("there are descriptors");
+        let (lot, _) = IdleConnections::open().expect("there are descriptors");
         let worker = Worker::new(0, Arc::new(shared), cells.remove(0), log.buffer(), lot);
         (Rc::new(worker), figures)
     }

@@ -15,8 +15,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 
+use super::checkout::{SendError, Unsent};
 use super::connect::{Opened, TlsFault};
-use super::lease::{SendError, Unsent};
 use super::pool::Open;
 use super::request::Head;
 use super::{Deadline, Error};

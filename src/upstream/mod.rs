@@ -6,13 +6,13 @@
 
 pub mod balance;
 pub mod budget;
+pub mod checkout;
 pub mod config;
 pub mod connect;
 pub mod deadline;
 pub mod error;
 pub mod http1;
 pub mod http2;
-pub mod lease;
 pub mod pool;
 pub mod request;
 pub mod resolve;
@@ -27,10 +27,10 @@ use tokio::sync::Semaphore;
 
 use crate::cause::Last;
 
+pub use checkout::Checkout;
 pub use config::Config;
 pub use deadline::Deadline;
 pub use error::Error;
-pub use lease::Lease;
 pub use pool::Pool;
 
 /// What all workers share of one upstream. Kept across reloads that do not change its configuration.

@@ -3,7 +3,7 @@
 //! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::Server`] are a hard maximum
 //! over all workers, and a request waits for one within bounds. HTTP/2: requests share connections. Nothing is locked:
 //! a pool belongs to one thread. What a connection is, is told in [`super::http1`] and [`super::http2`]; how one is
-//! lent, in [`super::lease`].
+//! lent, in [`super::checkout`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,11 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::balance::Balancer;
 use super::budget::Budget;
+use super::checkout::{Checkout, Connection};
 use super::config::Version;
 use super::connect::{self, ConnectError};
 use super::http1::Http1;
 use super::http2::{Exchange, Http2, Shared};
-use super::lease::{Connection, Lease};
 use super::uploads;
 use super::{Deadline, Server, Upstream};
 use crate::clock;
@@ -121,12 +121,12 @@ where
         avoid: Option<usize>,
         is_upload: bool,
         now: Instant,
-    ) -> Result<Lease<B>, AcquireError> {
+    ) -> Result<Checkout<B>, AcquireError> {
         let server = self.balancer.next(|index| self.servers[index].exchanges.get(), avoid, now);
         let pool = &self.servers[server];
-        // Counted from here on, so that requests still connecting weigh on the balance; the lease gives it back.
+        // Counted from here on, so that requests still connecting weigh on the balance; the checkout gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);
-        let mut lease = Lease {
+        let mut checkout = Checkout {
             pool: Rc::clone(self),
             server,
             wait_ns: 0,
@@ -137,36 +137,40 @@ where
         };
         let mut leaves_idle = false;
         if is_upload && self.upstream.config.http == Version::H1 {
-            leaves_idle = Box::pin(self.wait_as_upload(server, &mut lease)).await?;
+            leaves_idle = Box::pin(self.wait_as_upload(server, &mut checkout)).await?;
         }
-        lease.connection = match self.upstream.config.http {
+        checkout.connection = match self.upstream.config.http {
             Version::H1 => match if leaves_idle { None } else { pool.take_idle(now) } {
                 Some(idle) => Some(Connection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
-                    let connection = Box::pin(self.open_or_wait(server, &mut lease)).await?;
+                    let connection = Box::pin(self.open_or_wait(server, &mut checkout)).await?;
                     Some(Connection::Http1(connection))
                 }
             },
             Version::H2 => {
-                let connection = Box::pin(self.stream(server, now, &mut lease)).await?;
+                let connection = Box::pin(self.stream(server, now, &mut checkout)).await?;
                 let deadline = Deadline::new(now + super::deadline::FAR);
                 Some(Connection::Http2(Box::new(Exchange::new(connection, deadline))))
             }
         };
-        Ok(lease)
+        Ok(checkout)
     }
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
     /// a permit that another worker gives back. The body on its way that moves least gives way: at once where it is
     /// slow, after half of the wait whatever it is.
-    async fn open_or_wait(&self, index: usize, lease: &mut Lease<B>) -> Result<Box<Http1<B>>, AcquireError> {
+    async fn open_or_wait(
+        &self,
+        index: usize,
+        checkout: &mut Checkout<B>,
+    ) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
         if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-            return match self.open(index, permit, lease).await {
+            return match self.open(index, permit, checkout).await {
                 Err(error) if error.is_for_descriptors() => {
-                    self.wait_for_descriptor(index, lease, error).await
+                    self.wait_for_descriptor(index, checkout, error).await
                 }
                 opened => opened,
             };
@@ -194,13 +198,13 @@ where
             () = half => return Err(full(since(began))),
         };
         drop(waiting);
-        lease.wait_ns += since(began);
+        checkout.wait_ns += since(began);
         match came {
             // Where both came at once the open connection is the better one, and the permit goes to the next.
             Ok(connection) => Ok(connection),
             Err(permit) => {
                 drop(rx);
-                self.open(index, permit, lease).await
+                self.open(index, permit, checkout).await
             }
         }
     }
@@ -210,7 +214,7 @@ where
     /// takes the place of another that is slow.
     ///
     /// Whether idle connections are to be left to the others.
-    async fn wait_as_upload(&self, index: usize, lease: &mut Lease<B>) -> Result<bool, AcquireError> {
+    async fn wait_as_upload(&self, index: usize, checkout: &mut Checkout<B>) -> Result<bool, AcquireError> {
         let (shared, pool) = (&self.upstream.servers[index], &self.servers[index]);
         let bounds = &self.upstream.config.connections;
         let has_room = || {
@@ -218,7 +222,7 @@ where
             may_take_idle || shared.permits.available_permits() > 0
         };
         if has_room() && shared.uploads.admit(bounds.max) {
-            lease.is_entering = true;
+            checkout.is_entering = true;
             return Ok(shared.uploads.is_pressed());
         }
         if pool.uploads_waiting.get() >= bounds.waiting {
@@ -238,7 +242,7 @@ where
             }
             tokio::time::sleep(UPLOAD_LOOK).await;
         }
-        (lease.wait_ns, lease.is_entering) = (since(began), true);
+        (checkout.wait_ns, checkout.is_entering) = (since(began), true);
         Ok(shared.uploads.is_pressed())
     }
 
@@ -252,7 +256,7 @@ where
     async fn wait_for_descriptor(
         &self,
         index: usize,
-        lease: &mut Lease<B>,
+        checkout: &mut Checkout<B>,
         mut error: AcquireError,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let (shared, bounds) = (&self.upstream.servers[index], &self.upstream.config.connections);
@@ -261,12 +265,12 @@ where
         self.servers[index].waiters.borrow_mut().push_back(tx);
         let began = clock::instant();
         while clock::instant().saturating_duration_since(began) < bounds.wait {
-            lease.wait_ns = since(began);
+            checkout.wait_ns = since(began);
             if let Ok(Ok(connection)) = tokio::time::timeout(DESCRIPTOR_LOOK, &mut rx).await {
                 return Ok(connection);
             }
             if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-                match self.open(index, permit, lease).await {
+                match self.open(index, permit, checkout).await {
                     Err(again) if again.is_for_descriptors() => error = again,
                     opened => return opened,
                 }
@@ -279,7 +283,7 @@ where
         &self,
         index: usize,
         permit: OwnedSemaphorePermit,
-        lease: &mut Lease<B>,
+        checkout: &mut Checkout<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
         let mut open = Open::new(&self.upstream, index, permit);
@@ -287,7 +291,7 @@ where
         let (connected, address) = connected.map_err(|source| self.unreachable(index, source))?;
         open.address = Some(address);
         self.upstream.servers[index].last_connect.works();
-        lease.connect_ns = since(began);
+        checkout.connect_ns = since(began);
         let now = clock::instant();
         let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
         Ok(Box::new(Http1::new(connected, deadline, now + self.age(), now, open)))
@@ -299,7 +303,7 @@ where
         &self,
         index: usize,
         now: Instant,
-        lease: &mut Lease<B>,
+        checkout: &mut Checkout<B>,
     ) -> Result<Rc<Http2<B>>, AcquireError> {
         let bounds = &self.upstream.config.connections;
         let pool = &self.servers[index];
@@ -316,20 +320,20 @@ where
         );
         let _turn = turn.await.map_err(|_| full(since(began)))?;
         if let Some(connection) = pool.shared.share(clock::instant(), bounds.streams) {
-            lease.wait_ns = since(began);
+            checkout.wait_ns = since(began);
             return Ok(connection);
         }
         let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
         let permit = permit.await.map_err(|_| full(since(began)))?.map_err(|_| full(since(began)))?;
         drop(waiting);
         let opening = clock::instant();
-        lease.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
+        checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
         let mut open = Open::new(&self.upstream, index, permit);
         let (opened, address) =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
         open.address = Some(address);
         shared.last_connect.works();
-        lease.connect_ns = since(opening);
+        checkout.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
     }
 

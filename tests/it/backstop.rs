@@ -1,4 +1,4 @@
-//! Without Redis, under `when-store-down = "allow"`: what one address is admitted, whatever the policy counts.
+//! Without Redis, under `when-redis-down = "allow"`: what one address is admitted, whatever the policy counts.
 
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, eventually};
@@ -12,7 +12,7 @@ respond = { status = 200 }
 [policy.header]
 by = ["header:x-key"]
 limit = "3/d"
-when-store-down = "allow"
+when-redis-down = "allow"
 
 [[route]]
 path = "/query"
@@ -22,7 +22,7 @@ respond = { status = 200 }
 by = ["query:q", "ip"]
 limit = "3/d"
 algorithm = "fixed-window"
-when-store-down = "allow"
+when-redis-down = "allow"
 
 [[route]]
 path = "/param/{name}"
@@ -33,14 +33,14 @@ by = ["param:name"]
 limit = "3/d"
 algorithm = "sliding-log"
 overshoot = 0
-when-store-down = "allow"
+when-redis-down = "allow"
 "#;
 
 #[test]
 fn without_redis_an_address_is_counted_whatever_else_it_says() {
     let mut redis = Redis::start(&[]);
     let gateway = Gateway::start(&format!("{CHOSEN}\n[redis]\nurl = \"redis://{}\"\n", redis.addr()));
-    let is_up = |wanted: f64| (gateway.metric("sluicegate_store_up", &[]) == wanted).then_some(());
+    let is_up = |wanted: f64| (gateway.metric("sluicegate_redis_up", &[]) == wanted).then_some(());
     eventually("it is connected", || is_up(1.0));
     redis.kill();
     eventually("the gateway has noticed", || is_up(0.0));

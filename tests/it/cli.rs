@@ -182,7 +182,7 @@ fn check_reads_certificates_and_names_the_pair_that_is_wrong() {
 }
 
 #[test]
-fn check_reads_the_authorities_of_the_store() {
+fn check_reads_the_authorities_of_redis() {
     let config = |ca: &str| format!("[redis]\nurl = \"rediss://127.0.0.1:1\"\nca = \"{ca}\"\n{GOOD}");
     let output = sluicegate(&["check", "--config", "FILE"], &config("/nonexistent/ca.pem"));
     let said = said(&output);

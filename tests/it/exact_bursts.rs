@@ -16,7 +16,7 @@ fn fleet(redis: &Redis, nodes: usize, policy: &str, deadline: &str) -> Vec<Gatew
              [policy.p]\nby = []\n{policy}\n[redis]\nurl = \"redis://{}\"\ndeadline = \"{deadline}\"\n",
             redis.addr()
         ));
-        eventually("it is connected", || (gateway.metric("sluicegate_store_up", &[]) > 0.0).then_some(()));
+        eventually("it is connected", || (gateway.metric("sluicegate_redis_up", &[]) > 0.0).then_some(()));
         gateway
     };
     (0..nodes).map(start).collect()
@@ -68,7 +68,7 @@ fn burst(nodes: usize, policy: &str, deadline: &str) -> ((usize, f64, f64), bool
         (redis.cli(&["ZCARD", "sg:!nodes"]).trim() == nodes.to_string()).then_some(())
     });
     let connects = || -> f64 {
-        gateways.iter().map(|gateway| gateway.metric("sluicegate_store_connects_total", &[])).sum()
+        gateways.iter().map(|gateway| gateway.metric("sluicegate_redis_connects_total", &[])).sum()
     };
     let (begin, before) = (Instant::now(), connects());
     let admitted = rush(&gateways, 1_800 / nodes);
@@ -137,7 +137,7 @@ fn few_questions_are_asked_however_many_requests_come() {
     let _alone = heavy();
     let redis = Redis::start(&[]);
     let gateways = fleet(&redis, 1, &format!("{}\novershoot = 0", policy("sliding-log", 500)), "1s");
-    let operations = || gateways[0].metric("sluicegate_store_operations_total", &[]);
+    let operations = || gateways[0].metric("sluicegate_redis_operations_total", &[]);
     let before = operations();
     assert_eq!(rush(&gateways, 1_800), 500);
     let asked = operations() - before;
@@ -156,7 +156,7 @@ fn what_was_admitted_in_an_outage_is_told_when_it_is_over() {
         };
         redis.kill();
         let metric = |name: &'static str| move |gateway: &Gateway| gateway.metric(name, &[]);
-        let (up, operations) = (metric("sluicegate_store_up"), metric("sluicegate_store_operations_total"));
+        let (up, operations) = (metric("sluicegate_redis_up"), metric("sluicegate_redis_operations_total"));
         eventually("the gateways have noticed", || {
             gateways.iter().all(|gateway| up(gateway) == 0.0).then_some(())
         });
@@ -168,7 +168,7 @@ fn what_was_admitted_in_an_outage_is_told_when_it_is_over() {
             let has_told = |(gateway, before): (&Gateway, &f64)| operations(gateway) > *before;
             gateways.iter().zip(&before).all(has_told).then_some(())
         });
-        eventually("requests are the store's to decide", || {
+        eventually("requests are Redis's to decide", || {
             gateways.iter().all(|gateway| up(gateway) > 0.0).then_some(())
         });
         let after = spend(&gateways[0], 60) + spend(&gateways[1], 60);

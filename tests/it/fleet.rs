@@ -24,11 +24,11 @@ fn node_with(redis: &Redis, policy: &str, more: &str) -> Gateway {
     gateway
 }
 
-/// A gateway starts without its store, too, and connects when it can: waits until requests are the store's to decide.
+/// A gateway starts without its store, too, and connects when it can: waits until requests are Redis's to decide.
 fn connected(gateway: &Gateway) {
     let is = |name: &str| gateway.metric(name, &[]) > 0.0;
     eventually("it is connected", || {
-        (is("sluicegate_store_connects_total") && is("sluicegate_store_up")).then_some(())
+        (is("sluicegate_redis_connects_total") && is("sluicegate_redis_up")).then_some(())
     });
 }
 
@@ -95,7 +95,7 @@ fn a_leased_limit_is_kept_by_all_gateways_and_asked_for_now_and_then() {
     assert!(admitted as f64 >= (exact * 0.5).min(asked as f64 / 2.0), "{admitted} of {asked}, {exact}");
     let requests: f64 = nodes.iter().map(|node| node.metric("sluicegate_requests_total", &[])).sum();
     let operations: f64 =
-        nodes.iter().map(|node| node.metric("sluicegate_store_operations_total", &[])).sum();
+        nodes.iter().map(|node| node.metric("sluicegate_redis_operations_total", &[])).sum();
     // Renewals go by the clock: where a busy machine asks for little, they are more of it.
     assert!(operations < (requests / 5.0).max(150.0), "{operations} operations for {requests} requests");
 }
@@ -154,15 +154,15 @@ fn what_is_in_flight_after_an_outage_counts_with_what_began_in_it() {
     let mut held: Vec<_> = (0..2).map(|_| begin(&nodes[0])).collect();
     redis.kill();
     eventually("the gateways have noticed", || {
-        let is_away = |node: &Gateway| node.metric("sluicegate_store_up", &[]) == 0.0;
+        let is_away = |node: &Gateway| node.metric("sluicegate_redis_up", &[]) == 0.0;
         nodes.iter().all(is_away).then_some(())
     });
-    // Two held before and three held now, of which the store knows nothing when it is back.
+    // Two held before and three held now, of which Redis knows nothing when it is back.
     held.extend((0..3).map(|_| begin(&nodes[0])));
     assert!(held.iter().all(|(_, status)| *status == 200));
     redis.restart();
-    eventually("the store counts what the first gateway holds", || {
-        nodes.iter().all(|node| node.metric("sluicegate_store_up", &[]) == 1.0).then_some(())?;
+    eventually("Redis counts what the first gateway holds", || {
+        nodes.iter().all(|node| node.metric("sluicegate_redis_up", &[]) == 1.0).then_some(())?;
         let (_one, first) = begin(&nodes[1]);
         let (_other, second) = begin(&nodes[1]);
         ((first, second) == (200, 503)).then_some(())
@@ -247,7 +247,7 @@ fn a_key_can_be_looked_at() {
     let name = policy["limits"][0]["policy"].as_str().expect("it is limited").replace('/', "%2F");
     let shown = || exact.admin(&format!("/v1/keys/{name}/127.0.0.1/b%20c")).json();
     assert_eq!(shown()["key"], serde_json::json!(["127.0.0.1", "b c"]));
-    eventually("the store has heard of it", || (shown()["windows"][0]["remaining"] == 9).then_some(()));
+    eventually("Redis has heard of it", || (shown()["windows"][0]["remaining"] == 9).then_some(()));
     assert_eq!(exact.admin(&format!("/v1/keys/{name}/127.0.0.1")).status, 404);
 }
 
@@ -278,7 +278,7 @@ fn a_request_with_a_key_waits_no_longer_than_one_without() {
     let node = node_with(&redis, policy, "deadline = \"300ms\"");
     // Asked first whether it is remembered, then for a unit: the two together have the time of one.
     let waits = (0..5).map(|number| {
-        eventually("the store answers", || (node.metric("sluicegate_store_up", &[]) == 1.0).then_some(()));
+        eventually("Redis answers", || (node.metric("sluicegate_redis_up", &[]) == 1.0).then_some(()));
         redis.signal("STOP");
         let begin = Instant::now();
         let key = format!("Idempotency-Key: {number}");
@@ -297,18 +297,18 @@ fn a_request_with_a_key_waits_no_longer_than_one_without() {
 fn without_redis_the_policy_decides_and_with_it_again_the_limit() {
     for (when_down, admitted) in [("local", 40), ("allow", 400), ("deny", 0)] {
         let mut redis = Redis::start(&[]);
-        let policy = format!("limit = \"40/d\"\novershoot = 0\nwhen-store-down = \"{when_down}\"");
+        let policy = format!("limit = \"40/d\"\novershoot = 0\nwhen-redis-down = \"{when_down}\"");
         let node = node(&redis, &policy);
         assert_eq!(spend(&node, 1), 1);
         redis.kill();
         eventually("the gateway has noticed", || {
-            (node.metric("sluicegate_store_up", &[]) == 0.0).then_some(())
+            (node.metric("sluicegate_redis_up", &[]) == 0.0).then_some(())
         });
         let begin = Instant::now();
         let spent = spend(&node, admitted.max(40) + 20);
         // The deadline is a second: some that waited would be seen.
         assert!(begin.elapsed() < Duration::from_secs(8), "nothing waits for what is away");
-        // What was spent before counts on: a node of one keeps to the whole limit. Where the store's answer to the first
+        // What was spent before counts on: a node of one keeps to the whole limit. Where Redis's answer to the first
         // came too late, what it says and what was decided without it are both held against the node.
         assert!(spent <= admitted && spent + 2 >= admitted, "{when_down}: {spent} of {admitted}");
         let said = node.get("/");
@@ -441,7 +441,7 @@ fn what_comes_back_is_found_by_gateways_that_have_denied_for_a_day() {
             |node: &Gateway, cost: &str| node.client().request("GET", "/", &[&format!("x-say: {cost}")], "");
         // Estimates fill the window until their answers say less.
         for cost in ["9", "2"] {
-            // What a busy machine decides alone may find less than the store has.
+            // What a busy machine decides alone may find less than Redis has.
             eventually("it fits", || (say(first, cost).status == 200).then_some(()));
         }
         let refused = eventually("it is refused", || {
@@ -494,9 +494,9 @@ fn answers_settle_what_the_whole_fleet_has_left() {
                 break;
             }
         }
-        eventually("the store has heard what all of it cost", || {
+        eventually("Redis has heard what all of it cost", || {
             let shown = nodes[0].1.admin("/v1/keys/p").json();
-            (shown["windows"][0]["at-store"]["left"] == 1_000_000 - spent).then_some(())
+            (shown["windows"][0]["at-redis"]["left"] == 1_000_000 - spent).then_some(())
         });
         redis.cli(&["FLUSHALL"]);
     }
@@ -578,7 +578,7 @@ fn leases_find_what_came_back_after_they_have_denied_for_a_day() {
         while Instant::now() < until || last != 429 {
             last = ask(&mut client);
         }
-        let operations = || node.metric("sluicegate_store_operations_total", &[]);
+        let operations = || node.metric("sluicegate_redis_operations_total", &[]);
         let (before, begin) = (operations(), Instant::now());
         while begin.elapsed() < Duration::from_secs(1) {
             assert_eq!(ask(&mut client), 429, "{algorithm}");

@@ -20,7 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("local", 2),
     ("global", 2),
     ("peers", 2),
-    ("store", 2),
+    ("database", 2),
     ("tls", 2),
     ("auth", 2),
     ("upstream", 2),

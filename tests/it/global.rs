@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluicegate::global::config::{Login, Secret, Server, Topology};
 use sluicegate::global::{Condition, Config};
-use sluicegate::limit::central::{Hold, Left, Lent, Op, Part, Renewal, Reply, Seen, Unanswered};
+use sluicegate::limit::lease_messages::{Hold, Left, Lent, Op, Part, Renewal, Reply, Seen, Unanswered};
 use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use crate::support::redis::{Node, Redis, add, config, free_port, part};
@@ -281,7 +281,7 @@ fn keys_that_were_replaced_are_one_line_in_the_log() {
          [redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n",
         redis.addr()
     ));
-    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    eventually("it is up", || (gateway.metric("sluicegate_redis_up", &[]) > 0.5).then_some(()));
     for name in ["a", "b", "c"] {
         assert_eq!(gateway.get(&format!("/{name}")).status, 200);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate::global::Condition;
 use sluicegate::global::config::{Login, Secret, Topology};
-use sluicegate::limit::central::{Op, Unanswered};
+use sluicegate::limit::lease_messages::{Op, Unanswered};
 
 use crate::support::redis::{Asked, Node, Redis, add, part, server};
 use crate::support::toxic::Toxic;
@@ -278,7 +278,7 @@ fn an_outage_is_one_line_in_the_log_and_a_metric() {
         redis.addr()
     ));
     let shard = format!("shard=\"{}\"", redis.addr());
-    let up = || gateway.metric("sluicegate_store_up", &[&shard]);
+    let up = || gateway.metric("sluicegate_redis_up", &[&shard]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
     eventually("it is up", || (up() > 0.5 && lines("redis answers") == 1).then_some(()));
     // A busy machine may have been too slow for the first connection.
@@ -313,7 +313,7 @@ fn a_right_that_is_lost_is_told_once_and_not_whenever_a_probe_does_without_it() 
          [redis]\nurl = \"redis://gw:word@{}\"\n",
         redis.addr()
     ));
-    let up = || gateway.metric("sluicegate_store_up", &[]);
+    let up = || gateway.metric("sluicegate_redis_up", &[]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
     for (rounds, right) in ["evalsha", "mget", "time"].into_iter().enumerate() {
         eventually("that it is up is told", || (lines("redis answers") == rounds + 1).then_some(()));
@@ -325,7 +325,7 @@ fn a_right_that_is_lost_is_told_once_and_not_whenever_a_probe_does_without_it() 
             client.response().status
         };
         eventually("that is seen", || {
-            assert_eq!(ask(), 200, "without the store its own part is this gateway's");
+            assert_eq!(ask(), 200, "without Redis its own part is this gateway's");
             (up() < 0.5).then_some(())
         });
         // A dozen probes.
@@ -347,7 +347,7 @@ fn trouble_that_keeps_coming_back_is_not_told_each_time() {
          [redis]\nurl = \"redis://gw:word@{}\"\n",
         redis.addr()
     ));
-    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    eventually("it is up", || (gateway.metric("sluicegate_redis_up", &[]) > 0.5).then_some(()));
     // The key of a probe is written, those of charges are not.
     redis.cli(&["ACL", "SETUSER", "gw", "resetkeys", "~sg:up*", "~sg:!*"]);
     let mut client = gateway.client();
@@ -358,7 +358,7 @@ fn trouble_that_keeps_coming_back_is_not_told_each_time() {
             client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert_eq!(client.response().status, 200);
         }
-        (gateway.metric("sluicegate_store_breaker_opened_total", &[]) >= 12.0).then_some(())
+        (gateway.metric("sluicegate_redis_breaker_opened_total", &[]) >= 12.0).then_some(())
     });
     let lines = gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
     assert!((1..=6).contains(&lines), "{:?}", gateway.stderr());
@@ -366,7 +366,7 @@ fn trouble_that_keeps_coming_back_is_not_told_each_time() {
     eventually("it is up for good", || {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client.response();
-        (gateway.metric("sluicegate_store_condition", &["condition=\"up\""]) > 0.5).then_some(())
+        (gateway.metric("sluicegate_redis_condition", &["condition=\"up\""]) > 0.5).then_some(())
     });
 }
 

@@ -3,7 +3,7 @@
 use sluicegate::global::Condition;
 use sluicegate::global::config::Topology;
 use sluicegate::limit::Algorithm;
-use sluicegate::limit::central::{Op, Reply, Unanswered};
+use sluicegate::limit::lease_messages::{Op, Reply, Unanswered};
 use sluicegate::random::Random;
 
 use crate::support::eventually;
@@ -11,7 +11,7 @@ use crate::support::redis as store;
 use crate::support::redis::{Node, Redis, add, config};
 use crate::support::scripts::{ALGORITHMS, Store, part, quota};
 
-/// Time of the store's clock, microseconds: the begin of an hour.
+/// Time of Redis's clock, microseconds: the begin of an hour.
 const NOW_US: u64 = 3_600_000_000 * 400_000;
 const SECOND_US: u64 = 1_000_000;
 
@@ -92,7 +92,7 @@ fn whatever_a_key_holds_is_spent_and_whole_again_in_its_time() {
             }
         }
         for record in records {
-            redis::cmd("SET").arg("k").arg(&record).exec(&mut store.connection).expect("the store answers");
+            redis::cmd("SET").arg("k").arg(&record).exec(&mut store.connection).expect("Redis answers");
             let mut admitted = |now_us: u64| {
                 let taken = store.take(&["k"], &[part(ten, 1, 0)], now_us);
                 assert!(
@@ -116,14 +116,14 @@ fn a_log_and_permits_that_hold_something_else_are_right_again_in_their_time() {
     for times in
         [["x", "y", "z"], ["nan", "inf", "-inf"], ["-5", "1e400", "1"], ["99999999999999999", "1", "x"]]
     {
-        redis::cmd("DEL").arg("k").exec(&mut store.connection).expect("the store answers");
-        redis::cmd("RPUSH").arg("k").arg(&times).exec(&mut store.connection).expect("the store answers");
+        redis::cmd("DEL").arg("k").exec(&mut store.connection).expect("Redis answers");
+        redis::cmd("RPUSH").arg("k").arg(&times).exec(&mut store.connection).expect("Redis answers");
         store.call(1, &["k"], &[part(log, 1, 0)], &[NOW_US as f64, 0.0, 0.0, 0.0]).ok();
         let later = store.take(&["k"], &[part(log, 1, 0)], NOW_US + 2 * SECOND_US);
         assert!(later.admitted, "{times:?}: {later:?}");
     }
     let entries = [("abcdefgh", vec![0; 3]), ("abcdefgi", vec![0xff; 16]), ("x", vec![0xff; 40])];
-    redis::cmd("HSET").arg("h").arg(&entries).exec(&mut store.connection).expect("the store answers");
+    redis::cmd("HSET").arg("h").arg(&entries).exec(&mut store.connection).expect("Redis answers");
     let permits = quota(Algorithm::Concurrency, 10, SECOND_US, 10);
     let told = store.hold("h", &part(permits, 4, 0), 1, 0, 5 * SECOND_US, NOW_US);
     assert_eq!((told.wait_us, told.remaining), (0, 6));

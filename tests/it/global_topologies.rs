@@ -62,7 +62,7 @@ fn a_server_more_in_the_ring_is_no_second_burst() {
         ));
         eventually("every server is known", || {
             let up = |redis: &Redis| {
-                gateway.metric("sluicegate_store_up", &[&format!("shard=\"{}\"", redis.addr())]) > 0.5
+                gateway.metric("sluicegate_redis_up", &[&format!("shard=\"{}\"", redis.addr())]) > 0.5
             };
             servers[..count].iter().all(up).then_some(())
         });
@@ -163,7 +163,7 @@ fn sentinels_that_have_not_noticed_yet_name_no_other_primary() {
          [redis]\nurl = \"redis://{}\"\ntopology = \"sentinel:main\"\n",
         sentinels.join(",")
     ));
-    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    eventually("it is up", || (gateway.metric("sluicegate_redis_up", &[]) > 0.5).then_some(()));
     let (old, new) = (watched.primary.addr().to_string(), watched.replica.addr().to_string());
     watched.primary.kill();
     eventually("the replica is connected to", || {
@@ -249,7 +249,7 @@ fn a_primary_that_hangs_is_told_once_however_often_it_is_looked_for() {
         sentinels[0], sentinels[1]
     ));
     let lines = || gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
-    eventually("it is up", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    eventually("it is up", || (gateway.metric("sluicegate_redis_up", &[]) > 0.5).then_some(()));
     let before = lines();
     redis.signal("STOP");
     eventually("that is told", || {
@@ -263,7 +263,7 @@ fn a_primary_that_hangs_is_told_once_however_often_it_is_looked_for() {
     }
     assert_eq!(lines(), before + 1, "{:?}", gateway.stderr());
     redis.signal("CONT");
-    eventually("it is up again", || (gateway.metric("sluicegate_store_up", &[]) > 0.5).then_some(()));
+    eventually("it is up again", || (gateway.metric("sluicegate_redis_up", &[]) > 0.5).then_some(()));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_node_that_is_lost_is_a_line_in_the_log_and_not_one_for_each_of_its_tags() {
          [redis]\nurl = \"redis://{}\"\ntopology = \"cluster\"\n",
         cluster.nodes[0].addr()
     ));
-    let up = || gateway.metric("sluicegate_store_up", &[]);
+    let up = || gateway.metric("sluicegate_redis_up", &[]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
     eventually("it is up", || (up() > 63.5 && lines("redis answers") > 0).then_some(()));
     // A busy machine may have been too slow for the first connections.

@@ -1,11 +1,11 @@
 //! The scripts of leases against their twin in Rust, in a real Redis: the same random histories, the same answers to
-//! the bit, and the same record afterwards. Time is an argument of the tests' own prelude, not the store's clock.
+//! the bit, and the same record afterwards. Time is an argument of the tests' own prelude, not Redis's clock.
 
 use std::sync::Arc;
 
 use redis::Commands;
-use sluicegate::limit::central::Renewal;
-use sluicegate::limit::{Algorithm, Centre, Plan, Quota, Sharing, Wanted, WhenDown};
+use sluicegate::limit::lease_messages::Renewal;
+use sluicegate::limit::{Algorithm, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown};
 use sluicegate::random::Random;
 
 use crate::support::scripts::Store;
@@ -61,7 +61,7 @@ fn renew(
     for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
         *number = f64::from_le_bytes(bytes.try_into().expect("a chunk of eight"));
     }
-    let mut record: Option<Vec<u8>> = store.connection.get(key).expect("the store answers");
+    let mut record: Option<Vec<u8>> = store.connection.get(key).expect("Redis answers");
     let kept = record.as_mut().map(|record| Kept::taken_from(record));
     (answer, record, kept)
 }
@@ -144,12 +144,12 @@ impl History {
 
     fn run(mut self, store: &mut Store) {
         let key = format!("{:?}-{}", self.plan.quota.algorithm(), self.seed);
-        let mut centre = Centre::default();
+        let mut model = ScriptModel::default();
         for step in 0..150 {
             self.advance();
             let node = (self.random.next() % 5) as usize;
             let renewal = self.renewal(node);
-            let grant = centre.renew(&renewal, self.now_us);
+            let grant = model.renew(&renewal, self.now_us);
             let (told, record, kept) = renew(store, &key, &renewal, self.now_us);
             let [epoch, tokens, rate, lasts_us, deny_us, level, wait_us] = told;
             let context = format!("seed {}, step {step}: {renewal:?}\n{grant:?}\n{told:?}", self.seed);
@@ -161,7 +161,7 @@ impl History {
                 [lasts_us, deny_us, wait_us].map(|us| us as u64 * 1_000),
                 "{context}"
             );
-            assert_eq!(centre.to_bytes(), record, "{context}");
+            assert_eq!(model.to_bytes(), record, "{context}");
             let kept = kept.expect("a renewal leaves a record");
             let needed_us = self.now_us + self.needed_us(grant.level);
             assert!(kept.is_most || kept.until_s * 1_000_000 >= needed_us, "{kept:?}, {context}");

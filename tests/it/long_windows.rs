@@ -99,7 +99,7 @@ impl Fleet {
     /// Units that Redis has left.
     fn left(&self, window: Window<'_>, key: &str) -> f64 {
         let shown = self.shown(0, window.policy, window.index, key);
-        shown["at-store"]["left"].as_f64().unwrap_or_else(|| panic!("Redis has nothing of {key}: {shown}"))
+        shown["at-redis"]["left"].as_f64().unwrap_or_else(|| panic!("Redis has nothing of {key}: {shown}"))
     }
 
     /// Plays a scene under a key of its own. Nobody holds anything two seconds after its last request, every unit is
@@ -246,7 +246,7 @@ fn start_nodes(count: usize, config: &str) -> Vec<Gateway> {
         let node = Gateway::start(config);
         let is = |name: &str| node.metric(name, &[]) > 0.0;
         eventually("it is connected", || {
-            (is("sluicegate_store_connects_total") && is("sluicegate_store_up")).then_some(())
+            (is("sluicegate_redis_connects_total") && is("sluicegate_redis_up")).then_some(())
         });
         node
     };

@@ -1,4 +1,4 @@
-//! What people are shown of a shared key: the store's word beside the gateway's, and nothing spent for it.
+//! What people are shown of a shared key: Redis's word beside the gateway's, and nothing spent for it.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn config(redis: &Redis, policy: &str) -> String {
 fn node(redis: &Redis, policy: &str) -> Gateway {
     let gateway = Gateway::start(&config(redis, policy));
     eventually("it is connected", || {
-        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
+        (gateway.metric("sluicegate_redis_connects_total", &[]) > 0.0).then_some(())
     });
     gateway
 }
@@ -55,12 +55,12 @@ fn a_gateway_that_saw_nothing_shows_what_others_spent() {
     let kept_before = kept(&redis);
     for _ in 0..3 {
         let window = shown(&second);
-        assert_eq!(window["store"], "answers", "{window}");
-        assert_eq!(window["at-store"]["left"], 7, "{window}");
-        assert!(window["at-store"]["changed-seconds-ago"].as_f64().is_some(), "{window}");
+        assert_eq!(window["redis"], "answers", "{window}");
+        assert_eq!(window["at-redis"]["left"], 7, "{window}");
+        assert!(window["at-redis"]["changed-seconds-ago"].as_f64().is_some(), "{window}");
         let limit = explained(&second);
         assert_eq!((&limit["remaining"], &limit["admitted"]), (&6.into(), &true.into()), "{limit}");
-        assert!(limit["said"].as_str().is_some_and(|said| said.contains("says the store")), "{limit}");
+        assert!(limit["said"].as_str().is_some_and(|said| said.contains("says Redis")), "{limit}");
     }
     assert_eq!(kept(&redis), kept_before);
     spend(&first, 7);
@@ -76,19 +76,19 @@ fn a_leased_window_shows_who_holds_how_much() {
     let window = eventually("a lease is out", || {
         spend(&first, 1);
         let window = shown(&second);
-        (window["at-store"]["gateways"] == 1).then_some(window)
+        (window["at-redis"]["gateways"] == 1).then_some(window)
     });
-    let number = |name: &str| window["at-store"][name].as_f64().expect("a number");
+    let number = |name: &str| window["at-redis"][name].as_f64().expect("a number");
     assert!(number("left") < 4_900.0 && number("left") + number("held-by-gateways") <= 5_000.0, "{window}");
     assert_eq!(window["shared"], "leased");
     let limit = explained(&second);
     let said = limit["said"].as_str().expect("it is said");
     assert!(limit["remaining"].as_u64().is_some_and(|left| left < 4_900), "{limit}");
-    assert!(said.contains("the store has ") && said.contains("gateways hold "), "{said}");
+    assert!(said.contains("Redis has ") && said.contains("gateways hold "), "{said}");
 }
 
 #[test]
-fn a_gateway_without_a_lease_admits_no_more_than_the_store_has() {
+fn a_gateway_without_a_lease_admits_no_more_than_redis_has() {
     let redis = Redis::start(&[]);
     let [first, second] = [0, 1].map(|_| node(&redis, "limit = \"100/365d\"\nalgorithm = \"fixed-window\""));
     let mut client = first.client();
@@ -96,7 +96,7 @@ fn a_gateway_without_a_lease_admits_no_more_than_the_store_has() {
     // Units that the first gateway holds may come back, until its leases are over.
     eventually("it is all spent", || {
         client.request("GET", "/", &[], "");
-        let store = shown(&second)["at-store"].clone();
+        let store = shown(&second)["at-redis"].clone();
         (store["held-by-gateways"] == 0.0 && store["left"] == 0.0).then_some(())
     });
     let limit = explained(&second);
@@ -106,30 +106,30 @@ fn a_gateway_without_a_lease_admits_no_more_than_the_store_has() {
 }
 
 #[test]
-fn a_store_that_is_away_or_slow_is_said_to_be() {
+fn a_redis_that_is_away_or_slow_is_said_to_be() {
     let mut redis = Redis::start(&[]);
     let node = node(&redis, EXACT);
     spend(&node, 3);
     redis.cli(&["CLIENT", "PAUSE", "20000"]);
     let begin = Instant::now();
-    assert_eq!(shown(&node)["store"], "late");
+    assert_eq!(shown(&node)["redis"], "late");
     // The deadline of this configuration is a second.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     redis.kill();
     let window = eventually("it is noticed", || {
         let window = shown(&node);
-        (window["store"] == "away").then_some(window)
+        (window["redis"] == "away").then_some(window)
     });
-    assert_eq!(window["at-store"], serde_json::Value::Null);
+    assert_eq!(window["at-redis"], serde_json::Value::Null);
     assert!(window["remaining"].as_u64().is_some_and(|left| left <= 7), "{window}");
     let limit = explained(&node);
-    assert!(limit["said"].as_str().is_some_and(|said| said.contains("the store is away")), "{limit}");
+    assert!(limit["said"].as_str().is_some_and(|said| said.contains("Redis is away")), "{limit}");
     redis.restart();
-    eventually("it is back", || (shown(&node)["store"] == "answers").then_some(()));
+    eventually("it is back", || (shown(&node)["redis"] == "answers").then_some(()));
 }
 
 #[test]
-fn explain_asks_the_store_where_no_gateway_runs() {
+fn explain_asks_redis_where_no_gateway_runs() {
     let mut redis = Redis::start(&[]);
     let config = config(&redis, EXACT);
     let first = node(&redis, EXACT);
@@ -145,8 +145,8 @@ fn explain_asks_the_store_where_no_gateway_runs() {
     let kept_before = kept(&redis);
     for _ in 0..2 {
         let said = explain();
-        assert!(said.contains("admitted, 5 left after it; says the store"), "{said}");
-        assert!(said.contains("explained from the file and the store"), "{said}");
+        assert!(said.contains("admitted, 5 left after it; says Redis"), "{said}");
+        assert!(said.contains("explained from the file and Redis"), "{said}");
     }
     assert_eq!(kept(&redis), kept_before);
     let members = redis.cli(&["KEYS", "*"]);
@@ -154,5 +154,5 @@ fn explain_asks_the_store_where_no_gateway_runs() {
     assert_eq!(redis.cli(&["ZCARD", census]).trim(), "1", "who only looks is no gateway");
     redis.kill();
     let said = explain();
-    assert!(said.contains("known only to a running gateway; the store is away"), "{said}");
+    assert!(said.contains("known only to a running gateway; Redis is away"), "{said}");
 }

@@ -1,5 +1,5 @@
 //! The scripts of exact charges against the limiter's own table, in a real Redis: the same random histories, the same
-//! admissions, the same figures. Time is an argument, not the store's clock.
+//! admissions, the same figures. Time is an argument, not Redis's clock.
 //!
 //! Windows and logs agree to the microsecond. A bucket in Rust counts in binary ticks of less than a nanosecond's
 //! refill and the script in exact fractions; so where the two disagree on an admission, the table must agree with the
@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use sluicegate::limit::{Algorithm, Answer, Charge, Outcome, Quota};
-use sluicegate::limiter::{Caller, Decision, Limiter, Undo};
+use sluicegate::limiter::{Caller, Decision, Limiter, Refund};
 use sluicegate::local::{Place, Table};
 use sluicegate::random::Random;
 
@@ -96,7 +96,7 @@ fn a_key_of_the_wrong_type_spends_nothing_elsewhere() {
     let mut store = Store::start();
     let (bucket, log) =
         (quota(Algorithm::TokenBucket, 5, 1_000_000, 5), quota(Algorithm::SlidingLog, 5, 1_000_000, 5));
-    redis::cmd("SADD").arg("wrong").arg(1).exec(&mut store.connection).expect("the store answers");
+    redis::cmd("SADD").arg("wrong").arg(1).exec(&mut store.connection).expect("Redis answers");
     for (at, quota) in [(0, bucket), (1, log)] {
         let parts = [part(bucket, 2, 0), part(quota, 1, 0)];
         let told = store.take(&["right", "wrong"], &parts, 1_000_000_000_000);
@@ -107,7 +107,7 @@ fn a_key_of_the_wrong_type_spends_nothing_elsewhere() {
         assert_eq!(store.exists("right"), 0);
     }
     // What cannot be read as this algorithm's state counts as spent.
-    redis::cmd("SET").arg("text").arg("hello").exec(&mut store.connection).expect("the store answers");
+    redis::cmd("SET").arg("text").arg("hello").exec(&mut store.connection).expect("Redis answers");
     let told = store.take(&["text"], &[part(bucket, 1, 0)], 1_000_000_000_000);
     assert_eq!((told.admitted, told.parts[0].remaining, told.parts[0].wait_us), (false, 0, 200_000));
 }
@@ -119,8 +119,7 @@ fn what_is_whole_again_leaves_no_key() {
     for algorithm in ALGORITHMS {
         let quota = quota(algorithm, 10, 2_000_000, 10);
         store.take(&["k"], &[part(quota, 3, 0)], start);
-        let ttl_ms: i64 =
-            redis::cmd("PTTL").arg("k").query(&mut store.connection).expect("the store answers");
+        let ttl_ms: i64 = redis::cmd("PTTL").arg("k").query(&mut store.connection).expect("Redis answers");
         // Until it is whole, and a few seconds more, so that the next charge need not say it again.
         assert!((1..=10_000).contains(&ttl_ms), "{algorithm:?}: {ttl_ms}");
         store.give_back(&["k"], &[part(quota, 3, 0)], start, start + 1);
@@ -236,7 +235,7 @@ impl History {
         };
     }
 
-    /// A reload changes a limit; a log keeps units and not shares at the centre, so it is left as it is.
+    /// A reload changes a limit; a log keeps units and not shares at Redis, so it is left as it is.
     fn change(&mut self, store: &mut Store) {
         let index = self.below(self.charges.len() as u64) as usize;
         let algorithm = self.charges[index].quota.algorithm();
@@ -293,7 +292,7 @@ impl History {
         for index in 0..self.charges.len() {
             // A bucket that has been whole in between would be given too much, by both.
             if !self.charges[index].shadow && self.is_used(index) {
-                self.limiter.give_back(&self.charges[index], Undo::Table(Place::Slot), taken_us * 1_000);
+                self.limiter.give_back(&self.charges[index], Refund::Table(Place::Slot), taken_us * 1_000);
                 store.give_back(&[&self.keys[index]], &[self.parts()[index]], taken_us, self.now_us);
             }
         }

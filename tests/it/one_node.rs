@@ -19,7 +19,7 @@ fn gateway(policy: &str, redis: Option<&Redis>) -> Gateway {
 
 fn is_up(gateway: &Gateway, wanted: f64) {
     eventually("the gateway knows how Redis is", || {
-        (gateway.metric("sluicegate_store_up", &[]) == wanted).then_some(())
+        (gateway.metric("sluicegate_redis_up", &[]) == wanted).then_some(())
     });
 }
 

@@ -137,6 +137,9 @@ fn limits_and_caps_count_whom_the_proxy_names() {
     assert_eq!(refused("cap=\"max-connections-per-ip\""), 1.0);
     let mut other = connect(2);
     assert_eq!(other.get("/").status, 200, "another client");
+    eventually("the refused one is counted out", || {
+        (gateway.metric("sluicegate_connections_open", &["listener=\"plain\""]) == 3.0).then_some(())
+    });
     // Those that have not said whom they are for are counted, too, once they are accepted.
     let _silent = Client::connect_from(PROXY, gateway.plain());
     let refused_one = || {

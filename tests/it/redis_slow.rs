@@ -28,23 +28,23 @@ fn lateness_is_one_line_in_the_log_and_its_end_another() {
     let in_time = || lines("redis answers within the deadline again");
     let metric = |name: &str| gateway.metric(name, &[]);
     eventually("lateness is told", || (late() == 1).then_some(()));
-    let round_trip = metric("sluicegate_store_round_trip_seconds");
+    let round_trip = metric("sluicegate_redis_round_trip_seconds");
     assert!((0.030..0.500).contains(&round_trip), "{round_trip} s");
-    assert_eq!(metric("sluicegate_store_in_time"), 0.0);
+    assert_eq!(metric("sluicegate_redis_in_time"), 0.0);
     // Many requests, and the probes of a while, change nothing about it.
-    let before = metric("sluicegate_store_calls_total");
+    let before = metric("sluicegate_redis_calls_total");
     eventually("it is asked on", || {
         assert_eq!(gateway.get("/").status, 200);
-        (metric("sluicegate_store_round_trip_seconds") > 0.0).then_some(())?;
+        (metric("sluicegate_redis_round_trip_seconds") > 0.0).then_some(())?;
         (metric("sluicegate_requests_total") >= 200.0).then_some(())
     });
-    assert!(metric("sluicegate_store_calls_total") >= before);
+    assert!(metric("sluicegate_redis_calls_total") >= before);
     assert_eq!((late(), in_time()), (1, 0));
     toxic.delay(Duration::ZERO);
     eventually("its end is told", || (in_time() == 1).then_some(()));
-    assert_eq!((late(), metric("sluicegate_store_in_time")), (1, 1.0));
+    assert_eq!((late(), metric("sluicegate_redis_in_time")), (1, 1.0));
     eventually("the way is known to be shorter", || {
-        (metric("sluicegate_store_round_trip_seconds") < round_trip).then_some(())
+        (metric("sluicegate_redis_round_trip_seconds") < round_trip).then_some(())
     });
 }
 

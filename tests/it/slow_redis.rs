@@ -15,7 +15,7 @@ fn node(toxic: &Toxic, policy: &str) -> Gateway {
         toxic.addr()
     ));
     eventually("it is connected", || {
-        (gateway.metric("sluicegate_store_connects_total", &[]) > 0.0).then_some(())
+        (gateway.metric("sluicegate_redis_connects_total", &[]) > 0.0).then_some(())
     });
     gateway
 }
@@ -56,10 +56,7 @@ fn a_slow_store_lets_nobody_beyond_what_may_be_overshot() {
         assert!(admitted * 10 >= limit * seconds * 8, "{admitted} of {asked} at {limit}/s, {way_ms} ms");
         let alone = decided("fallback") - before;
         assert!(decided("local") + decided("fallback") >= asked as f64, "every decision has its tier");
-        assert!(
-            alone * 10.0 <= asked as f64,
-            "{alone} of {asked} without the store at {limit}/s, {way_ms} ms"
-        );
+        assert!(alone * 10.0 <= asked as f64, "{alone} of {asked} without Redis at {limit}/s, {way_ms} ms");
         redis.cli(&["FLUSHALL"]);
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use sluicegate::global::config::Topology;
-use sluicegate::limit::central::{Op, Unanswered};
+use sluicegate::limit::lease_messages::{Op, Unanswered};
 
 use crate::support::eventually;
 use crate::support::fleet::Cluster;

@@ -1,4 +1,4 @@
-//! A fleet in virtual time: nodes, each with the gateway's own limiter, a centre, a network between them that delays
+//! A fleet in virtual time: nodes, each with the gateway's own limiter, a model, a network between them that delays
 //! and loses, and what may happen to all of them. Only time and messages are made up.
 
 use std::cmp::Ordering;
@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sluicegate::limit::central::{Grant, Op, Part, Renewal, Reply, Taken};
-use sluicegate::limit::{Centre, Charge, Plan, State, centre};
+use sluicegate::limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
+use sluicegate::limit::{Charge, Plan, ScriptModel, State, script_model};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
 use sluicegate::metrics::Tier;
@@ -28,7 +28,7 @@ pub struct Scene {
     /// The windows of every key, in the order in which a request is charged for them.
     pub plans: Vec<Arc<Plan>>,
     pub traffic: Traffic,
-    /// Share of messages that have to be sent again.
+    /// Lease of messages that have to be sent again.
     pub loss: f64,
     /// Mean time on the way, one way.
     pub delay_ns: f64,
@@ -43,9 +43,9 @@ pub enum Fault {
     Crash(usize),
     /// It is back, empty.
     Join(usize),
-    /// What the store keeps is copied; the store will come back as of now.
+    /// What Redis keeps is copied; Redis will come back as of now.
     Copy,
-    /// The store answers nobody.
+    /// Redis answers nobody.
     Away,
     /// It answers again, as of the last copy.
     Back,
@@ -79,8 +79,8 @@ struct Fleet<'a> {
     queue: BinaryHeap<Event>,
     events: u64,
     nodes: Vec<Node>,
-    centres: Vec<Centre>,
-    copy: Vec<Centre>,
+    models: Vec<ScriptModel>,
+    copy: Vec<ScriptModel>,
     /// Windows that are not lent, by name.
     exact: HashMap<u128, State>,
     is_away: bool,
@@ -109,7 +109,7 @@ struct Request {
     waiting: Waiting,
 }
 
-/// One node's way to the centre: what it sends is taken up by the simulation.
+/// One node's way to Redis: what it sends is taken up by the simulation.
 struct Wire {
     nodes: u32,
     /// Both ways at their longest, nanoseconds.
@@ -154,7 +154,7 @@ enum What {
     Arrival {
         key: usize,
     },
-    /// A question is at the centre.
+    /// A question is at Redis.
     Asked {
         node: usize,
         renewal: Renewal,
@@ -162,7 +162,7 @@ enum What {
         back_ns: u64,
         done: Done,
     },
-    /// Something else than a renewal is at the centre.
+    /// Something else than a renewal is at Redis.
     AskedExact {
         node: usize,
         op: Op,
@@ -203,7 +203,7 @@ impl<'a> Fleet<'a> {
             queue: BinaryHeap::new(),
             events: 0,
             nodes,
-            centres: vec![Centre::default(); keys * scene.plans.len()],
+            models: vec![ScriptModel::default(); keys * scene.plans.len()],
             copy: Vec::new(),
             exact: HashMap::new(),
             is_away: false,
@@ -230,7 +230,7 @@ impl<'a> Fleet<'a> {
     fn happen(&mut self, what: What) {
         match what {
             What::Arrival { key } => self.arrive(key),
-            What::Asked { node, renewal, back_ns, done } => self.ask_centre(node, renewal, back_ns, done),
+            What::Asked { node, renewal, back_ns, done } => self.ask_redis(node, renewal, back_ns, done),
             What::Answered { node, key, grant, done } => {
                 if let Some(key) = self.judged(key) {
                     self.judge.granted(key, node, self.now_ns + grant.lasts_ns);
@@ -309,12 +309,12 @@ impl<'a> Fleet<'a> {
     /// Compares what is left everywhere with what one exact limit would have left.
     fn close(&mut self) {
         let at_us = EPOCH_US + self.now_ns / 1_000;
-        for (index, centre) in self.centres.iter().enumerate() {
+        for (index, model) in self.models.iter().enumerate() {
             let (key, window) = (index / self.scene.plans.len(), index % self.scene.plans.len());
             let plan = &self.scene.plans[window];
-            let record = centre.to_bytes();
+            let record = model.to_bytes();
             let level =
-                record.and_then(|bytes| centre::look(&bytes, plan, at_us)).map(|(lent, _)| lent.level);
+                record.and_then(|bytes| script_model::look(&bytes, plan, at_us)).map(|(lent, _)| lent.level);
             let held = self.nodes.iter().filter_map(|node| {
                 let fleet = node.limiter.fleet()?;
                 fleet.view(name(index), node.local_ns(self.now_ns)).map(|view| view.held)
@@ -345,7 +345,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// What the centre does with windows that are not lent.
+    /// What Redis does with windows that are not lent.
     fn act(&mut self, op: &Op) -> Reply {
         let at_us = DAY_US + self.now_ns / 1_000;
         let mut change = |part: &Part, change: &dyn Fn(State) -> State| {
@@ -375,12 +375,12 @@ impl<'a> Fleet<'a> {
         Reply::Returned
     }
 
-    /// What is asked of a store that is away is asked again until there is an answer, as a numbered batch is.
-    fn ask_centre(&mut self, node: usize, renewal: Renewal, back_ns: u64, done: Done) {
+    /// What is asked of a Redis that is away is asked again until there is an answer, as a numbered batch is.
+    fn ask_redis(&mut self, node: usize, renewal: Renewal, back_ns: u64, done: Done) {
         if self.is_away {
             return self.push(self.now_ns + AGAIN_NS, What::Asked { node, renewal, back_ns, done });
         }
-        let grant = self.centres[index(renewal.key)].renew(&renewal, EPOCH_US + self.now_ns / 1_000);
+        let grant = self.models[index(renewal.key)].renew(&renewal, EPOCH_US + self.now_ns / 1_000);
         self.push(self.now_ns + back_ns, What::Answered { node, key: renewal.key, grant, done });
     }
 
@@ -410,11 +410,11 @@ impl<'a> Fleet<'a> {
                 self.nodes[node].wire.is_up.store(!self.is_away, Relaxed);
             }
             Fault::Join(node) => self.nodes[node].is_up = true,
-            Fault::Copy => self.copy = self.centres.clone(),
+            Fault::Copy => self.copy = self.models.clone(),
             Fault::Away | Fault::Back => {
                 self.is_away = matches!(fault, Fault::Away);
                 if !self.is_away {
-                    self.centres = std::mem::take(&mut self.copy);
+                    self.models = std::mem::take(&mut self.copy);
                 }
                 self.nodes.iter().for_each(|node| node.wire.is_up.store(!self.is_away, Relaxed));
             }
@@ -510,7 +510,7 @@ const WAY_MAX: f64 = 1.4;
 /// Where a key's number stands in its name.
 const NUMBER: u64 = (1 << 24) - 1;
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// The store's clock when the scene begins: a whole day, as the judge's a whole hour, so windows begin at once.
+/// Redis's clock when the scene begins: a whole day, as the judge's a whole hour, so windows begin at once.
 const EPOCH_US: u64 = 1_790_035_200_000_000;
 /// The same of windows that are not lent, which this process counts by its own clock.
 const DAY_US: u64 = 86_400_000_000;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate::limit::central::{Op, Renewal};
+use sluicegate::limit::lease_messages::{Op, Renewal};
 use sluicegate::limit::{Plan, Quota, State};
 
 /// Counts of one scene.
@@ -66,7 +66,7 @@ pub struct Figures {
     pub operations_goal: f64,
     /// Not decided at once.
     pub waited: f64,
-    /// Decided without the store.
+    /// Decided without Redis.
     pub fell_back: f64,
     /// Operations a second and node of keys far over their limit.
     pub over_limit: f64,

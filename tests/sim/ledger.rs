@@ -95,7 +95,7 @@ impl Ledger {
         }
     }
 
-    /// When all is over: what the centre has (nothing: all), and what nodes hold.
+    /// When all is over: what Redis has (nothing: all), and what nodes hold.
     pub fn close(&mut self, key: usize, window: usize, level: Option<f64>, held: f64, now_ns: u64) {
         let (plan, account) = (&self.plans[window], &mut self.accounts[key][window]);
         let should = left_of(plan, account.behind, BEGIN_NS + now_ns);
@@ -140,5 +140,5 @@ fn left_of(plan: &Plan, state: State, now_ns: u64) -> f64 {
 
 /// Windows of so many units should refuse nobody before they are spent.
 const LARGE: u64 = 100;
-/// A whole day, so that the windows of the centre begin with these.
+/// A whole day, so that the windows of Redis begin with these.
 const BEGIN_NS: u64 = 86_400_000_000_000;

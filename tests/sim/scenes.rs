@@ -37,7 +37,7 @@ pub struct Other {
     pub rate: Option<u64>,
     /// Units.
     pub burst: Option<u64>,
-    /// Every admission is the centre's.
+    /// Every admission is Redis's.
     pub is_exact: bool,
 }
 
@@ -76,7 +76,7 @@ pub fn small(seed: u64) -> Scene {
     scene
 }
 
-/// A node that crashes and comes back, and a store that fails over and has lost its last writes.
+/// A node that crashes and comes back, and a Redis that fails over and has lost its last writes.
 fn faults(nodes: usize, end_ns: u64, random: &Random) -> Vec<(u64, Fault)> {
     let node = random.next() as usize % nodes;
     let crash_ns = (chance(random) * 0.5 * end_ns as f64) as u64;

@@ -1,11 +1,11 @@
-//! One window of an explained request: who is counted, what is left of it here and at the store, and that in words.
+//! One window of an explained request: who is counted, what is left of it here and at Redis, and that in words.
 
 use std::net::IpAddr;
 
 use serde_json::json;
 
-use crate::app::centre;
-use crate::limit::central::Lent;
+use crate::app::redis_view;
+use crate::limit::lease_messages::Lent;
 use crate::limit::{Algorithm, Answer, Charge, Outcome};
 use crate::limiter::{Limiter, Look};
 use crate::policy::definition::Dimension;
@@ -32,8 +32,8 @@ pub(super) struct Limit {
     /// Whether the caller is kept out, because it did not wait when it was told to.
     pub(super) penalty: bool,
     pub(super) charge: Charge,
-    /// What the store says, where it was asked.
-    pub(super) store: Option<Look>,
+    /// What Redis says, where it was asked.
+    pub(super) redis: Option<Look>,
 }
 
 pub(super) fn limits(
@@ -62,7 +62,7 @@ pub(super) fn limits(
                 shadow: charge.shadow,
                 penalty: false,
                 charge: *charge,
-                store: None,
+                redis: None,
             }
         })
         .collect()
@@ -153,11 +153,11 @@ impl Limit {
             "penalty": self.penalty,
             "said": self.said(),
         });
-        self.store.iter().for_each(|look| centre::show(look, &mut shown));
+        self.redis.iter().for_each(|look| redis_view::show(look, &mut shown));
         shown
     }
 
-    /// The store's own word on an exact window is better than a gateway's memory of it.
+    /// Redis's own word on an exact window is better than a gateway's memory of it.
     pub(super) fn correct(&mut self, outcome: Outcome) {
         if !self.penalty {
             (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
@@ -165,7 +165,7 @@ impl Limit {
         }
     }
 
-    /// Without a lease there is no more for this gateway than the store has left; but for a unit that it may owe.
+    /// Without a lease there is no more for this gateway than Redis has left; but for a unit that it may owe.
     pub(super) fn bound(&mut self, lent: &Lent, limiter: &Limiter) {
         let Some(fleet) = limiter.fleet() else { return };
         let Some(plan) = fleet.plans().get(self.charge.plan) else { return };
@@ -184,10 +184,10 @@ impl Limit {
     }
 
     pub(super) fn said(&self) -> String {
-        match &self.store {
+        match &self.redis {
             None => self.decided(),
-            Some(look @ Look::Seen(_)) if self.answer.is_none() => centre::said(look),
-            Some(look) => format!("{}; {}", self.decided(), centre::said(look)),
+            Some(look @ Look::Seen(_)) if self.answer.is_none() => redis_view::said(look),
+            Some(look) => format!("{}; {}", self.decided(), redis_view::said(look)),
         }
     }
 

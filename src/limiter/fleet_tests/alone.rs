@@ -1,9 +1,9 @@
-//! Without the centre, or with answers that come too late.
+//! Without Redis, or with answers that come too late.
 
 use super::*;
 
 #[test]
-fn what_came_back_is_there_without_the_store_too() {
+fn what_came_back_is_there_without_redis_too() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = charge(&node, 1, 10, 0.0, WhenDown::Local);
@@ -39,7 +39,7 @@ fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
             let charge = Charge { cost: 2, ..charge(&node, 1, 100, overshoot, when_down) };
             let decision = decide_late(&node, &[charge], NOW);
             assert_eq!((decision.is_admitted(), decision.tier), (admitted, Tier::Fallback));
-            assert_eq!(decision.is_store_down, !admitted);
+            assert_eq!(decision.is_redis_down, !admitted);
             desk.answer(NOW + 5 * MS);
             let stands = if admitted && overshoot == 0.0 { 2 } else { 0 };
             assert_eq!(desk.left(&charge, NOW + 5 * MS), 100 - stands, "{when_down:?} {overshoot}");
@@ -48,7 +48,7 @@ fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
 }
 
 #[test]
-fn what_the_centre_has_back_is_not_missing_without_it() {
+fn what_redis_has_back_is_not_missing_without_it() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = Charge { cost: 50, ..exact(&node, 1, 100) };
@@ -68,7 +68,7 @@ fn what_the_centre_has_back_is_not_missing_without_it() {
 }
 
 #[test]
-fn without_the_store_a_node_keeps_to_its_share() {
+fn without_redis_a_node_keeps_to_its_share() {
     for (overshoot, when_down, most) in
         [(0.0, WhenDown::Local, 100), (0.3, WhenDown::Local, 100), (0.0, WhenDown::Allow, 1_000)]
     {
@@ -119,7 +119,7 @@ fn clocks_a_little_apart_refill_a_share_once() {
 }
 
 #[test]
-fn demand_without_the_store_is_counted_once() {
+fn demand_without_redis_is_counted_once() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);

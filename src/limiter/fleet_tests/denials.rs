@@ -1,4 +1,4 @@
-//! What the centre refuses: how long a node remembers it, and what ends it.
+//! What Redis refuses: how long a node remembers it, and what ends it.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
         deny();
         drop(asked);
         assert!(begin(old).is_none(), "it is remembered");
-        drop(begin(new).expect("what is left of the new limit only the centre knows"));
+        drop(begin(new).expect("what is left of the new limit only Redis knows"));
         desk.lose(NOW);
         // The answer to what was asked under a limit that has changed by then.
         let (old, new) = (limited(6_000), limited(7_000));

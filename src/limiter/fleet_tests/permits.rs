@@ -9,7 +9,7 @@ fn permits_of_an_outage_are_told_when_it_is_over() {
         let node = node(&desk);
         let charge = permits(&node, 1, 10, when_down);
         let give_back = |undo| node.give_back(&charge, undo, NOW);
-        let mut undos: Vec<Undo> = (0..2).map(|_| decide(&node, &desk, &[charge], NOW).undo(0)).collect();
+        let mut undos: Vec<Refund> = (0..2).map(|_| decide(&node, &desk, &[charge], NOW).undo(0)).collect();
         assert_eq!(desk.held(&charge), 2);
         desk.set_down(true);
         desk.held.lock().expect("no test panics here").clear();

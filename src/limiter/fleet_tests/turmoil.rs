@@ -57,7 +57,7 @@ struct Play {
     admitted: Vec<Admitted>,
     /// Units that were spent for good, of the first, the second and the last limit.
     spent: [u64; 4],
-    /// The same of what was decided without the centre.
+    /// The same of what was decided without Redis.
     alone: [u64; 4],
     now_ns: u64,
 }
@@ -162,7 +162,7 @@ impl Play {
                 self.node.settle(charge, undo, taken_ns, cost, self.now_ns);
             }
             let limit = self.limits.iter().position(|limit| limit.key == charge.key).expect("it is one");
-            if matches!(undo, Undo::Centre { .. } | Undo::Share) {
+            if matches!(undo, Refund::Redis { .. } | Refund::Lease) {
                 self.spent[limit] += cost.unwrap_or(charge.cost);
             } else {
                 self.alone[limit] += cost.unwrap_or(0).max(charge.cost);
@@ -217,7 +217,7 @@ proptest! {
         play.ends_all();
         for (index, limit) in play.limits.iter().enumerate().take(2) {
             let left = play.desk.left(limit, play.now_ns);
-            // What was decided without the centre is told it as far as it knows that it was not asked.
+            // What was decided without Redis is told it as far as it knows that it was not asked.
             let (least, most) = (play.spent[index], play.spent[index] + play.alone[index]);
             let expected = LIMIT.saturating_sub(most)..=LIMIT.saturating_sub(least);
             prop_assert!(expected.contains(&left), "of limit {}: {} of {:?}", index, left, expected);

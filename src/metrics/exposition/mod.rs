@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::text::{Families, Format, as_prometheus};
 use super::{
-    Deadline, Decision, Exchange, Metrics, Refused, StoreUsage, Tier, UPSTREAMS_MAX, Upstream, lock,
+    Deadline, Decision, Exchange, Metrics, RedisUsage, Refused, Tier, UPSTREAMS_MAX, Upstream, lock,
 };
 
 impl Metrics {
@@ -44,7 +44,7 @@ impl Collector for Scrape {
         certificates(&self.0, &mut families)?;
         memory(&self.0, &mut families)?;
         table(&self.0, &mut families)?;
-        store(&self.0, &mut families)
+        redis(&self.0, &mut families)
     }
 }
 
@@ -328,36 +328,36 @@ fn certificates(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )
 }
 
-fn store(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let Some(shards) = lock(&metrics.store).as_ref().map(|read| read()) else { return Ok(()) };
-    let each = |level: fn(&StoreUsage) -> u64| {
+fn redis(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let Some(shards) = lock(&metrics.redis).as_ref().map(|read| read()) else { return Ok(()) };
+    let each = |level: fn(&RedisUsage) -> u64| {
         shards.iter().map(move |shard| ([("shard", shard.shard.as_str())], level(shard))).collect::<Vec<_>>()
     };
     let up = each(|shard| u64::from(shard.is_up));
-    families.gauges("store_up", "Whether a shard of the shared store is asked", None, up)?;
+    families.gauges("redis_up", "Whether a shard of Redis is asked", None, up)?;
     let in_time = each(|shard| u64::from(shard.is_quick));
     let help = "Whether the answers of a shard come within the deadline, so that requests wait for them";
-    families.gauges("store_in_time", help, None, in_time)?;
+    families.gauges("redis_in_time", help, None, in_time)?;
     let round_trips = shards.iter().map(|shard| {
         ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.round_trip_ns).as_secs_f64())
     });
     let help = "How long nearly all calls to a shard took of late; 0: none was answered yet";
-    families.gauges("store_round_trip", help, Some(&Unit::Seconds), round_trips)?;
+    families.gauges("redis_round_trip", help, Some(&Unit::Seconds), round_trips)?;
     let conditions =
         shards.iter().map(|shard| ([("shard", shard.shard.as_str()), ("condition", shard.condition)], 1_u64));
-    families.gauges("store_condition", "How a shard of the shared store is", None, conditions)?;
+    families.gauges("redis_condition", "How a shard of Redis is", None, conditions)?;
     let evicts = each(|shard| u64::from(shard.evicts));
-    families.gauges("store_evicts", "Whether a shard forgets keys when its memory is full", None, evicts)?;
-    type Level = fn(&StoreUsage) -> u64;
+    families.gauges("redis_evicts", "Whether a shard forgets keys when its memory is full", None, evicts)?;
+    type Level = fn(&RedisUsage) -> u64;
     let counters: [(&str, &str, Level); 8] = [
-        ("store_calls", "Script calls to the shared store", |shard| shard.calls),
-        ("store_operations", "Operations in those calls", |shard| shard.operations),
-        ("store_late_calls", "Calls not answered within the deadline", |shard| shard.late),
-        ("store_lost_operations", "Operations without an answer", |shard| shard.lost),
-        ("store_refused_operations", "Operations answered with an error", |shard| shard.refused),
-        ("store_resent_calls", "Calls sent again after their answer was lost", |shard| shard.resent),
-        ("store_connects", "Connections made to the shared store", |shard| shard.connects),
-        ("store_breaker_opened", "Times a shard was given up for a while", |shard| shard.opened),
+        ("redis_calls", "Script calls to Redis", |shard| shard.calls),
+        ("redis_operations", "Operations in those calls", |shard| shard.operations),
+        ("redis_late_calls", "Calls not answered within the deadline", |shard| shard.late),
+        ("redis_lost_operations", "Operations without an answer", |shard| shard.lost),
+        ("redis_refused_operations", "Operations answered with an error", |shard| shard.refused),
+        ("redis_resent_calls", "Calls sent again after their answer was lost", |shard| shard.resent),
+        ("redis_connects", "Connections made to Redis", |shard| shard.connects),
+        ("redis_breaker_opened", "Times a shard was given up for a while", |shard| shard.opened),
     ];
     for (name, help, level) in counters {
         families.counters(name, help, None, each(level))?;

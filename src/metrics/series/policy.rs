@@ -12,9 +12,9 @@ pub enum Tier {
     /// This node, by what it counts or holds.
     #[default]
     Local,
-    /// The centre that a fleet shares.
+    /// Redis that a fleet shares.
     Global,
-    /// This node, because the centre did not answer.
+    /// This node, because Redis did not answer.
     Fallback,
 }
 

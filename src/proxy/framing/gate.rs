@@ -1,6 +1,6 @@
 //! A client's HTTP/1 connection as hyper may see it: every byte has been through [`Framing`].
 //!
-//! It refuses nothing itself. Heads pass whole. A fault in one stops the bytes there and is told to the gauge; the
+//! It refuses nothing itself. Heads pass whole. A fault in one stops the bytes there and is told to the activity; the
 //! connection answers it when the requests before have been answered. A fault in a body ends that body in an error.
 
 use std::io;
@@ -12,13 +12,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{End, Framing, Scanned};
-use crate::proxy::io::{Gauge, Gauged, Stream};
+use crate::proxy::io::{Activity, Stream, Tracked};
 
 /// The stream below hyper, with what is known of its messages.
 #[derive(Debug)]
 pub struct Gate {
-    io: Gauged,
-    gauge: Rc<Gauge>,
+    io: Tracked,
+    activity: Rc<Activity>,
     framing: Framing,
     /// Requests that were over before these messages.
     ended_before: u64,
@@ -33,11 +33,11 @@ pub struct Gate {
 
 impl Gate {
     /// Lets pass what comes on `io`, which is between two messages. A head that is longer and has no end is a fault.
-    pub fn new(io: Gauged, gauge: Rc<Gauge>, head_bytes_max: usize) -> Gate {
+    pub fn new(io: Tracked, activity: Rc<Activity>, head_bytes_max: usize) -> Gate {
         Gate {
             io,
-            ended_before: gauge.exchanges_ended(),
-            gauge,
+            ended_before: activity.exchanges_ended(),
+            activity,
             framing: Framing::default(),
             head_bytes_max,
             ready: Bytes::new(),
@@ -66,8 +66,8 @@ impl Gate {
     /// Waits for the answer to a message that asked to switch the protocol: if it did, what follows is no HTTP.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing.is_held() {
-            if self.gauge.exchanges_ended() - self.ended_before < self.framing.heads() {
-                self.gauge.wake_at_end(cx.waker());
+            if self.activity.exchanges_ended() - self.ended_before < self.framing.heads() {
+                self.activity.wake_at_end(cx.waker());
                 return Poll::Pending;
             }
             self.framing.release();
@@ -79,7 +79,7 @@ impl Gate {
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
         let Scanned { passed, whole, end } = self.framing.scan(fresh);
-        self.gauge.read_within(self.framing.is_in_message());
+        self.activity.read_within(self.framing.is_in_message());
         match end {
             End::Bytes => {}
             End::Upgrade => {
@@ -88,8 +88,8 @@ impl Gate {
                 kept.extend_from_slice(&self.kept);
                 self.kept = kept.freeze();
             }
-            End::Head(fault) => self.gauge.refuse_head(fault),
-            End::Body(fault) => self.gauge.refuse_body(fault),
+            End::Head(fault) => self.activity.refuse_head(fault),
+            End::Body(fault) => self.activity.refuse_body(fault),
         }
         if whole > 0 && !self.head.is_empty() {
             // The head that had begun is whole.
@@ -97,8 +97,8 @@ impl Gate {
             self.ready = self.head.split().freeze();
         }
         self.head.extend_from_slice(&fresh[whole..passed]);
-        if self.head.len() > self.head_bytes_max && self.gauge.head_fault().is_none() {
-            self.gauge.refuse_head(self.framing.too_long());
+        if self.head.len() > self.head_bytes_max && self.activity.head_fault().is_none() {
+            self.activity.refuse_head(self.framing.too_long());
         }
         buf.set_filled(if self.ready.is_empty() { before + whole } else { before });
         self.bring(buf);
@@ -118,10 +118,10 @@ impl AsyncRead for Gate {
         let before = buf.filled().len();
         this.bring(buf);
         while buf.filled().len() == before {
-            if let Some(fault) = this.gauge.body_fault() {
+            if let Some(fault) = this.activity.body_fault() {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
             }
-            if this.gauge.head_fault().is_some() {
+            if this.activity.head_fault().is_some() {
                 // The connection looks for it after every turn of hyper's.
                 return Poll::Pending;
             }
@@ -184,22 +184,22 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let mut client = TcpStream::connect(address).await.expect("somebody listens there");
         let (accepted, _) = listener.accept().await.expect("a client is there");
-        let gauge = Rc::new(Gauge::new(clock::instant()));
+        let activity = Rc::new(Activity::new(clock::instant()));
         // One request before the rest.
-        gauge.begin_exchange();
-        gauge.end_exchange(clock::instant());
-        let io = Gauged::new(Stream::Plain(accepted), Bytes::new(), Rc::clone(&gauge));
-        let mut gate = Gate::new(io, Rc::clone(&gauge), 1024);
+        activity.begin_exchange();
+        activity.end_exchange(clock::instant());
+        let io = Tracked::new(Stream::Plain(accepted), Bytes::new(), Rc::clone(&activity));
+        let mut gate = Gate::new(io, Rc::clone(&activity), 1024);
         let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
         client.write_all(format!("{head}{next}").as_bytes()).await.expect("it is read");
         let mut read = vec![0; 1024];
         assert_eq!(gate.read(&mut read).await.expect("a head"), head.len());
-        gauge.begin_exchange();
+        activity.begin_exchange();
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut room = ReadBuf::new(&mut read);
         assert!(Pin::new(&mut gate).poll_read(&mut context, &mut room).is_pending());
-        gauge.end_exchange(clock::instant());
+        activity.end_exchange(clock::instant());
         assert_eq!(gate.read(&mut read).await.expect("the next head"), next.len());
     }
 }

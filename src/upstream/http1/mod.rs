@@ -22,9 +22,9 @@ use tokio::io::AsyncReadExt;
 use self::answer::Framing;
 use self::outgoing::Outgoing;
 use super::Error;
+use super::checkout::{SendError, Unsent};
 use super::connect::Stream;
 use super::deadline::Deadline;
-use super::lease::{SendError, Unsent};
 use super::pool::Open;
 use super::request::Head;
 

@@ -7,7 +7,7 @@ use http::{HeaderValue, Uri, Version, request};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::proxy::config::{Sizes, Underscores};
-use sluicegate::proxy::{headers, judge};
+use sluicegate::proxy::{headers, validate};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {
@@ -19,19 +19,19 @@ struct Input<'i> {
 
 fuzz_target!(|input: Input<'_>| {
     let Some(head) = head(&input) else { return };
-    if judge::head(&head, headers::Present::of(&head.headers), &Sizes::default(), Underscores::Refuse)
+    if validate::head(&head, headers::Present::of(&head.headers), &Sizes::default(), Underscores::Refuse)
         .is_err()
     {
         return;
     }
     let authority = headers::authority(&head.uri, &head.headers);
-    let host = judge::host(&authority);
+    let host = validate::host(&authority);
     assert!(!host.bytes().any(|byte| byte.is_ascii_uppercase() || byte <= b' ' || byte >= 0x7f), "{host:?}");
     assert!(!host.contains(['/', '?', '#', '@', '\\', '"']), "{host:?}");
 
     // Who reads the target and who reads Host read one thing.
     for line in head.headers.get_all(HOST) {
-        assert_eq!(judge::host(line), host, "{head:?}");
+        assert_eq!(validate::host(line), host, "{head:?}");
     }
     assert!(head.headers.get_all(HOST).iter().count() <= 1);
 
@@ -46,7 +46,7 @@ fuzz_target!(|input: Input<'_>| {
     }
     for variant in variants {
         let line = HeaderValue::from_str(&variant).expect("it differs by what a host may hold");
-        assert_eq!(judge::host(&line), host, "{text:?} and {variant:?}");
+        assert_eq!(validate::host(&line), host, "{text:?} and {variant:?}");
     }
 });
 

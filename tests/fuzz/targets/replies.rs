@@ -1,4 +1,4 @@
-//! What a store answers: any bytes are a reply to their last byte or none, and what is read says, written again, the
+//! What a Redis answers: any bytes are a reply to their last byte or none, and what is read says, written again, the
 //! same.
 
 #![no_main]
@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use sluicegate::global::wire::{self, Answered};
-use sluicegate::limit::central::{Hold, Op, Part, Reply};
-use sluicegate::limit::{Algorithm, Answer, Outcome, Plan, Quota, Share, Sharing, Wanted, WhenDown};
+use sluicegate::limit::lease_messages::{Hold, Op, Part, Reply};
+use sluicegate::limit::{Algorithm, Answer, Lease, Outcome, Plan, Quota, Sharing, Wanted, WhenDown};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
     let (kinds, bytes) = input;
@@ -25,7 +25,7 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
     for (answer, op) in answers.iter().zip(&ops) {
         write(answer, op, &mut again);
         if let Answered::Reply(Reply::Grant(grant)) = answer {
-            let mut share = Share::default();
+            let mut share = Lease::default();
             let asked = share.renewal(&PLAN, 7, Wanted::default(), 1 << 50);
             share.granted(&asked, grant, 1 << 50);
             share.take(&PLAN, 1, (1 << 50) + 1, 0);
@@ -48,7 +48,7 @@ fn operation(kind: u8) -> Option<Op> {
     let part = Part { key: 7, plan: Arc::clone(&PLAN), cost: 3, shadow: false, count_denied: false };
     let parts = (0..kind >> 4).map(|_| part.clone()).collect();
     match kind & 0xf {
-        1 => Some(Op::Renew(Share::default().renewal(&PLAN, 7, Wanted::by([1, 3].into_iter()), 0))),
+        1 => Some(Op::Renew(Lease::default().renewal(&PLAN, 7, Wanted::by([1, 3].into_iter()), 0))),
         2 => Some(Op::Take(parts)),
         3 => Some(Op::Return { parts, taken_us: 1 }),
         4 => Some(Op::Peek(part)),
@@ -108,7 +108,7 @@ fn three(outcome: &Outcome) -> [f64; 3] {
 fn is_same(one: &Answered, other: &Answered) -> bool {
     match (one, other) {
         (Answered::Reply(Reply::Grant(one)), Answered::Reply(Reply::Grant(other))) => {
-            let exact = |grant: &sluicegate::limit::central::Grant| {
+            let exact = |grant: &sluicegate::limit::lease_messages::Grant| {
                 (grant.epoch, grant.tokens.to_bits(), grant.rate.to_bits(), grant.level.to_bits())
             };
             exact(one) == exact(other)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Condition, Config, ConnectError, Global, Status};
-use sluicegate::limit::central::{Op, Part, Renewal, Reply, Unanswered};
+use sluicegate::limit::lease_messages::{Op, Part, Renewal, Reply, Unanswered};
 use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 
 use super::{Directory, PATIENCE, end, eventually, signal};

@@ -1,4 +1,4 @@
-//! The scripts of exact charges in a real Redis, called one function at a time. Time is an argument, not the store's
+//! The scripts of exact charges in a real Redis, called one function at a time. Time is an argument, not Redis's
 //! clock.
 
 use std::num::NonZeroU64;
@@ -65,7 +65,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// One that keeps keys for an hour: the store's own clock runs beside the tests'.
+    /// One that keeps keys for an hour: Redis's own clock runs beside the tests'.
     pub fn start() -> Store {
         Store::with("local function lasting_ms() return 3600000 end\n")
     }
@@ -169,7 +169,7 @@ impl Store {
 
     /// 1 where there is such a key.
     pub fn exists(&mut self, key: &str) -> u8 {
-        redis::cmd("EXISTS").arg(key).query(&mut self.connection).expect("the store answers")
+        redis::cmd("EXISTS").arg(key).query(&mut self.connection).expect("Redis answers")
     }
 }
 
@@ -222,8 +222,8 @@ end
 local part, is_admitted, told = parts[1], true, 0
 if call == 1 then
   -- As the dispatcher does it: those that are alone are charged in a run.
-  local is_alone = #KEYS == 1 and part.flags == 0 and part.cost > 0
-  local charges, run = is_alone and prepare(part.plan).charges, { 1, 1, part.cost }
+  local is_fallback = #KEYS == 1 and part.flags == 0 and part.cost > 0
+  local charges, run = is_fallback and prepare(part.plan).charges, { 1, 1, part.cost }
   local function one(_, _, said)
     is_admitted = take(parts, #KEYS)
     return said

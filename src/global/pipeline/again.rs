@@ -1,0 +1,91 @@
+//! What a pipeline tells until it is answered: batches with a record.
+//!
+//! They wait here while there is no connection, while a server that may have acted upon them cannot say so, and while
+//! their slot is on its way to another node. They are at most eight a shard, so what comes meanwhile is not sent.
+
+use std::sync::atomic::Ordering;
+
+use redis::RedisError;
+
+use super::super::batch::{Batch, Entry, Posted};
+use super::super::condition::Condition;
+use super::{Pipeline, is_elsewhere};
+
+impl Pipeline {
+    /// Takes up what has come.
+    pub(super) fn take_up(&mut self, posted: Posted) {
+        match posted {
+            Posted::Entry(entry) => self.waiting.push_back(entry),
+            Posted::Batch(mut batch) => {
+                self.number += 1;
+                self.flushes += 1;
+                batch.flush = self.flushes;
+                self.again.push((self.number, *batch));
+            }
+        }
+    }
+
+    /// Sends a batch once more, where it may be; it counts once by its record.
+    pub(super) fn retry(&mut self, number: u64, batch: Batch, now_ns: u64) {
+        if batch.record.is_none() || now_ns > batch.ends_ns() {
+            return self.lose(batch, now_ns);
+        }
+        self.shared.shards[batch.shard].figures.resent.fetch_add(1, Ordering::Relaxed);
+        self.send(number, batch, now_ns);
+    }
+
+    /// A batch that was sent before is answered with an error. That one was not acted upon; the one before may have
+    /// been, so it is sent again until what is wrong is over. By then a slot that was on its way has its record with it.
+    pub(super) fn put_off(&mut self, number: u64, mut batch: Batch, error: &RedisError, now_ns: u64) {
+        let shared = &self.shared;
+        if error.code() == Some(STALE) {
+            return self.lose(batch, now_ns);
+        }
+        match Condition::of(error) {
+            _ if is_elsewhere(error) => drop(shared.follow(batch.shard, error)),
+            Some(condition) => self.troubled(batch.shard, condition, &error.to_string(), now_ns),
+            None => shared.complain(&shared.shards[batch.shard].name, &error.to_string(), now_ns),
+        }
+        batch.rests_until_ns = now_ns + AGAIN_NS;
+        self.again.push((number, batch));
+    }
+
+    /// Sends what is to be sent again: over this pipeline's connection, or by a pipeline of the node that has its shard now.
+    pub(super) fn send_again(&mut self, now_ns: u64) {
+        for (number, batch) in std::mem::take(&mut self.again) {
+            let is_elsewhere = self.shared.shards[batch.shard].place() != self.node.index;
+            if now_ns > batch.ends_ns() {
+                self.lose(batch, now_ns);
+            } else if is_elsewhere {
+                let left = self.shared.hand_over(Box::new(batch));
+                self.again.extend(left.map(|batch| (number, *batch)));
+            } else if self.link.connection.is_none() || now_ns < batch.rests_until_ns {
+                self.again.push((number, batch));
+            } else {
+                self.retry(number, batch, now_ns);
+            }
+        }
+    }
+
+    /// Lets these wait on whose shards have no record for them, but where none will be free soon: then they were not
+    /// sent, and whoever asked knows it at once. Whether there is none that waits.
+    pub(super) fn hold_back(&mut self, held: Vec<Entry>, now_ns: u64) -> bool {
+        let mut waits = false;
+        for entry in held.into_iter().rev() {
+            let is_answered =
+                |batch: &Batch| batch.shard == entry.shard && batch.record.is_some() && !batch.is_silent;
+            if self.in_flight.values().any(is_answered) {
+                waits = true;
+                self.waiting.push_front(entry);
+            } else {
+                self.shared.give_up(entry, now_ns);
+            }
+        }
+        !waits
+    }
+}
+
+/// The word of lua/batch.lua for a batch after which a later one was answered.
+const STALE: &str = "STALE";
+/// How soon a batch is sent again after an error, nanoseconds.
+const AGAIN_NS: u64 = 100_000_000;

@@ -1,0 +1,386 @@
+//! One connection to a node and the queue in front of it: what waits is gathered into calls.
+//!
+//! A call is made at once where no more than one is in flight, so an operation that comes alone waits for nobody; while
+//! more are in flight, what comes meanwhile gathers. The more are in flight, the more must have gathered.
+//!
+//! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent
+//! again, under the same number, until they are answered, and count once whatever arrived; the others have no answer.
+//! Nothing here decides what an operation means.
+
+mod again;
+mod upkeep;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::clock;
+use crate::limit::lease_messages::Unanswered;
+use crate::random::Random;
+
+use super::batch::{self, Batch, Entry, OPERATIONS_MAX, Posted, Record};
+use super::condition::Condition;
+use super::connection::Connection;
+use super::node::Node;
+use super::routes::Shared;
+use super::wire::{self, Answered};
+use upkeep::{Link, REPLACE_NS};
+
+/// What runs a pipeline.
+pub(super) struct Pipeline {
+    shared: Arc<Shared>,
+    node: Arc<Node>,
+    /// Which of the node's pipelines it is.
+    index: usize,
+    /// Sets this pipeline's records apart from those of other pipelines and of other processes.
+    identity: String,
+    queue: mpsc::Receiver<Posted>,
+    waiting: VecDeque<Entry>,
+    /// Calls in flight, by their number.
+    in_flight: HashMap<u64, Batch>,
+    calls: JoinSet<Completed>,
+    /// Calls to send again when there is a connection, and it is time.
+    again: Vec<(u64, Batch)>,
+    /// Records in use, one bit each, by shard.
+    records: HashMap<usize, Arc<AtomicU8>>,
+    number: u64,
+    flushes: u64,
+    link: Link,
+    random: Random,
+}
+
+/// A call's end.
+struct Completed {
+    number: u64,
+    serial: u64,
+    result: Result<Value, RedisError>,
+}
+
+impl Pipeline {
+    /// The `index`th pipeline of a node.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        node: Arc<Node>,
+        index: usize,
+        queue: mpsc::Receiver<Posted>,
+    ) -> Pipeline {
+        let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.index);
+        let link = Link::new(node.moves.subscribe());
+        Pipeline {
+            shared,
+            node,
+            index,
+            identity,
+            queue,
+            waiting: VecDeque::new(),
+            in_flight: HashMap::new(),
+            calls: JoinSet::new(),
+            again: Vec::new(),
+            records: HashMap::new(),
+            number: 0,
+            flushes: 0,
+            link,
+            random: Random::seeded(),
+        }
+    }
+
+    /// Runs until `stop` says so and nothing is left to answer, but not much longer.
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stop_ns = None;
+        let mut incoming = Vec::with_capacity(OPERATIONS_MAX);
+        loop {
+            // A queue that is closed and empty always has that to say, before the clock has its turn.
+            let may_come = stop_ns.is_none() || !self.queue.is_empty();
+            let (has_room, has_waiting) = (self.waiting.len() < WAITING_MAX, !self.waiting.is_empty());
+            tokio::select! {
+                biased;
+                Some(completed) = self.calls.join_next(), if !self.calls.is_empty() => {
+                    // One that was aborted has been dealt with by whoever aborted it.
+                    if let Ok(completed) = completed { self.complete(completed) }
+                }
+                Some(opened) = self.link.opening.join_next(), if !self.link.opening.is_empty() => {
+                    if let Ok(opened) = opened { self.opened(opened, clock::now_ns()) }
+                }
+                count = self.queue.recv_many(&mut incoming, OPERATIONS_MAX), if has_room && may_come => {
+                    if count == 0 && stop_ns.is_none() {
+                        stop_ns = Some(clock::now_ns());
+                    }
+                    incoming.drain(..).for_each(|posted| self.take_up(posted));
+                }
+                _ = stop.changed(), if stop_ns.is_none() => {
+                    stop_ns = Some(clock::now_ns());
+                    self.queue.close();
+                }
+                () = tokio::time::sleep(Duration::from_nanos(GATHER_NS)), if has_waiting => {}
+                _ = tick.tick() => {
+                    self.look(clock::now_ns());
+                    if !self.node.is_used() && self.in_flight.is_empty() {
+                        // A cluster may have had many nodes.
+                        tick.reset_after(REST);
+                    }
+                }
+            }
+            self.flush(clock::now_ns());
+            if let Some(since_ns) = stop_ns {
+                let is_over = clock::now_ns().saturating_sub(since_ns) > STOP_NS;
+                let is_idle = self.waiting.is_empty() && self.in_flight.is_empty() && self.again.is_empty();
+                if is_over || is_idle && self.queue.is_empty() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends what waits, if it is time for it.
+    fn flush(&mut self, now_ns: u64) {
+        if self.link.connection.is_none() {
+            // They wait for an answer in time; there is none to be had.
+            return self.waiting.drain(..).for_each(|entry| self.shared.give_up(entry, now_ns));
+        }
+        while let Some(first) = self.waiting.front() {
+            let flushes: usize = self.flushes_in_flight();
+            let is_due = self.waiting.len() >= GATHERED.get(flushes).copied().unwrap_or(usize::MAX)
+                || flushes < GATHERED.len() && now_ns.saturating_sub(first.asked_ns) >= GATHER_NS;
+            if !is_due {
+                return;
+            }
+            let count = self.waiting.len().min(FLUSH_MAX);
+            let mut entries: Vec<Entry> = self.waiting.drain(..count).collect();
+            self.flushes += 1;
+            entries.sort_by_key(Entry::kind);
+            let (mut entries, mut held) = (entries.into_iter().peekable(), Vec::new());
+            while let Some(entry) = entries.next() {
+                let kind = entry.kind();
+                let mut group = vec![entry];
+                let most = if kind.2 { 1 } else { OPERATIONS_MAX };
+                while group.len() < most
+                    && let Some(next) = entries.next_if(|next| next.kind() == kind)
+                {
+                    group.push(next);
+                }
+                held.extend(self.submit(group, now_ns));
+            }
+            if !self.hold_back(held, now_ns) {
+                return;
+            }
+        }
+    }
+
+    fn flushes_in_flight(&self) -> usize {
+        let current = self.in_flight.values().filter(|batch| batch.serial == self.link.serial);
+        let mut flushes: Vec<u64> = current.map(|batch| batch.flush).collect();
+        flushes.sort_unstable();
+        flushes.dedup();
+        flushes.len()
+    }
+
+    /// Makes one call of entries of one kind. Gives them back where all of their shard's records are in use: a call
+    /// must come back first.
+    fn submit(&mut self, entries: Vec<Entry>, now_ns: u64) -> Vec<Entry> {
+        let Some(first) = entries.first() else { return entries };
+        let (shard_index, asking, is_kept) = (first.shard, first.asking, first.is_kept());
+        let record = is_kept.then(|| Record::of(self.records.entry(shard_index).or_default()));
+        if let Some(None) = record {
+            return entries;
+        }
+        let record = record.flatten();
+        self.number += 1;
+        let shared = Arc::clone(&self.shared);
+        let shard = &shared.shards[shard_index];
+        let tag = shard.tag.as_deref();
+        let name = record.as_ref().map(|record| {
+            (self.number, shared.names.own(tag, &format!("{}.{}", self.identity, record.index)))
+        });
+        let ops = entries.iter().map(|entry| &entry.op);
+        let command =
+            batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
+        shard.figures.calls.fetch_add(1, Ordering::Relaxed);
+        shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
+        self.send(self.number, Batch { record, asking, ..batch }, now_ns);
+        Vec::new()
+    }
+
+    /// Sends a batch over the connection there is.
+    fn send(&mut self, number: u64, mut batch: Batch, now_ns: u64) {
+        let Some(connection) = self.link.connection.clone() else {
+            self.again.push((number, batch));
+            return;
+        };
+        batch.is_repeated = batch.serial != 0;
+        let (serial, asking) = (self.link.serial, batch.asking);
+        (batch.serial, batch.sent_ns, batch.is_silent) = (serial, now_ns, false);
+        let (command, shared) = (Arc::clone(&batch.command), Arc::clone(&self.shared));
+        let mut sent = Box::pin(async move {
+            let mut result = call(&connection, &command, asking).await;
+            if let Err(error) = &result
+                && error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+            {
+                // Somebody emptied the server's scripts; what came with them was not acted upon.
+                let load = redis::cmd("SCRIPT").arg("LOAD").arg(shared.connector.script().text()).to_owned();
+                result = match connection.call(&load).await {
+                    Ok(_) => call(&connection, &command, asking).await,
+                    Err(error) => Err(error),
+                };
+            }
+            Completed { number, serial, result }
+        });
+        // Handed to the connection right here: the runtime begins the task that came last first, and what is told must not
+        // be overtaken by what is asked.
+        let first = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let call = self.calls.spawn(async move {
+            match first {
+                Poll::Ready(completed) => completed,
+                Poll::Pending => sent.await,
+            }
+        });
+        batch.call = Some(call);
+        self.in_flight.insert(number, batch);
+        self.link.active_ns = now_ns;
+    }
+
+    /// A call has come to its end.
+    fn complete(&mut self, completed: Completed) {
+        let now_ns = clock::now_ns();
+        let Some(batch) = self.in_flight.remove(&completed.number) else { return };
+        let shared = Arc::clone(&self.shared);
+        let shard = &shared.shards[batch.shard];
+        if completed.serial == self.link.serial {
+            self.link.active_ns = now_ns;
+        }
+        match completed.result {
+            Ok(value) => {
+                let took_ns = now_ns.saturating_sub(batch.sent_ns);
+                shard.took(took_ns, now_ns);
+                if took_ns <= shared.deadline_ns {
+                    (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                } else if !batch.is_late {
+                    self.link.misses = self.link.misses.saturating_add(1);
+                    shard.late(now_ns);
+                }
+                self.answer(batch, &value, took_ns, now_ns);
+            }
+            Err(error) if error.is_io_error() || error.is_connection_dropped() => {
+                shard.failed(now_ns);
+                if completed.serial == self.link.serial {
+                    self.disconnect(now_ns);
+                }
+                self.retry(completed.number, batch, now_ns);
+            }
+            Err(error) if batch.is_repeated => self.put_off(completed.number, batch, &error, now_ns),
+            Err(error) if is_elsewhere(&error) => shared.reroute(batch, &error, now_ns),
+            Err(error) => self.refused(batch, &error, now_ns),
+        }
+    }
+
+    /// Tells everybody of a batch what the reply says.
+    fn answer(&mut self, batch: Batch, value: &Value, took_ns: u64, now_ns: u64) {
+        let shared = Arc::clone(&self.shared);
+        let shard = &shared.shards[batch.shard];
+        if batch.entries.is_empty() {
+            return match shared.probe.read(value) {
+                Ok(()) => {
+                    shard.recovered(now_ns);
+                    shard.answered(now_ns, took_ns, shared.deadline_ns);
+                }
+                Err(why) => {
+                    let condition = Condition::of_text(&why).unwrap_or(Condition::Failing);
+                    self.troubled(batch.shard, condition, &why, now_ns);
+                }
+            };
+        }
+        let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
+        let (repaired, reply) = match value {
+            Value::BulkString(reply) => wire::repaired(reply),
+            _ => (0, &[][..]),
+        };
+        let answers = wire::read(reply, &ops);
+        if repaired > 0 {
+            shared.repaired(&shard.name, repaired, now_ns);
+        }
+        let Some(answers) = answers else {
+            shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
+            return batch.fail(Unanswered::Lost, now_ns);
+        };
+        let mut trouble = None;
+        for (entry, answer) in batch.entries.into_iter().zip(answers) {
+            match answer {
+                Answered::Reply(reply) => entry.asker.tell(Ok(reply), now_ns),
+                Answered::Error(text) => {
+                    shard.figures.refused.fetch_add(1, Ordering::Relaxed);
+                    match Condition::of_text(&text) {
+                        Some(condition) => trouble = Some((condition, text)),
+                        None => shared.complain(&shard.name, &text, now_ns),
+                    }
+                    entry.asker.tell(Err(Unanswered::Refused), now_ns);
+                }
+            }
+        }
+        match trouble {
+            Some((condition, text)) => self.troubled(batch.shard, condition, &text, now_ns),
+            None if took_ns > SILENT_NS => {}
+            None => shard.answered(now_ns, took_ns, shared.deadline_ns),
+        }
+    }
+
+    /// The server answered a whole call with an error: nothing of it was done.
+    fn refused(&mut self, batch: Batch, error: &RedisError, now_ns: u64) {
+        let shared = Arc::clone(&self.shared);
+        let (shard, count) = (batch.shard, batch.entries.len() as u64);
+        shared.shards[shard].figures.refused.fetch_add(count, Ordering::Relaxed);
+        let text = error.to_string();
+        match Condition::of(error) {
+            Some(condition) => self.troubled(shard, condition, &text, now_ns),
+            None => shared.complain(&shared.shards[shard].name, &text, now_ns),
+        }
+        batch.fail(Unanswered::Refused, now_ns);
+    }
+
+    fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {
+        self.shared.shards[shard].troubled(condition, why, now_ns);
+        self.shared.look.notify_one();
+        if condition.is_worth_looking_elsewhere() {
+            self.disconnect(now_ns);
+        }
+    }
+}
+
+/// Whether an error says that a slot is on another node, or on its way there.
+pub(super) fn is_elsewhere(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
+async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Value, RedisError> {
+    match asking {
+        false => connection.call(command).await,
+        true => connection.call_asking(command).await,
+    }
+}
+
+/// How many must have gathered for another call while so many flushes are in flight. The second is made at once, too: what
+/// waits for the first alone would wait for a whole round trip, and gather nobody where little is asked.
+const GATHERED: [usize; 7] = [1, 1, 4, 16, 64, 128, 256];
+/// Who has waited so long is sent all the same, nanoseconds: the runtime's timers are no finer.
+const GATHER_NS: u64 = 1_000_000;
+/// Operations of one flush.
+const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
+/// Operations that wait in a pipeline, beside those in its queue.
+const WAITING_MAX: usize = 2 * FLUSH_MAX;
+/// How often a pipeline looks after its calls and its connection.
+pub(super) const TICK: Duration = Duration::from_millis(10);
+/// How often that of a node without shards does.
+const REST: Duration = Duration::from_millis(100);
+/// A connection that owes an answer for so long is replaced, nanoseconds.
+const SILENT_NS: u64 = 50_000_000;
+/// How long what is queued may take at the end, nanoseconds.
+const STOP_NS: u64 = 500_000_000;

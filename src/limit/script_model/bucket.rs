@@ -1,0 +1,325 @@
+//! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
+
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
+use crate::limit::lease_messages::Lent;
+
+/// What Redis keeps of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Record {
+    at_us: f64,
+    level: f64,
+    /// Rates given this epoch.
+    promised: f64,
+    /// Demand reported this epoch, and in the last.
+    wanted: f64,
+    wanted_before: f64,
+    /// Units given this epoch, and in the last.
+    out: f64,
+    out_before: f64,
+    /// Since the epoch began.
+    since_us: f64,
+    /// Who reported this epoch, and in the last.
+    nodes: f64,
+    nodes_before: f64,
+}
+
+impl Record {
+    /// As the script packs it.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
+        pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before])
+    }
+
+    /// What nodes may hold of it unspent: granted in this epoch and come by since, and before where that is not too old.
+    fn unspent(&self, is_aged: bool) -> f64 {
+        let aging = if is_aged { 0.0 } else { self.out_before };
+        self.out + self.promised * (self.since_us / 1e6) + aging
+    }
+
+    /// As it is after Redis has kept it.
+    fn packed(self) -> Record {
+        Record {
+            promised: float(self.promised),
+            wanted: float(self.wanted),
+            wanted_before: float(self.wanted_before),
+            out: float(self.out),
+            out_before: float(self.out_before),
+            ..self
+        }
+    }
+}
+
+/// A record brought to now, with its epoch.
+struct Open {
+    record: Record,
+    /// The epoch's number as nodes are told it.
+    number: f64,
+    ends_us: f64,
+    /// What was given before this epoch is too old to be spent.
+    is_aged: bool,
+}
+
+/// What a record says at `now_us`, and when it was changed.
+pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
+    let ([at_us, level], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
+    let [promised, wanted, wanted_before, out, out_before] = floats;
+    let saved = Record {
+        at_us,
+        level,
+        promised,
+        wanted,
+        wanted_before,
+        out,
+        out_before,
+        since_us,
+        nodes,
+        nodes_before,
+    };
+    let Open { record: s, ends_us, is_aged, .. } = open(Some(saved), now_us, r);
+    let lent = Lent {
+        level: s.level,
+        out: s.unspent(is_aged).max(0.0),
+        promised: s.promised,
+        nodes: s.nodes.max(s.nodes_before) as u32,
+        lasts_ns: ns(ends_us - s.at_us),
+    };
+    Some((lent, at_us))
+}
+
+/// Answers one renewal.
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
+    let Open { record: mut s, number, ends_us, is_aged } = open(*saved, now_us, r);
+    let left_s = (ends_us - s.at_us) / 1e6;
+    let is_first = r.epoch != number;
+    if is_first {
+        s.out_before -= r.spent;
+    }
+    if is_aged {
+        let missing = r.burst - s.unspent(is_aged).max(0.0) - s.level;
+        s.out_before = s.out_before.min(missing.max(0.0));
+    }
+    let mut delta = r.delta;
+    if is_first {
+        delta = delta.max(-s.out_before.max(0.0));
+        s.out_before = (s.out_before + delta - r.keep).max(0.0);
+        s.out += r.keep;
+    } else {
+        s.out += delta - r.spent;
+        if r.release {
+            delta += r.rate * left_s;
+        }
+    }
+    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
+    if r.release {
+        if !is_first {
+            s.promised = 0f64.max(s.promised - r.rate);
+            s.out += r.rate * (r.epoch_us / 1e6);
+            s.wanted = 0f64.max(s.wanted - r.reported);
+            s.nodes = 0f64.max(s.nodes - 1.0);
+        }
+        *saved = Some(s.packed());
+        return Granted { epoch: number, level: s.level, ..Granted::default() };
+    }
+    let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
+    if is_first {
+        (rate, reported) = (0.0, 0.0);
+        s.nodes = (s.nodes + 1.0).min(65535.0);
+    }
+    s.wanted = (s.wanted + demand - reported).max(demand);
+    let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
+    let mut n = Node { demand, share, rate, is_first, left_s };
+    lease_rate(&mut s, r, &mut n);
+    let (tokens, part) = lease_tokens(&mut s, r, &n, is_aged);
+    let deny_us = lease_deny(&s, r, &n, part);
+    let rate = n.rate;
+    *saved = Some(s.packed());
+    Granted {
+        epoch: number,
+        tokens,
+        rate,
+        lasts_us: ends_us - s.at_us,
+        deny_us,
+        level: s.level,
+        wait_us: 0.0,
+    }
+}
+
+fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+    let mut now_us = now_us;
+    let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
+    if let Some(saved) = saved {
+        s = saved;
+        if s.at_us > now_us + 2.0 * r.epoch_us {
+            s.at_us = now_us;
+        }
+        now_us = now_us.max(s.at_us);
+        s.level = s.level.min(r.burst);
+    }
+    let mut begins_us = s.at_us - s.since_us;
+    let mut is_aged = false;
+    let ends_us = begins_us + r.epoch_us;
+    if !r.release && (ends_us - 1000.0..ends_us).contains(&now_us) {
+        now_us = ends_us;
+    }
+    if now_us < ends_us {
+        advance(&mut s, r, begins_us, now_us);
+    } else {
+        let until_us = ends_us.max(s.at_us);
+        advance(&mut s, r, begins_us, until_us);
+        let turns = ((now_us - begins_us) / r.epoch_us).floor();
+        let lent = s.out + s.promised * (r.epoch_us / 1e6);
+        let missing = r.burst - lent.max(0.0) - s.level;
+        s.out_before = lent + s.out_before.min(missing.max(0.0));
+        (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
+        (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
+        advance(&mut s, r, ends_us, now_us);
+        begins_us += turns * r.epoch_us;
+        if turns > 1.0 {
+            (s.wanted_before, s.nodes_before) = (0.0, 0.0);
+            is_aged = true;
+        }
+    }
+    s.at_us = now_us;
+    s.since_us = now_us - begins_us;
+    is_aged |= !is_young(s.since_us, r);
+    let number = number_of(begins_us);
+    Open { record: s, number, ends_us: begins_us + r.epoch_us, is_aged }
+}
+
+/// An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+pub(super) fn number_of(begins_us: f64) -> f64 {
+    let begins_ms = (begins_us / 1000.0).floor();
+    begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
+}
+
+fn is_young(since_us: f64, r: &Asked) -> bool {
+    since_us < r.epoch_us / 5.0 + 10000.0
+}
+
+/// Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between.
+fn advance(s: &mut Record, r: &Asked, begins_us: f64, to_us: f64) {
+    let aged_us = begins_us + r.epoch_us / 5.0 + 10000.0;
+    if s.at_us < aged_us {
+        let until_us = to_us.min(aged_us);
+        fill(s, r, s.out + s.promised * ((until_us - begins_us) / 1e6) + s.out_before, until_us);
+    }
+    if s.at_us < to_us {
+        fill(s, r, s.out + s.promised * ((to_us - begins_us) / 1e6), to_us);
+    }
+}
+
+fn fill(s: &mut Record, r: &Asked, out: f64, to_us: f64) {
+    let cap = (r.burst - out.max(0.0)).max(0.0);
+    s.level = cap.min(s.level + (r.refill - s.promised).max(0.0) * ((to_us - s.at_us) / 1e6));
+    s.at_us = to_us;
+}
+
+/// The node that asks.
+struct Node {
+    demand: f64,
+    /// Of what the fleet wants.
+    share: f64,
+    rate: f64,
+    is_first: bool,
+    /// Of the epoch.
+    left_s: f64,
+}
+
+fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
+    let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
+    let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
+    if (target - n.rate) * n.left_s < 1.5 || r.is_small() {
+        target = n.rate;
+    }
+    let all = s.wanted_before.max(s.wanted);
+    let mut free = pool - s.promised;
+    if s.wanted_before < 0.7 * all {
+        free *= 0.5;
+    }
+    let add = (target - n.rate).min(free).max(0.0);
+    s.promised += add;
+    s.out -= add * (s.since_us / 1e6);
+    n.rate += add;
+}
+
+fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64) {
+    let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
+    let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
+    let mut expected = n.demand * ahead_s;
+    if s.level > r.burst / 4.0 {
+        slack += 3.0;
+        expected *= 4.0;
+        if n.demand * (r.epoch_us / 1e6) >= 1.5 {
+            slack += s.level / (16.0 * s.nodes.max(s.nodes_before)).max(60.0);
+        }
+    }
+    let beyond = ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
+    let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
+    let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
+    let whole = s.level.floor();
+    let mut most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
+    let expected = n.demand * (r.epoch_us / 1e6);
+    let mut is_thin = expected < THIN && r.hint == 0.0;
+    if r.is_small() {
+        most = s.level * 0.5;
+        is_thin = expected < THIN_SMALL || !is_greedy(s, r);
+    }
+    let wanted = if is_thin { 0.0 } else { beyond + slack };
+    let lendable =
+        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(s.level / LENT_SHARE) - s.unspent(is_aged).max(0.0);
+    let extra = wanted.min(most - r.pending).min(lendable).min(whole - r.pending).floor().max(0.0);
+    let served = r.served(whole);
+    let extra = r.useful(extra, served);
+    s.level -= served + extra;
+    s.out += extra;
+    let tokens = served + extra;
+    (tokens, part)
+}
+
+/// Whether the fleet wants so much more than refills that each node could ask for every unit.
+fn is_greedy(s: &Record, r: &Asked) -> bool {
+    r.refill * ASKED_S > 1.0 && s.wanted.max(s.wanted_before) > GREEDY * r.refill
+}
+
+fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
+    if r.is_small() {
+        let (least, wait_min_s) = if is_greedy(s, r) { (3.0, ASKED_S) } else { (1.0, 0.0) };
+        let wait_s = if s.level >= least { 0.0 } else { ((1.0 - s.level) / r.refill).max(wait_min_s) };
+        return (wait_s * 1e6).floor();
+    }
+    let due = r.refill * n.share;
+    let nodes = s.nodes.max(s.nodes_before);
+    let is_greedy = n.demand * nodes > 3.0 * r.refill;
+    let level = if is_greedy { s.level - (nodes - 1.0).min(r.burst / 8.0) } else { s.level };
+    if level >= (due * 0.02).max(1.0) {
+        return 0.0;
+    }
+    let life_s = r.epoch_us / 1e6;
+    let mut owned = s.promised;
+    if n.left_s > 0.8 * life_s {
+        owned = owned.max(r.refill.min(1.3 * s.wanted_before));
+    }
+    let unowned = (r.refill - owned).max(0.0);
+    let mut wait_s = if unowned > 0.0 { (2.0 - level * part).max(1.0) / (unowned * n.share) } else { 1e9 };
+    let is_short = n.rate < 0.5 * due.min(n.demand) && due * life_s >= 4.0 && s.wanted < 9.0 * r.refill;
+    if n.is_first && n.demand <= 0.5 {
+        wait_s = wait_s.min(0.1);
+    }
+    if is_short {
+        wait_s = wait_s.min((8.0 / due).max(0.1));
+    }
+    if n.demand < 1.25 * due {
+        wait_s = wait_s.min((4.0 / due).max(life_s * 0.8));
+    }
+    wait_s = if level >= 1.0 { 0.02 } else { wait_s.max(0.02) };
+    (n.left_s.min(wait_s) * 1e6).floor()
+}
+
+/// Who is greedy wants so many times what refills,
+const GREEDY: f64 = 2.0;
+/// and asks no sooner again when it was denied, seconds.
+const ASKED_S: f64 = 0.33;
+/// A node that wants fewer units in an epoch gets no more than is waited for: they would only go back.
+const THIN: f64 = 0.4;
+/// The same where the limit is small.
+const THIN_SMALL: f64 = 1.0;

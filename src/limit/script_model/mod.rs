@@ -1,0 +1,228 @@
+//! Redis's side of a lease, as Redis's scripts do it: for simulations and as the scripts' proof. It decides
+//! nothing in a gateway, which only reads records by it, for people.
+//!
+//! Floating point on purpose: the scripts have nothing else, and the twin does the same operations in the same
+//! order, so the two are equal to the bit.
+
+mod bucket;
+mod window;
+
+use smallvec::SmallVec;
+
+use super::lease_messages::{Grant, Lent, Renewal};
+use super::{Algorithm, Plan};
+
+/// Redis's record of one key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScriptModel {
+    bucket: Option<bucket::Record>,
+    window: Option<window::Record>,
+}
+
+impl ScriptModel {
+    /// What Redis keeps of the key.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        self.bucket.map(bucket::Record::to_bytes).or(self.window.map(window::Record::to_bytes))
+    }
+
+    /// Answers a renewal at `now_us` of Redis's clock, microseconds since 1970.
+    pub fn renew(&mut self, renewal: &Renewal, now_us: u64) -> Grant {
+        let asked = Asked::from(renewal);
+        let granted = match renewal.plan.quota.algorithm() {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow => {
+                window::renew(&mut self.window, now_us as f64, &asked)
+            }
+            _ => bucket::renew(&mut self.bucket, now_us as f64, &asked),
+        };
+        Grant {
+            epoch: granted.epoch as u32,
+            tokens: granted.tokens,
+            rate: granted.rate,
+            lasts_ns: ns(granted.lasts_us),
+            deny_ns: ns(granted.deny_us),
+            level: granted.level,
+            wait_ns: ns(granted.wait_us),
+        }
+    }
+}
+
+/// What a record says of its window at `now_us`, and for how long it is as it is, nanoseconds. `None`: it cannot be read.
+pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
+    let asked = Asked::of(plan);
+    let (lent, at_us) = match plan.quota.algorithm() {
+        Algorithm::FixedWindow | Algorithm::SlidingWindow => window::look(record, now_us as f64, &asked)?,
+        _ => bucket::look(record, now_us as f64, &asked)?,
+    };
+    let is_read = [lent.level, lent.out, lent.promised, at_us].into_iter().all(f64::is_finite);
+    is_read.then(|| (lent, ns(now_us as f64 - at_us)))
+}
+
+/// What it says where there is no record: the window is whole.
+pub fn untouched(plan: &Plan) -> Lent {
+    Lent { level: plan.quota.capacity() as f64, ..Lent::default() }
+}
+
+/// Nanoseconds, at least 0.
+fn ns(us: f64) -> u64 {
+    (us as u64).saturating_mul(1_000)
+}
+
+/// A renewal as a script has it.
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    is_sliding: bool,
+    limit: f64,
+    period_ns: f64,
+    refill: f64,
+    burst: f64,
+    epoch_us: f64,
+    epoch: f64,
+    demand: f64,
+    reported: f64,
+    rate: f64,
+    pending: f64,
+    hint: f64,
+    spent: f64,
+    delta: f64,
+    keep: f64,
+    release: bool,
+    ahead: bool,
+    /// Of those who wait, in their order; none: a unit each.
+    costs: SmallVec<[f64; 4]>,
+}
+
+impl From<&Renewal> for Asked {
+    fn from(renewal: &Renewal) -> Asked {
+        Asked {
+            epoch: f64::from(renewal.epoch),
+            demand: renewal.demand,
+            reported: renewal.reported,
+            rate: renewal.rate,
+            pending: renewal.pending as f64,
+            hint: renewal.hint,
+            spent: renewal.spent,
+            delta: renewal.delta,
+            keep: renewal.keep,
+            release: renewal.release,
+            ahead: renewal.ahead,
+            costs: renewal.costs.iter().map(|cost| *cost as f64).collect(),
+            ..Asked::of(&renewal.plan)
+        }
+    }
+}
+
+impl Asked {
+    /// Units for requests to come: none where some of those who wait are refused, nor fewer than those cost.
+    fn useful(&self, extra: f64, served: f64) -> f64 {
+        let is_vain = served < self.pending || !self.costs.is_empty() && extra < self.pending;
+        if is_vain { 0.0 } else { extra }
+    }
+
+    /// Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
+    fn is_small(&self) -> bool {
+        self.refill * (self.epoch_us / 1e6) < if self.ahead { SMALL_AHEAD } else { SMALL }
+    }
+
+    /// What those who wait are given of `whole` units: first come, each all it costs or nothing.
+    fn served(&self, whole: f64) -> f64 {
+        if self.pending <= whole {
+            return self.pending;
+        }
+        if self.costs.is_empty() {
+            return whole.max(0.0);
+        }
+        let serve = |served: f64, cost: &f64| if served + cost <= whole { served + cost } else { served };
+        self.costs.iter().fold(0.0, serve)
+    }
+
+    /// Of a plan, by nobody.
+    fn of(plan: &Plan) -> Asked {
+        let quota = &plan.quota;
+        Asked {
+            is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
+            limit: quota.limit().get() as f64,
+            period_ns: quota.period_ns().get() as f64,
+            refill: quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64,
+            burst: quota.capacity() as f64,
+            epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
+            ..Asked::default()
+        }
+    }
+}
+
+/// A record as a script packs it: times and counts of units, what is kept as floats, the time since the epoch began,
+/// who reported.
+fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<u8> {
+    let doubles = doubles.iter().flat_map(|number| number.to_le_bytes());
+    let floats = floats.iter().flat_map(|number| (*number as f32).to_le_bytes());
+    let nodes = nodes.into_iter().flat_map(|number| (number as u16).to_le_bytes());
+    doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
+}
+
+/// Doubles, floats, the time since the epoch began, who reported.
+type Packed<const D: usize, const F: usize> = ([f64; D], [f64; F], f64, [f64; 2]);
+
+/// What `pack` packed: so many doubles, so many floats, the time since the epoch began, who reported. The upper 13 bits
+/// of that time say for how long the key is kept.
+fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<Packed<D, F>> {
+    let mut rest = record;
+    let mut doubles = [0.0; D];
+    for double in &mut doubles {
+        *double = f64::from_le_bytes(split(&mut rest)?);
+    }
+    let mut floats = [0.0; F];
+    for float in &mut floats {
+        *float = f64::from(f32::from_le_bytes(split(&mut rest)?));
+    }
+    let since_us = u32::from_le_bytes(split(&mut rest)?) % SINCE_US;
+    let nodes = [split(&mut rest)?, split(&mut rest)?].map(u16::from_le_bytes);
+    rest.is_empty().then(|| (doubles, floats, f64::from(since_us), nodes.map(f64::from)))
+}
+
+fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (chunk, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*chunk)
+}
+
+/// Microseconds since an epoch began are below this.
+const SINCE_US: u32 = 1 << 19;
+
+/// A number after Redis has kept it as a float.
+fn float(number: f64) -> f64 {
+    f64::from(number as f32)
+}
+
+/// A node's share of what the fleet wants; half of an even one at least. The fleet wants what it wanted in the last
+/// epoch or wants in this, whichever is more, but no more than who has reported says now and who has not said then, and
+/// no more than if all others said what those have said.
+fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
+    let silent = (1.0 - nodes[1] / nodes[0].max(1.0)).max(0.0);
+    let alike = wanted[1] * (nodes[0] / nodes[1].max(1.0)).max(1.0);
+    let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent).min(alike);
+    (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
+}
+
+/// Units that all nodes may hold for requests to come: what refills in so many epochs,
+const LENT_EPOCHS: f64 = 2.0;
+/// or what is left divided by this, whichever is more.
+const LENT_SHARE: f64 = 100.0;
+/// A bucket that refills fewer units in an epoch is small.
+pub(super) const SMALL: f64 = 12.0;
+/// The same for a node that wants a lease ahead.
+pub(super) const SMALL_AHEAD: f64 = 1.5;
+
+/// A grant as a script returns it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Granted {
+    epoch: f64,
+    tokens: f64,
+    rate: f64,
+    lasts_us: f64,
+    deny_us: f64,
+    level: f64,
+    wait_us: f64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::limit::lease_messages::Grant;
+use crate::limit::{Algorithm, Plan, Sharing, WhenDown, quota};
+
+const SECOND: u64 = 1_000_000_000;
+const NOW: u64 = 1_790_000_000_000_000;
+
+fn plan(limit: u64, burst: u64) -> Arc<Plan> {
+    let quota = quota::tests::quota(Algorithm::TokenBucket, limit, SECOND, burst);
+    let sharing = Sharing { epoch_ns: SECOND / 2, spare: 0, when_down: WhenDown::Local };
+    Arc::new(Plan { policy: "test".into(), quota, sharing })
+}
+
+/// A node without a lease that wants so much.
+fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
+    Renewal {
+        key: 7,
+        plan: Arc::clone(plan),
+        epoch: 0,
+        demand,
+        reported: 0.0,
+        rate: 0.0,
+        pending,
+        hint: 0.0,
+        spent: 0.0,
+        delta: 0.0,
+        keep: 0.0,
+        release: false,
+        ahead: false,
+        costs: Default::default(),
+    }
+}
+
+/// A renewal that was sent in one epoch and arrives in the next is the first of that: its rate is promised anew.
+#[test]
+fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    let held = model.renew(&wants(&plan, 5_000.0, 1), NOW);
+    assert!(held.rate >= 400.0, "{held:?}");
+    let late = Renewal { epoch: held.epoch, rate: held.rate, reported: 5_000.0, ..wants(&plan, 5_000.0, 1) };
+    let renewed = model.renew(&late, NOW + 500_100);
+    let other = model.renew(&wants(&plan, 5_000.0, 1), NOW + 500_200);
+    let rates = renewed.rate + other.rate + model.renew(&wants(&plan, 5_000.0, 1), NOW + 500_300).rate;
+    assert!(rates <= 1_000.0, "{rates} a second are promised");
+}
+
+/// A node's lease ends a little before its epoch does. What it asks then is for the next.
+#[test]
+fn what_is_asked_in_the_last_millisecond_of_an_epoch_is_for_the_next() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    let held = model.renew(&wants(&plan, 5_000.0, 1), NOW);
+    let again = Renewal { epoch: held.epoch, rate: held.rate, reported: 5_000.0, ..wants(&plan, 5_000.0, 1) };
+    let early = model.clone().renew(&again, NOW + 498_900);
+    assert_eq!((early.epoch, early.lasts_ns), (held.epoch, 1_100_000));
+    let renewed = model.renew(&again, NOW + 499_100);
+    assert_ne!(renewed.epoch, held.epoch);
+    assert_eq!(renewed.lasts_ns, SECOND / 2);
+    // Time has not gone on for it: what refills in that millisecond refills once.
+    let other = model.renew(&wants(&plan, 5_000.0, 0), NOW + 499_900);
+    assert_eq!((other.epoch, other.lasts_ns), (renewed.epoch, SECOND / 2));
+}
+
+/// A rush is over: the first who say so are not held to what the others wanted while it lasted.
+#[test]
+fn who_comes_after_a_rush_has_a_whole_share() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    for _ in 0..20 {
+        model.renew(&wants(&plan, 1_000.0, 1), NOW);
+    }
+    let after = model.renew(&wants(&plan, 40.0, 1), NOW + 510_000);
+    assert!(after.rate >= 40.0, "{after:?}");
+}
+
+#[test]
+fn a_greedy_node_does_not_ask_for_the_last_units_of_many() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    for _ in 0..20 {
+        model.renew(&wants(&plan, 40.0, 1), NOW);
+    }
+    let all = |model: &ScriptModel| look(&model.to_bytes().expect("kept"), &plan, NOW).expect("read").0.level;
+    model.renew(&wants(&plan, 40.0, all(&model) as u64 - 10), NOW);
+    let left = all;
+    assert!((1.0..20.0).contains(&left(&model)), "{}", left(&model));
+    assert_eq!(model.clone().renew(&wants(&plan, 40.0, 0), NOW).deny_ns, 0);
+    assert!(model.renew(&wants(&plan, 1_000.0, 0), NOW).deny_ns > 0);
+}
+
+#[test]
+fn a_look_finds_what_the_next_renewal_would() {
+    let bucket = plan(1_000, 1_000);
+    let quota = quota::tests::quota(Algorithm::SlidingWindow, 1_000, 60 * SECOND, 1_000);
+    let window = Arc::new(Plan { policy: "test".into(), quota, sharing: bucket.sharing });
+    for plan in [bucket, window] {
+        assert_eq!(untouched(&plan), Lent { level: 1_000.0, ..Lent::default() });
+        let mut model = ScriptModel::default();
+        let held = model.renew(&wants(&plan, 800.0, 100), NOW);
+        let nothing = Renewal { epoch: held.epoch, reported: 800.0, release: true, ..wants(&plan, 0.0, 0) };
+        for later_us in [0, 60_000, 250_000, 700_000, 3_000_000] {
+            let bytes = model.to_bytes().expect("it is kept");
+            let (lent, unchanged_ns) = look(&bytes, &plan, NOW + later_us).expect("it can be read");
+            assert_eq!(unchanged_ns, later_us * 1_000);
+            let next = model.clone().renew(&nothing, NOW + later_us);
+            assert!((lent.level - next.level).abs() < 1e-3, "{later_us}: {lent:?} {next:?}");
+            assert!(lent.level + lent.out <= 1_000.0 + 1e-3, "{later_us}: {lent:?}");
+            if later_us == 0 {
+                assert_eq!((lent.nodes, lent.promised as u64), (1, held.rate as u64));
+                assert!((lent.out - (held.tokens - 100.0)).abs() < 1.0, "{lent:?} {held:?}");
+            }
+        }
+        for record in [&[][..], &[0xff; 44], &[0xff; 48], &[0; 43], &[0; 49]] {
+            assert_eq!(look(record, &plan, NOW), None);
+        }
+    }
+}
+
+#[test]
+fn debts_are_repaid_out_of_the_rates() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    model.renew(&wants(&plan, 5_000.0, 1_000), NOW);
+    let owing = Renewal { delta: 800.0, ..wants(&plan, 5_000.0, 0) };
+    assert!(model.renew(&owing, NOW + 1_000).level < 0.0);
+    let rate = |at_us| {
+        let mut model = model.clone();
+        (0..8).map(|_| model.renew(&wants(&plan, 5_000.0, 0), at_us).rate).sum::<f64>()
+    };
+    // The debt at the epoch's end is withheld of what refills in the next.
+    assert!(rate(NOW + 500_001) < 950.0, "{}", rate(NOW + 500_001));
+    assert!(rate(NOW + 3_000_000) > 950.0, "{}", rate(NOW + 3_000_000));
+}
+
+#[test]
+fn an_unknown_demand_gets_half_of_what_is_free_at_most() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    let first = model.renew(&wants(&plan, 30_000.0, 1), NOW);
+    assert!(first.rate <= 500.0, "{first:?}");
+}
+
+#[test]
+fn the_demand_of_the_last_epoch_does_not_starve_who_is_new() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    model.renew(&wants(&plan, 100_000.0, 1_000), NOW);
+    let newcomer = model.renew(&wants(&plan, 20.0, 1), NOW + 500_001);
+    assert!(newcomer.rate >= 20.0, "{newcomer:?}");
+}
+
+#[test]
+fn who_is_short_by_chance_asks_again_before_the_epoch_ends() {
+    let plan = plan(1_000, 1_000);
+    let denied_of = |demand| {
+        let mut model = ScriptModel::default();
+        let mut held = Grant::default();
+        // Ten that want as much own all that refills; what was left is spent.
+        for at_us in [NOW, NOW + 500_001] {
+            for node in 0..10 {
+                held = model.renew(&wants(&plan, demand, 0), at_us + node);
+            }
+        }
+        let Grant { epoch, rate, .. } = held;
+        let again = Renewal { epoch, rate, reported: demand, ..wants(&plan, demand, 0) };
+        model.renew(&Renewal { delta: held.level, ..again.clone() }, NOW + 500_020);
+        model.renew(&again, NOW + 500_021).deny_ns
+    };
+    assert_eq!(denied_of(110.0), 400_000_000);
+    assert!(denied_of(1_000.0) > 450_000_000, "it is over its limit by far");
+}
+
+#[test]
+fn who_has_reported_wants_what_it_says_now() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    for node in 0..20 {
+        model.renew(&wants(&plan, 1_000.0, 50), NOW + node);
+    }
+    let mut rate = 0.0;
+    for node in 0..20 {
+        rate = model.renew(&wants(&plan, 40.0, 0), NOW + 500_001 + node).rate;
+    }
+    assert!(rate >= 40.0, "the last of 20 that want 40 each is promised {rate}");
+}
+
+#[test]
+fn who_gave_its_lease_back_and_comes_again_is_one_node() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    let held = model.renew(&wants(&plan, 40.0, 1), NOW);
+    let reporters = |model: &ScriptModel| model.to_bytes().map(|bytes| bytes[40]);
+    assert_eq!(reporters(&model), Some(1));
+    let Grant { epoch, rate, .. } = held;
+    let back = Renewal { epoch, rate, reported: 40.0, release: true, ..wants(&plan, 0.0, 0) };
+    model.renew(&back, NOW + 50_000);
+    assert_eq!(reporters(&model), Some(0));
+    model.renew(&wants(&plan, 40.0, 1), NOW + 100_000);
+    assert_eq!(reporters(&model), Some(1));
+}
+
+#[test]
+fn a_grant_near_the_limit_has_a_reserve_and_the_last_units_are_not_one_nodes() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    model.renew(&wants(&plan, 10.0, 800), NOW);
+    // A rate that covers what it wants, and two deviations of the four that are expected until it is due again.
+    let near = model.renew(&wants(&plan, 10.0, 0), NOW + 1);
+    assert!(near.rate >= 10.0 && near.tokens == 4.0, "{near:?}");
+    for node in 0..10 {
+        model.renew(&wants(&plan, 10.0, 0), NOW + 2 + node);
+    }
+    let level = model.renew(&wants(&plan, 10.0, 1), NOW + 200).level;
+    model.renew(&wants(&plan, 10.0, level as u64 - 6), NOW + 201);
+    let last = model.renew(&wants(&plan, 10.0, 0), NOW + 202);
+    assert!(last.tokens == 2.0 && last.level >= 3.0, "{last:?}");
+}
+
+#[test]
+fn a_flooded_node_does_not_ask_each_round_trip_for_what_has_refilled() {
+    let plan = plan(10_000, 10_000);
+    let mut model = ScriptModel::default();
+    model.renew(&wants(&plan, 100_000.0, 9_990), NOW);
+    // What nobody has asked of before owns half of what refills at most: 5,000 units a second come to the level.
+    let flooded = model.renew(&wants(&plan, 100_000.0, 0), NOW + 1_000);
+    assert!(flooded.level > 1.0 && flooded.deny_ns == 20_000_000, "{flooded:?}");
+    model.renew(&wants(&plan, 100_000.0, flooded.level as u64), NOW + 1_000);
+    let emptied = model.renew(&wants(&plan, 100_000.0, 0), NOW + 1_001);
+    assert!(emptied.level < 1.0 && emptied.deny_ns >= 20_000_000, "{emptied:?}");
+}
+
+#[test]
+fn a_share_too_small_for_a_lease_is_served_first_come() {
+    let plan = plan(100, 100);
+    let mut model = ScriptModel::default();
+    let mut given = 0.0;
+    for node in 0..200 {
+        let grant = model.renew(&wants(&plan, 0.5, 1), NOW + node);
+        assert_eq!(grant.rate, 0.0);
+        given += grant.tokens;
+    }
+    assert_eq!(given, 100.0);
+}
+
+#[test]
+fn a_return_after_the_bucket_refilled_is_nothing_new() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    let held = model.renew(&wants(&plan, 500.0, 300), NOW);
+    let full = model.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level;
+    assert!(full > 950.0);
+    let emptied = model.renew(&wants(&plan, 5_000.0, 1_000), NOW + 2_000_001);
+    // All of that is spent, so nothing but the level counts.
+    let told = Renewal { epoch: emptied.epoch, spent: emptied.tokens, ..wants(&plan, 5_000.0, 0) };
+    let emptied = model.renew(&told, NOW + 2_000_001);
+    let back = Renewal { epoch: held.epoch, delta: -300.0, ..wants(&plan, 1.0, 0) };
+    assert!(model.renew(&back, NOW + 2_000_002).level <= emptied.level + 0.01);
+}
+
+/// A key that is wanted once a second: what a grant brings beyond that is given back with the next.
+#[test]
+fn a_slow_key_loses_nothing_of_its_grants() {
+    let mut plan = (*plan(5_000, 5_000)).clone();
+    plan.quota = quota::tests::quota(Algorithm::TokenBucket, 5_000, 86_400 * SECOND, 5_000);
+    let plan = Arc::new(plan);
+    for apart_us in [700_000, 1_000_000, 1_300_000, 7_000_000] {
+        let (mut model, mut held, mut granted) = (ScriptModel::default(), 0.0, Grant::default());
+        for turn in 0..100 {
+            let asked = Renewal { delta: -held, ..wants(&plan, 1e6 / apart_us as f64, 1) };
+            granted = model.renew(&asked, NOW + turn * apart_us);
+            held = granted.tokens - 1.0;
+        }
+        let refilled = 0.1 * apart_us as f64 / 1e3;
+        let spent = 5_000.0 - granted.level - held;
+        assert!((99.0 - refilled..=130.0).contains(&spent), "{apart_us}: {spent} of 100");
+    }
+}
+
+/// Units that a node takes along over a window's end are of the window in which they are spent.
+#[test]
+fn what_is_kept_over_a_windows_end_counts_in_the_next() {
+    let quota = quota::tests::quota(Algorithm::FixedWindow, 100, SECOND, 100);
+    let sharing = Sharing { epoch_ns: SECOND / 8, spare: 0, when_down: WhenDown::Local };
+    let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
+    let mut model = ScriptModel::default();
+    let held = model.renew(&wants(&plan, 50.0, 1), NOW + 900_000);
+    let kept = Renewal { epoch: held.epoch, keep: 3.0, ..wants(&plan, 50.0, 97) };
+    assert_eq!(model.clone().renew(&kept, NOW + 1_000_100).tokens, 97.0);
+    assert_eq!(model.renew(&Renewal { pending: 98, ..kept }, NOW + 1_000_100).tokens, 97.0);
+}
+
+#[test]
+fn a_clock_that_went_far_back_does_not_stop_a_key() {
+    let plan = plan(1_000, 1_000);
+    let mut model = ScriptModel::default();
+    model.renew(&wants(&plan, 1_000.0, 1_000), NOW + 3_600_000_000);
+    assert!(model.renew(&wants(&plan, 1.0, 0), NOW).level < 1.0);
+    assert!(model.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level > 900.0);
+}

@@ -1,0 +1,244 @@
+//! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
+
+use super::bucket::number_of;
+use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
+use crate::limit::lease_messages::Lent;
+
+/// What Redis keeps of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Record {
+    at_us: f64,
+    /// Units given in this window, and spent in the one before.
+    current: f64,
+    previous: f64,
+    /// Demand reported this epoch, and in the last.
+    wanted: f64,
+    wanted_before: f64,
+    /// Units given this epoch, and in the last.
+    out: f64,
+    out_before: f64,
+    /// Since the epoch began.
+    since_us: f64,
+    /// Who reported this epoch, and in the last.
+    nodes: f64,
+    nodes_before: f64,
+}
+
+impl Record {
+    /// As the script packs it.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let doubles = [self.at_us, self.current, self.previous];
+        let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
+        pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before])
+    }
+
+    /// As it is after Redis has kept it.
+    fn packed(self) -> Record {
+        Record {
+            wanted: float(self.wanted),
+            wanted_before: float(self.wanted_before),
+            out: float(self.out),
+            out_before: float(self.out_before),
+            ..self
+        }
+    }
+}
+
+/// A record brought to now, with its epoch and window.
+struct Open {
+    record: Record,
+    number: f64,
+    ends_us: f64,
+    window_ends_us: f64,
+    period_us: f64,
+}
+
+impl Open {
+    fn spent(&self, r: &Asked) -> f64 {
+        let s = &self.record;
+        if !r.is_sliding {
+            return s.current;
+        }
+        s.previous * ((self.window_ends_us - s.at_us) / self.period_us) + s.current
+    }
+
+    /// Until so many units are left, if nobody spends, microseconds.
+    fn wait_us(&self, r: &Asked, units: f64) -> f64 {
+        let s = &self.record;
+        let most = r.limit - units;
+        if self.spent(r) <= most {
+            return 0.0;
+        }
+        let ends_us = self.window_ends_us - s.at_us;
+        if !r.is_sliding || most < 0.0 {
+            return ends_us;
+        }
+        if s.current <= most {
+            return (ends_us - self.period_us * ((most - s.current) / s.previous)).ceil().max(1.0);
+        }
+        ends_us + (self.period_us - self.period_us * (most / s.current)).ceil().max(0.0)
+    }
+
+    /// Takes up what a lease of this epoch gives back or owes: where it was given.
+    fn settle(&mut self, r: &Asked, delta: f64) {
+        let s = &mut self.record;
+        let given_us = given_us(r.epoch, s.at_us);
+        let starts_us = self.window_ends_us - self.period_us;
+        if delta > 0.0 {
+            s.current = (s.current + delta).min(s.current.max(2.0 * r.limit));
+        } else if given_us >= starts_us {
+            s.current = (s.current + delta).max(0.0);
+        } else if r.is_sliding && given_us >= starts_us - self.period_us {
+            s.previous = (s.previous + delta).max(0.0);
+        }
+    }
+}
+
+/// What a record says at `now_us`, and when it was changed.
+pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
+    let ([at_us, current, previous], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
+    let [wanted, wanted_before, out, out_before] = floats;
+    let saved = Record {
+        at_us,
+        current,
+        previous,
+        wanted,
+        wanted_before,
+        out,
+        out_before,
+        since_us,
+        nodes,
+        nodes_before,
+    };
+    let open = open(Some(saved), now_us, r);
+    let s = &open.record;
+    let lent = Lent {
+        level: r.limit - open.spent(r),
+        out: s.out + s.out_before,
+        promised: 0.0,
+        nodes: s.nodes.max(s.nodes_before) as u32,
+        lasts_ns: ns(open.ends_us - s.at_us),
+    };
+    Some((lent, at_us))
+}
+
+/// Answers one renewal.
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
+    let mut open = open(*saved, now_us, r);
+    let is_first = r.epoch != open.number;
+    open.settle(r, r.delta);
+    let is_new = given_us(r.epoch, open.record.at_us) < open.window_ends_us - open.period_us;
+    let s = &mut open.record;
+    if !is_first {
+        s.out = (s.out - r.spent + r.delta).max(0.0);
+    } else if !is_new {
+        s.out_before = (s.out_before - r.spent + r.delta - r.keep).max(0.0);
+    }
+    if r.release {
+        if !is_first {
+            s.wanted = (s.wanted - r.reported).max(0.0);
+            s.nodes = (s.nodes - 1.0).max(0.0);
+        }
+        *saved = Some(s.packed());
+        return Granted { epoch: open.number, level: r.limit - open.spent(r), ..Granted::default() };
+    }
+    let (mut reported, demand) = (r.reported, r.demand.max(0.001));
+    if is_first {
+        reported = 0.0;
+        s.nodes = (s.nodes + 1.0).min(65535.0);
+        s.out += r.keep;
+        // Given in another window, to be spent in this.
+        if is_new {
+            s.current += r.keep;
+        }
+    }
+    s.wanted = (s.wanted + demand - reported).max(demand);
+    let (served, extra, lasts_us) = lend(&mut open, r, demand);
+    let tokens = served + extra;
+    let deny_us = open.wait_us(r, 1.0);
+    let dearest = r.costs.iter().copied().fold(1.0, f64::max);
+    let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
+    let level = r.limit - open.spent(r);
+    *saved = Some(open.record.packed());
+    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
+}
+
+/// Units for who waits and for what is to come, and how long they may be spent.
+fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64, f64) {
+    let left = r.limit - open.spent(r);
+    let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
+    let s = &mut open.record;
+    let mut share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
+    if share >= 0.25 {
+        share /= 2.0;
+    }
+    let lasts_us = (ends_us - s.at_us).max(0.0);
+    let left_s = lasts_us / 1e6;
+    let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
+    let mut need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
+    if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN {
+        need = 0.0;
+    }
+    let lendable =
+        (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left / LENT_SHARE) - s.out - s.out_before;
+    let whole = left.floor();
+    let most = (left * share + dither - r.pending).min(lendable).min(whole - r.pending);
+    let served = r.served(whole);
+    let extra = r.useful(need.min(most).floor().max(0.0), served);
+    s.current += served + extra;
+    s.out += extra;
+    (served, extra, lasts_us)
+}
+
+/// When an epoch began, of its number, to the end of that millisecond: the last that is called so. A lease without one
+/// is of now.
+fn given_us(number: f64, now_us: f64) -> f64 {
+    if number == 0.0 {
+        return now_us;
+    }
+    let now_ms = (now_us / 1000.0).floor();
+    let ago_ms = now_ms - (number - 1.0);
+    (now_ms + 1.0 - (ago_ms - (ago_ms / 16777215.0).floor() * 16777215.0)) * 1000.0
+}
+
+fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+    let mut now_us = now_us;
+    let mut s = Record { at_us: now_us, ..Record::default() };
+    if let Some(saved) = saved {
+        s = saved;
+        if s.at_us > now_us + 2.0 * r.epoch_us {
+            s.at_us = now_us;
+        }
+        now_us = now_us.max(s.at_us);
+    }
+    let period_us = (r.period_ns / 1000.0).floor();
+    let index = (now_us / period_us).floor();
+    let ahead = index - (s.at_us / period_us).floor();
+    if ahead >= 1.0 {
+        s.previous = if ahead == 1.0 { s.current } else { 0.0 };
+        s.current = 0.0;
+    }
+    let starts_us = index * period_us;
+    let window_ends_us = starts_us + period_us;
+    let mut begins_us = s.at_us - s.since_us;
+    if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
+        let turns = ((now_us - begins_us) / r.epoch_us).floor();
+        (s.wanted_before, s.nodes_before) = if turns <= 1.0 { (s.wanted, s.nodes) } else { (0.0, 0.0) };
+        // Units of an earlier window are no more.
+        s.out_before = if ahead >= 1.0 { 0.0 } else { s.out_before + s.out };
+        (s.wanted, s.nodes, s.out) = (0.0, 0.0, 0.0);
+        begins_us = (begins_us + turns * r.epoch_us).max(starts_us);
+    }
+    s.at_us = now_us;
+    s.since_us = now_us - begins_us;
+    Open {
+        record: s,
+        number: number_of(begins_us),
+        ends_us: (begins_us + r.epoch_us).min(window_ends_us),
+        window_ends_us,
+        period_us,
+    }
+}
+
+/// A node that wants fewer units in an epoch gets no more than is waited for: they would only go back.
+const THIN: f64 = 1.0;

@@ -1,0 +1,127 @@
+//! This node's leases of keys that a fleet counts together: a slot of 64 bytes a key, in memory fixed by the
+//! configuration, changed under the slot's lock bit. What a lease means is `limit`'s to know.
+//!
+//! A full table gives up keys that hold and remember nothing. Where there is none, a key has no slot, and its
+//! requests are Redis's to decide one by one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::slots::{Entry, Slots};
+
+/// The table.
+#[derive(Debug)]
+pub struct Leases {
+    slots: Slots<8, WORDS>,
+    used: AtomicU64,
+    evictions: AtomicU64,
+    overflows: AtomicU64,
+}
+
+/// A lease's words.
+pub type Words = [u64; WORDS];
+
+impl Leases {
+    /// A table in that many bytes: one key for every 64.
+    pub fn with_memory(bytes: usize) -> Leases {
+        let zero = || AtomicU64::new(0);
+        Leases { slots: Slots::with_memory(bytes), used: zero(), evictions: zero(), overflows: zero() }
+    }
+
+    /// Changes the key's lease, all zero where it is new; `change` is told the plan it was written under. `None`,
+    /// with nothing changed, where the table is full of keys that `is_idle` does not give up.
+    pub fn change<R>(
+        &self,
+        key: u128,
+        plan: u32,
+        is_idle: impl Fn(u32, Words) -> bool,
+        change: impl FnOnce(u32, &mut Words) -> R,
+    ) -> Option<R> {
+        let found = self.slots.find(key).or_else(|| self.claim(key, plan, is_idle));
+        let mut slot = found?;
+        let mut words = slot.state();
+        let result = change(slot.fingerprint(), &mut words);
+        slot.set_state(words, plan);
+        Some(result)
+    }
+
+    /// Changes the share of a key that has one; it stays under its plan.
+    #[inline(always)]
+    pub fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Words) -> R) -> Option<R> {
+        let mut slot = self.slots.find(key)?;
+        let (plan, mut words) = (slot.fingerprint(), slot.state());
+        let result = change(plan, &mut words);
+        slot.set_state(words, plan);
+        Some(result)
+    }
+
+    /// The share of a key that has one, and its plan.
+    pub fn peek(&self, key: u128) -> Option<(u32, Words)> {
+        let slot = self.slots.find(key)?;
+        Some((slot.fingerprint(), slot.state()))
+    }
+
+    /// Its figures.
+    pub fn stats(&self) -> super::Stats {
+        super::Stats {
+            slots: self.slots.len() as u64,
+            used: self.used.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
+            overflow_decisions: self.overflows.load(Ordering::Relaxed),
+            ..super::Stats::default()
+        }
+    }
+
+    #[cold]
+    fn claim(
+        &self,
+        key: u128,
+        plan: u32,
+        is_idle: impl Fn(u32, Words) -> bool,
+    ) -> Option<super::slots::Locked<'_, 8, WORDS>> {
+        let (slot, counter) = match self.slots.find_or_claim(key, plan, is_idle) {
+            Entry::Found(slot) => return Some(slot),
+            Entry::Unused(slot) => (Some(slot), &self.used),
+            Entry::Replaced(slot) => (Some(slot), &self.evictions),
+            Entry::Full => (None, &self.overflows),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        slot
+    }
+}
+
+const WORDS: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_kept_under_its_key_and_plan() {
+        let leases = Leases::with_memory(1 << 16);
+        let never = |_: u32, _: Words| false;
+        assert_eq!(
+            leases.change(7 << 70 | 7, 3, never, |plan, words| (plan, std::mem::replace(&mut words[5], 9))),
+            Some((3, 0))
+        );
+        assert_eq!(leases.change(7 << 70 | 7, 4, never, |plan, words| (plan, words[5])), Some((3, 9)));
+        assert_eq!(leases.peek(7 << 70 | 7), Some((4, [0, 0, 0, 0, 0, 9])));
+        assert_eq!(leases.peek(8 << 70 | 7), None);
+        assert_eq!(leases.change_known(8 << 70 | 7, |_, _| ()), None);
+    }
+
+    #[test]
+    fn a_full_table_gives_up_idle_keys_only() {
+        let leases = Leases::with_memory(0);
+        let slots = leases.stats().slots;
+        let key = |number: u64| u128::from(number) << 64 | u128::from(number << 40);
+        let never = |_: u32, _: Words| false;
+        for number in 0..slots {
+            assert_eq!(leases.change(key(number), 1, never, |_, words| words[0] = number), Some(()));
+        }
+        assert_eq!(leases.change(key(slots), 1, never, |_, _| ()), None);
+        assert_eq!(leases.change(key(slots), 1, |_, words| words[0] == 5, |_, words| words[0]), Some(0));
+        assert_eq!(leases.peek(key(5)), None);
+        let stats = leases.stats();
+        assert_eq!((stats.used, stats.evictions, stats.overflow_decisions), (slots, 1, 1));
+    }
+}

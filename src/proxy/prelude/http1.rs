@@ -1,0 +1,46 @@
+//! The head of a request over HTTP/1, gathered from its first byte to its last.
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout_at;
+
+use crate::clock;
+use crate::proxy::connection::Conn;
+use crate::proxy::framing::{End, Framing};
+use crate::proxy::idle::FIRST_BYTES;
+use crate::proxy::io::Stream;
+
+/// Reads until a head is whole, has a fault, or is too long: what has come, behind `ahead`. At the end of the stream
+/// and at the drain it is what there is.
+///
+/// `None` where the deadline of a head has passed.
+pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<Bytes> {
+    let max = conn.config.max.header_bytes;
+    let mut framing = Framing::default();
+    let deadline = clock::instant() + conn.config.timeouts.header;
+    let mut head = ahead.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    let mut seen = 0;
+    loop {
+        if is_done(&mut framing, &head[seen..]) || head.len() > max {
+            return Some(head.freeze());
+        }
+        seen = head.len();
+        if head.capacity() == seen {
+            head.reserve(seen.max(FIRST_BYTES));
+        }
+        let read = tokio::select! {
+            biased;
+            read = timeout_at(deadline.into(), stream.read_buf(&mut head)) => read.ok()?,
+            () = conn.worker.drain_begins() => Ok(0),
+        };
+        // hyper meets the end, and the error, once more.
+        if !read.is_ok_and(|count| count > 0) {
+            return Some(head.freeze());
+        }
+    }
+}
+
+/// Whether these bytes end a head or have a fault.
+fn is_done(framing: &mut Framing, bytes: &[u8]) -> bool {
+    framing.scan(bytes).end != End::Bytes || framing.heads() > 0
+}

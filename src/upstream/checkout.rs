@@ -1,0 +1,288 @@
+//! A connection lent to one exchange: sending the request, waiting for its answer, giving the connection back.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Error;
+use super::deadline::Deadline;
+use super::http1::{Http1, Upgraded};
+use super::http2::{self, Exchange};
+use super::pool::Pool;
+use super::request::Head;
+use super::uploads::{Bounds, Overdue, Progress, Upload};
+use crate::clock;
+
+/// A connection lent to one exchange. Dropped before [`Checkout::finish`], it takes an HTTP/1.1 connection down with
+/// it and resets an HTTP/2 stream: the server learns that nobody listens.
+#[derive(Debug)]
+pub struct Checkout<B: Body + 'static> {
+    pub(super) pool: Rc<Pool<B>>,
+    /// Index of the server.
+    pub server: usize,
+    /// How long it took to come free, nanoseconds. 0: nothing was waited for.
+    pub wait_ns: u64,
+    /// How long it took to open, nanoseconds. 0: it was open already.
+    pub connect_ns: u64,
+    pub(super) connection: Option<Connection<B>>,
+    /// The request's body while it is on its way. Boxed: most have none.
+    pub(super) upload: Option<Box<Upload>>,
+    /// Counted among the uploads that were let in and have no connection yet.
+    pub(super) is_entering: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Connection<B: Body + 'static> {
+    Http1(Box<Http1<B>>),
+    Http2(Box<Exchange<B>>),
+}
+
+/// What a request's body does whose answer comes already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadLook {
+    /// It has moved since the last look.
+    Moved,
+    /// It has not.
+    Still,
+    /// It is slower than it may be.
+    Slow,
+}
+
+/// Why no head of an answer came.
+#[derive(Debug)]
+pub enum SendError<B> {
+    /// The exchange broke.
+    Broken {
+        /// By what.
+        error: Error,
+        /// What of the request the server cannot have seen.
+        unsent: Unsent<B>,
+    },
+    /// The deadline passed.
+    Timeout,
+    /// The request's body came too slowly, or gave way to other requests.
+    Slow,
+}
+
+/// What of a request was not sent.
+#[derive(Debug)]
+pub enum Unsent<B> {
+    /// All of it: here is its body, where it has one.
+    Request(Option<B>),
+    /// Nothing that is known, and the server has said nothing.
+    Nothing,
+    /// Nothing: a part of an answer has come, or an answer before it (RFC 9110 section 15.2).
+    Answered,
+}
+
+impl<B> Checkout<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then. The fields
+    /// of the answer take the place of the request's; where none comes, the head can be sent again.
+    pub fn send<'a>(&'a mut self, head: &'a mut Head, body: B, until: Instant) -> Sending<'a, B> {
+        let server = &self.pool.upstream.config.servers[self.server];
+        let authority = &self.pool.upstream.servers[self.server].authority;
+        let connection = self.connection.as_mut().expect(HELD);
+        let mut is_stale = false;
+        match connection {
+            Connection::Http1(connection) => {
+                // One that was waited for may have been closed since; others have just been looked at.
+                is_stale = self.wait_ns + self.connect_ns > 0 && !connection.is_idle();
+                connection.begin(head, body);
+            }
+            Connection::Http2(exchange) => exchange.begin(http2::request(head, body, authority, server.tls)),
+        }
+        let upload = self.upload.as_deref_mut();
+        connection.deadline().set(upload.as_ref().map_or(until, |upload| upload.first_look().min(until)));
+        Sending { connection, fields: &mut head.headers, is_stale, upload }
+    }
+
+    /// Watches the request's body, which is not whole yet. `early` lets it hold a connection before its first bytes are
+    /// there.
+    pub fn watch(
+        &mut self,
+        progress: Arc<Progress>,
+        bounds: Bounds,
+        early: Option<OwnedSemaphorePermit>,
+        now: Instant,
+    ) {
+        // Requests share connections of HTTP/2: none of them holds one, and a stream may well be quiet.
+        let (uploads, bounds) = match &self.connection {
+            Some(Connection::Http1(_)) => (Some(&self.pool.upstream.servers[self.server].uploads), bounds),
+            _ => (None, Bounds { rate_min: 0, ..bounds }),
+        };
+        self.upload = Some(Box::new(Upload::new(progress, bounds, uploads, early, now)));
+        self.entered();
+    }
+
+    /// Ready when the request's body, still on its way, is to give way to other requests.
+    pub fn poll_give_way(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.upload.as_deref_mut().map_or(Poll::Pending, |upload| upload.poll_asked(cx))
+    }
+
+    /// What the request's body does while its answer comes already; `None` once it is whole.
+    pub fn look_at_upload(&mut self, now: Instant) -> Option<UploadLook> {
+        let upload = self.upload.as_deref_mut().filter(|upload| !upload.is_over())?;
+        Some(match (upload.look_at_rate(now), upload.has_moved(now)) {
+            (Err(_), _) => UploadLook::Slow,
+            (Ok(()), true) => UploadLook::Moved,
+            (Ok(()), false) => UploadLook::Still,
+        })
+    }
+
+    /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self.connection.as_mut().expect(HELD) {
+            Connection::Http1(connection) => connection.poll_frame(cx),
+            Connection::Http2(exchange) => exchange.poll_frame(cx),
+        }
+    }
+
+    /// All of the answer's body, where it is short and has come with the head.
+    pub fn take_whole(&mut self) -> Option<Bytes> {
+        match self.connection.as_mut().expect(HELD) {
+            Connection::Http1(connection) => connection.take_whole(),
+            Connection::Http2(_) => None,
+        }
+    }
+
+    /// Whether the answer is whole.
+    pub fn is_answered(&self) -> bool {
+        match self.connection.as_ref().expect(HELD) {
+            Connection::Http1(connection) => connection.is_answered(),
+            Connection::Http2(exchange) => exchange.is_answered(),
+        }
+    }
+
+    /// How long the rest of the answer's body is.
+    pub fn size_hint(&self) -> SizeHint {
+        match self.connection.as_ref().expect(HELD) {
+            Connection::Http1(connection) => connection.size_hint(),
+            Connection::Http2(exchange) => exchange.size_hint(),
+        }
+    }
+
+    /// The deadline that travels with the connection.
+    pub fn deadline(&mut self) -> &mut Deadline {
+        self.connection.as_mut().expect(HELD).deadline()
+    }
+
+    /// `host:port` of the server.
+    pub fn authority(&self) -> &str {
+        &self.pool.upstream.servers[self.server].authority
+    }
+
+    /// Gives the connection back: the exchange is over to the last byte.
+    pub fn finish(mut self, now: Instant) {
+        let Some(mut connection) = self.take_http1().filter(|connection| connection.is_reusable(now)) else {
+            return;
+        };
+        connection.rest(now);
+        self.pool.take_back(self.server, connection);
+    }
+
+    /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
+    pub fn into_upgraded(mut self) -> Option<Upgraded> {
+        self.take_http1().and_then(|connection| connection.into_upgraded())
+    }
+
+    /// Takes an HTTP/1.1 connection out of its checkout and leaves an HTTP/2 one, which the checkout's drop accounts for.
+    fn take_http1(&mut self) -> Option<Box<Http1<B>>> {
+        match self.connection.take() {
+            Some(Connection::Http1(connection)) => Some(connection),
+            other => {
+                self.connection = other;
+                None
+            }
+        }
+    }
+}
+
+impl<B: Body + 'static> Checkout<B> {
+    fn entered(&mut self) {
+        if std::mem::take(&mut self.is_entering) {
+            self.pool.upstream.servers[self.server].uploads.entered();
+        }
+    }
+}
+
+impl<B: Body + 'static> Connection<B> {
+    fn deadline(&mut self) -> &mut Deadline {
+        match self {
+            Connection::Http1(connection) => &mut connection.deadline,
+            Connection::Http2(exchange) => &mut exchange.deadline,
+        }
+    }
+}
+
+/// The head of an answer to come, or the deadline.
+#[derive(Debug)]
+pub struct Sending<'a, B: Body + 'static> {
+    connection: &'a mut Connection<B>,
+    fields: &'a mut HeaderMap,
+    /// The request's body while it is on its way.
+    upload: Option<&'a mut Upload>,
+    /// Nothing can be sent: the server has closed, or said something unasked.
+    is_stale: bool,
+}
+
+impl<B> Future for Sending<'_, B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Output = Result<StatusCode, SendError<B>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Sending { connection, fields, upload, is_stale } = self.get_mut();
+        let polled = match connection {
+            Connection::Http1(connection) if *is_stale => {
+                let ended = connection.ended();
+                Poll::Ready(Err(connection.broken(ended)))
+            }
+            Connection::Http1(connection) => {
+                connection.poll_head(fields, cx).map_err(|error| connection.broken(error))
+            }
+            Connection::Http2(exchange) => exchange.poll_head(fields, cx),
+        };
+        if polled.is_ready() {
+            return polled;
+        }
+        let Some(upload) = upload else {
+            return connection.deadline().poll(cx).map(|()| Err(SendError::Timeout));
+        };
+        if upload.poll_asked(cx).is_ready() {
+            return Poll::Ready(Err(SendError::Slow));
+        }
+        loop {
+            ready!(connection.deadline().poll(cx));
+            match upload.look(clock::instant()) {
+                Ok(next) => connection.deadline().set(next),
+                Err(Overdue::Client) => return Poll::Ready(Err(SendError::Slow)),
+                Err(Overdue::Server) => return Poll::Ready(Err(SendError::Timeout)),
+            }
+        }
+    }
+}
+
+impl<B: Body + 'static> Drop for Checkout<B> {
+    fn drop(&mut self) {
+        if let Some(Connection::Http2(exchange)) = &self.connection {
+            exchange.leave();
+        }
+        self.entered();
+        self.pool.exchange_over(self.server);
+    }
+}
+
+const HELD: &str = "a checkout holds its connection until it is finished";
