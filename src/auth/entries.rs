@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use time::{Date, Month};
 use toml::value::{Datetime, Offset};
 
 use crate::identity::{Claim, Claims, Identity};
@@ -161,27 +162,16 @@ fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {
 /// Seconds since 1970 of a date, or of a date and time with an offset; `None` of a time that may be anywhere.
 pub fn unix_seconds(datetime: &Datetime) -> Option<i64> {
     let date = datetime.date?;
-    let days = days(i64::from(date.year), i64::from(date.month), i64::from(date.day));
-    let Some(time) = datetime.time else { return Some(days * 86_400) };
+    let month = Month::try_from(date.month).ok()?;
+    let midnight = Date::from_calendar_date(date.year.into(), month, date.day).ok()?.midnight();
+    let midnight = midnight.assume_utc().unix_timestamp();
+    let Some(time) = datetime.time else { return Some(midnight) };
     let offset_minutes = match datetime.offset? {
         Offset::Z => 0,
         Offset::Custom { minutes } => i64::from(minutes),
     };
     let second = i64::from(time.second.unwrap_or(0));
-    Some(
-        days * 86_400 + i64::from(time.hour) * 3_600 + i64::from(time.minute) * 60 + second
-            - offset_minutes * 60,
-    )
-}
-
-/// Days since 1970 of a date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+    Some(midnight + i64::from(time.hour) * 3_600 + (i64::from(time.minute) - offset_minutes) * 60 + second)
 }
 
 /// Longest file of keys or users.
