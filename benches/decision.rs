@@ -26,7 +26,7 @@ use sluicegate::limiter::{Caller, Decision, Done, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Where the local table's memory is not the subject: the shipped size.
 const MEMORY_BYTES: usize = 640 << 20;

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use sluicegate::cli;
 
-/// A thread-local allocator for threads that share nothing.
+/// Gives freed pages back to the system by a thread of its own, even if every worker is idle.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     cli::main()

@@ -5,7 +5,7 @@
 //! all that the runtime knows of, and deadlines are looked at by the worker's tick. Nothing is parsed here. Connections
 //! under TLS do not come here: their state is larger than all that would be saved.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -54,10 +54,6 @@ pub struct IdleConnections {
     registry: Registry,
     /// By deadline, [`clock::ns_of`], a little later where another has the same. The number is the socket's token.
     resting: RefCell<BTreeMap<u64, Box<(Served, IdleConnection)>>>,
-    /// How many have come since memory was last given back, and how many of them by the last look.
-    came: Cell<(u32, u32)>,
-    /// Looks for which it is still time to give memory back.
-    settling: Cell<u32>,
 }
 
 impl IdleConnections {
@@ -68,8 +64,7 @@ impl IdleConnections {
     pub fn open() -> io::Result<(IdleConnections, Poll)> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
-        let (came, settling) = (Cell::default(), Cell::default());
-        Ok((IdleConnections { registry, resting: RefCell::default(), came, settling }, poll))
+        Ok((IdleConnections { registry, resting: RefCell::default() }, poll))
     }
 
     /// Keeps a connection until its client speaks or its deadline has passed.
@@ -77,8 +72,6 @@ impl IdleConnections {
         if served.worker.is_draining() {
             return;
         }
-        let (came, seen) = self.came.get();
-        self.came.set((came + 1, seen));
         let mut resting = self.resting.borrow_mut();
         let mut number = clock::ns_of(rest.deadline);
         while resting.contains_key(&number) {
@@ -96,18 +89,6 @@ impl IdleConnections {
                 tracing::warn!(%error, "an idle connection cannot be watched");
             }
         }
-    }
-
-    /// Whether it is time to give back what the connections that have come here held before: many have, or some and
-    /// no more do. To be asked at every tick; it is time for a few of them, for an allocator lets what was freed lie a
-    /// tenth of a second before it gives it back.
-    pub fn has_settled(&self) -> bool {
-        let (came, seen) = self.came.get();
-        let has_settled = came >= CAME_MANY || (came >= CAME_SOME && came == seen);
-        self.came.set(if has_settled { (0, 0) } else { (came, came) });
-        let left = if has_settled { SETTLING_TICKS } else { self.settling.get() };
-        self.settling.set(left.saturating_sub(1));
-        left > 0
     }
 
     /// Closes what has waited too long.
@@ -188,12 +169,6 @@ pub async fn watch(worker: Rc<Worker>, poll: Poll) {
     worker.lot.close();
 }
 
-/// Connections that come to rest before it is worth half a millisecond to give their memory back: some 30 KiB each.
-const CAME_MANY: u32 = 512;
-/// The same where no more come for now.
-const CAME_SOME: u32 = 16;
-/// Ticks at which it is given back.
-const SETTLING_TICKS: u32 = 4;
 /// Connections that are woken in one turn.
 const EVENTS: usize = 64;
 /// What is read of a client at first: a head as most are.

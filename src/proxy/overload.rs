@@ -6,7 +6,6 @@
 //! what is kept is there to be used again.
 
 use std::fs;
-use std::hint::black_box;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -163,16 +162,6 @@ impl Overload {
     }
 }
 
-/// Makes this thread's allocator give back what it keeps, where much was freed or memory is short: it does so only in
-/// the course of its own work, and a worker that refuses everything has none. Half a millisecond.
-pub fn stir(overload: &Overload, much_was_freed: bool) {
-    if much_was_freed || overload.step() != Step::Normal {
-        for _ in 0..STIRS {
-            drop(black_box(Vec::<u8>::with_capacity(STIR_BYTES)));
-        }
-    }
-}
-
 /// Refuses a request where requests are given up.
 pub fn admit(conn: &Conn) -> Result<(), Refusal> {
     if conn.worker.shared.overload.step() >= Step::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
@@ -227,9 +216,6 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// How long memory must not have risen for a step to be left above its mark.
 const STILL: Duration = Duration::from_secs(30);
-/// mimalloc looks for what it can give back once in ten thousand allocations that are not small.
-const STIRS: u32 = 10_000;
-const STIR_BYTES: usize = 4096;
 /// How far below its mark memory has to fall before a step is left, so that it is not left and taken at every look.
 const MARGIN_PPM: u64 = 20_000;
 

@@ -27,7 +27,7 @@ use super::body::RequestBody;
 use super::gather::Room;
 use super::idle::{self, IdleConnections};
 use super::listener::{self, Listener};
-use super::overload::{self, Overload};
+use super::overload::Overload;
 use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
@@ -301,7 +301,6 @@ impl Worker {
     /// What is done now and then: the log goes out, idle connections are closed, a reload is seen without a request.
     fn upkeep(&self) {
         self.unix_offset_ns.set(unix_offset_ns());
-        overload::stir(&self.shared.overload, self.lot.has_settled());
         self.log.hand_over();
         let now = clock::instant();
         self.unread.sweep(now);
