@@ -1,26 +1,11 @@
-//! Who may use a route, compiled: from which addresses, recognised how, as whom, from which origins. Ways to
-//! authenticate are indices; what they are is not its concern.
+//! Who may use a route: from which addresses, and as whom. How a client is authenticated is not decided here.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::cors::Cors;
 use crate::cause::Cause;
 use crate::identity::Identity;
-
-/// Who may use a route.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
-    /// Indices of the ways to authenticate, in the order they are tried. Empty: none is asked for.
-    pub auth: Box<[u16]>,
-    /// Which of the callers that are recognised may use it. `None`: all.
-    pub require: Option<Box<Require>>,
-    /// From where.
-    pub addresses: Addresses,
-    /// Which other origins' scripts may use it. `None`: that is left to the upstream.
-    pub cors: Option<Box<Cors>>,
-}
 
 /// What a caller must be. Everything that is asked for must hold; of a list any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! Here what concerns all of them together; what can be said of one by itself is in `policies.rs` and `routes.rs`. It
 //! deliberately stops at nothing: all mistakes of all definitions come back at once.
 
+mod errors;
+mod options;
 mod policies;
 mod routes;
 mod ties;
@@ -11,39 +13,16 @@ use std::collections::HashMap;
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
-use super::error::{Error, Place, PolicyField, Problem, RouteField};
+use super::error::{Error, PolicyField, Problem, RouteField};
 use super::host::Hosts;
+use super::list_field::join_items;
 use super::route::Route;
-use super::table::{Table, join_items, precedence};
+use super::table::{Table, precedence};
 use super::tree::{ANY_HOST, Tree};
+use errors::Errors;
+use options::{POLICIES_MAX, ROUTES_MAX};
 
-/// What a table needs beside the definitions.
-#[derive(Clone, Copy, Debug)]
-pub struct Options<'o> {
-    /// Keys of limits are hashed under it. The same salt after a reload keeps the same keys.
-    pub salt: [u8; 16],
-    /// Bits of an IPv6 address that make one caller, at most 128.
-    pub ipv6_prefix: u8,
-    /// Names of the upstreams; [`super::Action::Forward`] holds indices into them.
-    pub upstreams: &'o [String],
-    /// Names of the ways to authenticate; [`Access::auth`](super::access::Access::auth) holds indices into them.
-    pub auth: &'o [String],
-}
-
-/// Routes a table may have.
-pub const ROUTES_MAX: usize = 1_000_000;
-
-/// Policies a table may have: a few of its own for each route.
-pub const POLICIES_MAX: usize = 4_000_000;
-
-/// Dimensions a key may have.
-pub const DIMENSIONS_MAX: usize = 16;
-
-/// Tiers there may be.
-pub const TIERS_MAX: usize = 256;
-
-/// Windows a policy may have, for one tier.
-pub const WINDOWS_MAX: usize = 16;
+pub use options::Options;
 
 impl Table {
     /// Compiles routes and policies.
@@ -93,22 +72,6 @@ impl Table {
     }
 }
 
-/// Mistakes so far.
-#[derive(Default)]
-struct Errors {
-    found: Vec<Error>,
-}
-
-impl Errors {
-    fn route(&mut self, index: usize, field: RouteField, problem: impl Into<Problem>) {
-        self.found.push(Error { place: Place::Route { index, field }, problem: problem.into() });
-    }
-
-    fn policy(&mut self, index: usize, field: PolicyField, problem: impl Into<Problem>) {
-        self.found.push(Error { place: Place::Policy { index, field }, problem: problem.into() });
-    }
-}
-
 /// Indices must fit. Where they do not, nothing else can be said.
 fn check_counts(routes: usize, policies: usize, errors: &mut Errors) {
     if policies > POLICIES_MAX {
@@ -117,19 +80,6 @@ fn check_counts(routes: usize, policies: usize, errors: &mut Errors) {
     }
     if routes > ROUTES_MAX {
         errors.route(ROUTES_MAX, RouteField::Name, Problem::TooMany { what: "routes", max: ROUTES_MAX });
-    }
-}
-
-fn check_names<'d>(names: impl Iterator<Item = &'d str>, mut wrong: impl FnMut(usize, Problem)) {
-    let mut taken = HashMap::new();
-    for (index, name) in names.enumerate() {
-        if name.is_empty() {
-            wrong(index, Problem::EmptyName);
-        } else if let Some(&other) = taken.get(name) {
-            wrong(index, Problem::DuplicateName { name: name.to_owned(), other });
-        } else {
-            taken.insert(name, index);
-        }
     }
 }
 
@@ -194,6 +144,7 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::error::Place;
 
     #[test]
     fn one_too_many_is_told_with_its_place() {

@@ -9,8 +9,8 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::definition;
+use super::list_field::join_items;
 use super::method::Methods;
-use super::table::join_items;
 
 /// What browsers are told of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use super::definition::{Dimension, Missing};
 use super::key::{self, Absent, Keys, Value};
 use super::method::{Fit, Methods};
 use super::pattern::Pattern;
-use super::request::{Facts, Found};
+use super::request::Facts;
+use super::route::Found;
 use crate::limit::{Algorithm, Charge, Conduct, Penalty, Quota};
 
 /// One policy.

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use http::{HeaderMap, Method};
 
 use super::pattern::Pattern;
-use super::route::Route;
 use crate::identity::Identity;
 
 /// One request, as the proxy has sanitised it.
@@ -40,15 +39,6 @@ pub struct Facts<'r, 'h> {
 pub struct Params<'t, 'r> {
     pattern: &'t Pattern,
     path: &'r str,
-}
-
-/// The route that answers a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'t, 'r> {
-    /// The route.
-    pub route: &'t Route,
-    /// Its path's parameters.
-    pub params: Params<'t, 'r>,
 }
 
 /// What `{...}` in header values and rewrites may stand for in one request. Borrows no headers.
@@ -94,23 +84,6 @@ impl<'t, 'r> Params<'t, 'r> {
     pub fn iter(&self) -> impl Iterator<Item = (&'t str, &'r str)> {
         let params = *self;
         params.pattern.params().map(move |name| (name, params.raw(name).unwrap_or("")))
-    }
-}
-
-impl<'t, 'r> Found<'t, 'r> {
-    /// The values for this route's templates.
-    pub fn values(&self, facts: &Facts<'r, '_>, request_id: &'r str) -> Values<'t, 'r> {
-        Values {
-            route: &self.route.name,
-            params: self.params,
-            method: facts.method,
-            host: facts.host,
-            path: facts.path,
-            query: facts.query,
-            client_ip: facts.client_ip,
-            identity: facts.identity,
-            request_id,
-        }
     }
 }
 

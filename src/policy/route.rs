@@ -6,13 +6,14 @@ use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::access::Access;
+use super::access::{Addresses, Require};
 use super::changes::HeaderChanges;
+use super::cors::Cors;
 use super::definition::PathEscapes;
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
-use super::request::{Facts, Values};
+use super::request::{Facts, Params, Values};
 use super::template::{HeaderTemplate, Rewrite};
 
 /// One route.
@@ -53,6 +54,28 @@ pub struct Route {
     /// `RateLimit-Policy` where every policy applies, and how many windows that is.
     pub(super) limits_shown: Option<HeaderValue>,
     pub(super) windows: usize,
+}
+
+/// Who may use a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Indices of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    pub auth: Box<[u16]>,
+    /// Which of the callers that are recognised may use it. `None`: all.
+    pub require: Option<Box<Require>>,
+    /// From where.
+    pub addresses: Addresses,
+    /// Which other origins' scripts may use it. `None`: that is left to the upstream.
+    pub cors: Option<Box<Cors>>,
+}
+
+/// The route that answers a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'t, 'r> {
+    /// The route.
+    pub route: &'t Route,
+    /// Its path's parameters.
+    pub params: Params<'t, 'r>,
 }
 
 /// What happens to an admitted request.
@@ -126,6 +149,23 @@ impl Route {
             | Action::Respond(_)
             | Action::Echo
             | Action::RedirectHttps { .. } => Cow::Borrowed(values.path),
+        }
+    }
+}
+
+impl<'t, 'r> Found<'t, 'r> {
+    /// The values for this route's templates.
+    pub fn values(&self, facts: &Facts<'r, '_>, request_id: &'r str) -> Values<'t, 'r> {
+        Values {
+            route: &self.route.name,
+            params: self.params,
+            method: facts.method,
+            host: facts.host,
+            path: facts.path,
+            query: facts.query,
+            client_ip: facts.client_ip,
+            identity: facts.identity,
+            request_id,
         }
     }
 }

@@ -14,9 +14,10 @@ use smallvec::SmallVec;
 use super::counting::{MissingDimension, Policy};
 use super::definition::Dimension;
 use super::host::{Host, Hosts};
+use super::list_field::join_items;
 use super::method::Fit;
-use super::request::{Facts, Found, Params};
-use super::route::Route;
+use super::request::{Facts, Params};
+use super::route::{Found, Route};
 use super::tree::{ANY_HOST, Tree};
 use crate::limit::{Charge, Conduct, Quota};
 
@@ -257,12 +258,6 @@ impl Route {
 /// Sorts the routes of one path: what lists methods first, then what asks for more headers.
 pub(super) fn precedence(route: &Route) -> (bool, usize) {
     (route.methods.is_any(), usize::MAX - route.headers.len())
-}
-
-/// Joins items of a list field; `None` where there are none.
-pub(super) fn join_items<'t>(items: impl Iterator<Item = &'t str>) -> Option<HeaderValue> {
-    let joined = items.collect::<Vec<_>>().join(", ");
-    if joined.is_empty() { None } else { HeaderValue::from_str(&joined).ok() }
 }
 
 fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_>) -> Verdict<'t> {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 
-use super::{DIMENSIONS_MAX, Errors, Options, TIERS_MAX, WINDOWS_MAX, check_names};
+use super::errors::{Errors, check_names};
+use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
 use crate::limit::{Algorithm, Quota};
 use crate::policy::counting::{Cost, CostRule, Matches, Memory, Policy, SF_INTEGER_MAX, Tiers, Window};
 use crate::policy::definition;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use http::header::HOST;
 
-use super::{Errors, Options, check_names};
-use crate::policy::access::Access;
+use super::errors::{Errors, check_names};
+use super::options::Options;
 use crate::policy::changes::{self, HeaderChanges};
 use crate::policy::cors::Cors;
 use crate::policy::definition;
@@ -13,7 +13,7 @@ use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
-use crate::policy::route::{Action, HeaderMatch, Respond, Route};
+use crate::policy::route::{Access, Action, HeaderMatch, Respond, Route};
 use crate::policy::template::{HeaderTemplate, Rewrite};
 
 pub(super) fn compile(

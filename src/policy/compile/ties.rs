@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use http::HeaderName;
 
-use super::Errors;
+use super::errors::Errors;
 use crate::policy::error::{Problem, RouteField};
 use crate::policy::route::{HeaderMatch, Route};
 use crate::policy::tree::Tree;

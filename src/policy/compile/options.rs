@@ -1,0 +1,29 @@
+//! What a table is compiled with beside its definitions, and how much it may hold.
+
+/// What a table needs beside the definitions.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'o> {
+    /// Keys of limits are hashed under it. The same salt after a reload keeps the same keys.
+    pub salt: [u8; 16],
+    /// Bits of an IPv6 address that make one caller, at most 128.
+    pub ipv6_prefix: u8,
+    /// Names of the upstreams; [`crate::policy::Action::Forward`] holds indices into them.
+    pub upstreams: &'o [String],
+    /// Names of the ways to authenticate; [`Access::auth`](crate::policy::Access::auth) holds indices into them.
+    pub auth: &'o [String],
+}
+
+/// Routes a table may have.
+pub const ROUTES_MAX: usize = 1_000_000;
+
+/// Policies a table may have: a few of its own for each route.
+pub const POLICIES_MAX: usize = 4_000_000;
+
+/// Dimensions a key may have.
+pub const DIMENSIONS_MAX: usize = 16;
+
+/// Tiers there may be.
+pub const TIERS_MAX: usize = 256;
+
+/// Windows a policy may have, for one tier.
+pub const WINDOWS_MAX: usize = 16;
