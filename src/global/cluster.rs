@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 
+use super::condition::Condition;
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connector};
 use super::node::{Locator, Node};
@@ -95,7 +96,7 @@ impl SlotMap {
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
             let Some(range) = ranges.iter().find(|range| (range.first..=range.last).contains(&slot)) else {
-                shard.troubled(super::Condition::Uncovered, "no node has its slot", clock::now_ns());
+                shard.troubled(Condition::Uncovered, "no node has its slot", clock::now_ns());
                 continue;
             };
             let known = shared.node_at(&range.host, range.port);
@@ -140,10 +141,9 @@ impl SlotMap {
 
     /// Nobody can be asked: shards that have no node yet never will without it.
     fn lament(&self, why: &str) {
-        for shard in self.shared.shards.iter().filter(|shard| shard.condition() == super::Condition::Unknown)
-        {
+        for shard in self.shared.shards.iter().filter(|shard| shard.condition() == Condition::Unknown) {
             let why = format!("no node of the cluster answers: {why}");
-            shard.troubled(super::Condition::Unreachable, &why, clock::now_ns());
+            shard.troubled(Condition::Unreachable, &why, clock::now_ns());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How a shard is, as far as its answers tell.
 
-use redis::RedisError;
+use redis::{RedisError, ServerErrorKind};
 
 /// How a shard is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,12 @@ impl Condition {
     pub(super) fn is_worth_looking_elsewhere(self) -> bool {
         matches!(self, Condition::Replica | Condition::Loading)
     }
+}
+
+/// Whether an error says that a slot is on another node, or on its way there.
+pub(super) fn is_elsewhere(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
 /// A right that is missing in a script has no word of its own in Redis 7, and another text later and in Valkey.

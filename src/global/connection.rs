@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::condition::Condition;
+use super::condition::{Condition, is_elsewhere};
 use super::config::{Config, Server, Topology};
 use super::probe::Probe;
 use super::script::Script;
@@ -150,7 +150,7 @@ impl Connector {
             match connection.call(call).await {
                 Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
                 // The probe's slot is elsewhere: a primary of a cluster says so.
-                Err(error) if super::pipeline::is_elsewhere(&error) => {}
+                Err(error) if is_elsewhere(&error) => {}
                 Err(error) => return Err(error.into()),
             }
             Ok(connection)

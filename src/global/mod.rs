@@ -9,6 +9,7 @@ mod cluster;
 pub mod condition;
 pub mod config;
 mod connection;
+mod failover;
 mod health_log;
 mod membership;
 mod moved;
@@ -59,6 +60,8 @@ use shard::Shard;
 /// Redis, as one process sees it.
 pub struct Global {
     shared: Arc<Shared>,
+    /// What a ring was before.
+    moves: Arc<Moves>,
     dedicated: Vec<(String, u8)>,
     nodes: Arc<AtomicU32>,
     stop: watch::Sender<bool>,
@@ -142,11 +145,11 @@ impl Global {
         let (shards, locators, way, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
         // Who only looks brings nothing.
-        let moves = Moves::new(match &config.topology {
+        let moves = Arc::new(Moves::new(match &config.topology {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
-        });
-        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, way, moves);
+        }));
+        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, way);
         let shared = Arc::new(shared);
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -177,17 +180,17 @@ impl Global {
         if let Topology::Sentinel { .. } = &config.topology
             && let Some(node) = shared.nodes.load().first()
         {
-            tasks.spawn(sentinel::follow(Arc::clone(&shared), Arc::clone(node), stop.subscribe()));
+            tasks.spawn(failover::follow(Arc::clone(&shared.connector), Arc::clone(node), stop.subscribe()));
         }
         tasks.spawn(health_log::keep(Arc::clone(&shared), stop.subscribe()));
-        if !shared.moves.is_known() {
-            tasks.spawn(moved::ask(Arc::clone(&shared), stop.subscribe()));
+        if !moves.is_known() {
+            tasks.spawn(moved::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
         }
         let nodes = Arc::new(AtomicU32::new(1));
         if is_member {
             tasks.spawn(Membership::new(Arc::clone(&shared), Arc::clone(&nodes)).keep(stop.subscribe()));
         }
-        Ok(Arc::new(Global { shared, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
+        Ok(Arc::new(Global { shared, moves, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
     }
 
     /// Asks. `done` is called exactly once, on the control runtime or, where there is no room or no connection, on
@@ -207,7 +210,7 @@ impl Global {
             return asker.tell(Err(Unanswered::Refused), now_ns);
         }
         let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
-        if let Some(entry) = self.shared.moves.hold(&self.shared, entry, key) {
+        if let Some(entry) = self.moves.hold(&self.shared, entry, key) {
             self.shared.post(entry, key, now_ns);
         }
     }
@@ -265,7 +268,7 @@ impl Global {
     pub async fn ready(&self, patience: Duration) {
         let told = |shard: &Shard| shard.condition() != Condition::Unknown;
         let all = async {
-            while !(self.shared.shards.iter().all(told) && self.shared.moves.is_known()) {
+            while !(self.shared.shards.iter().all(told) && self.moves.is_known()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

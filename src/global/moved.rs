@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::Value;
@@ -104,7 +105,7 @@ impl Moves {
     }
 
     /// Takes an operation whose keys have to be brought first; gives back any other.
-    pub(super) fn hold(&self, shared: &Arc<Shared>, entry: Entry, key: u128) -> Option<Entry> {
+    pub(super) fn hold(self: &Arc<Moves>, shared: &Arc<Shared>, entry: Entry, key: u128) -> Option<Entry> {
         if self.before.load().is_none() {
             return Some(entry);
         }
@@ -116,10 +117,10 @@ impl Moves {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Some(entry);
         }
-        let shared = Arc::clone(shared);
+        let (moves, shared) = (Arc::clone(self), Arc::clone(shared));
         self.runtime.spawn(async move {
-            shared.moves.bring_all(&shared, keys).await;
-            shared.moves.waiting.fetch_sub(1, Ordering::Relaxed);
+            moves.bring_all(&shared, keys).await;
+            moves.waiting.fetch_sub(1, Ordering::Relaxed);
             shared.post(entry, key, clock::now_ns());
         });
         None
@@ -187,32 +188,32 @@ impl Moves {
 }
 
 /// Asks every server of the ring once which ring it was in, and says that it is in this one.
-pub(super) async fn ask(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut open: Vec<usize> =
         (0..shared.shards.len()).filter(|shard| !shared.is_dedicated(*shard)).collect();
     while !open.is_empty() {
         let mut left = Vec::new();
         for shard in open {
-            match ask_one(&shared, shard).await {
-                Some((before, ago_s)) if ago_s < REMEMBERED_S => shared.moves.learn(&shared, &before),
+            match ask_one(&moves, &shared, shard).await {
+                Some((before, ago_s)) if ago_s < REMEMBERED_S => moves.learn(&shared, &before),
                 Some(_) => {}
                 None => left.push(shard),
             }
         }
-        shared.moves.is_known.store(true, Ordering::Relaxed);
+        moves.is_known.store(true, Ordering::Relaxed);
         open = left;
         tokio::select! {
-            () = tokio::time::sleep(super::pipeline::TICK) => {}
+            () = tokio::time::sleep(ASK_AGAIN) => {}
             _ = stop.changed() => return,
         }
     }
 }
 
-async fn ask_one(shared: &Shared, shard: usize) -> Option<(String, u64)> {
-    let connection = shared.moves.connection(shared, shard).await?;
+async fn ask_one(moves: &Moves, shared: &Shared, shard: usize) -> Option<(String, u64)> {
+    let connection = moves.connection(shared, shard).await?;
     let mut asked = redis::cmd("EVAL");
     let name = shared.names.own(None, "ring");
-    asked.arg(RING).arg(1).arg(name).arg(&shared.moves.layout).arg(clock::unix().as_secs());
+    asked.arg(RING).arg(1).arg(name).arg(&moves.layout).arg(clock::unix().as_secs());
     let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&asked)).await;
     redis::from_redis_value(answer.ok()?.ok()?).ok()
 }
@@ -223,6 +224,8 @@ const LEAVE: &str = include_str!("../../lua/leave.lua");
 const HAS_LEFT: &str = "moved";
 /// How long after a change keys are brought, seconds: longer than a window of a day.
 const REMEMBERED_S: u64 = 90_000;
+/// How often a server that has not said which ring it was in is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
 const SERVERS_MAX: usize = 256;
 /// Keys that are known to have been brought; then it is found out again.
 const BROUGHT_MAX: usize = 1 << 20;

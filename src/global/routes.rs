@@ -15,7 +15,6 @@ use crate::limit::lease_messages::Unanswered;
 use super::batch::{Batch, Entry, Posted};
 use super::condition::Condition;
 use super::connection::Connector;
-use super::moved::Moves;
 use super::name::Names;
 use super::node::Node;
 use super::probe::Probe;
@@ -36,8 +35,6 @@ pub(super) struct Shared {
     /// They are only ever added to.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
     pub(super) way: Way,
-    /// What a ring was before.
-    pub(super) moves: Moves,
     /// Wakes who looks where the slots of a cluster are.
     pub(super) look: Notify,
     /// Where calls were sent and no node is known: one that has no slot yet is on no map.
@@ -65,7 +62,6 @@ impl Shared {
         connector: Connector,
         shards: Vec<Shard>,
         way: Way,
-        moves: Moves,
     ) -> Shared {
         Shared {
             deadline_ns,
@@ -76,7 +72,6 @@ impl Shared {
             shards: shards.into(),
             nodes: ArcSwap::default(),
             way,
-            moves,
             look: Notify::new(),
             wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),

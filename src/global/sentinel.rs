@@ -2,22 +2,20 @@
 //!
 //! All of them are asked at once and the majority believed, or most of those that do not hang; the connection made from their answer proves by a write
 //! that it leads to a primary. A promoted replica can be written to for a second before they name it, so where the
-//! named one cannot, the replicas they know are asked for their role. `+switch-master` is a hint to look again.
+//! named one cannot, the replicas they know are asked for their role.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, Value};
-use tokio::sync::{Notify, mpsc, watch};
+use redis::{PushInfo, Value};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connection, Connector};
-use super::node::Node;
-use super::routes::Shared;
 
 /// The sentinels of one primary.
 pub(super) struct Sentinels {
@@ -44,7 +42,7 @@ impl Sentinels {
     }
 
     /// The server that more than half of those that answer name.
-    async fn agreed(&self, connector: &Arc<Connector>) -> Option<Server> {
+    pub(super) async fn agreed(&self, connector: &Arc<Connector>) -> Option<Server> {
         let Votes { named, .. } = self.vote(connector).await;
         let all: usize = named.iter().map(|(_, votes)| votes).sum();
         named.into_iter().find(|(_, votes)| votes * 2 > all).map(|(address, _)| self.server(address))
@@ -179,7 +177,7 @@ async fn is_primary(connector: &Connector, server: &Server) -> bool {
 }
 
 /// Most sentinels ask for no password, though the primary does; those that ask take the same.
-async fn open(
+pub(super) async fn open(
     connector: &Connector,
     server: &Server,
     pushes: Option<mpsc::UnboundedSender<PushInfo>>,
@@ -196,76 +194,9 @@ async fn open(
     connector.listening(&Server { login, ..server.clone() }, pushes).await
 }
 
-/// Follows a node's sentinels: what they name is looked at once a second and whenever they say that it changed.
-pub(super) async fn follow(shared: Arc<Shared>, node: Arc<Node>, mut stop: watch::Receiver<bool>) {
-    let Some(sentinels) = node.sentinels() else { return };
-    let hint = Arc::new(Notify::new());
-    // Which one the log was told of.
-    let mut told: Option<Server> = None;
-    let mut listening = JoinSet::new();
-    for server in sentinels.servers.iter().cloned() {
-        listening.spawn(listen(Arc::clone(&shared), server, Arc::clone(&hint)));
-    }
-    loop {
-        tokio::select! {
-            () = hint.notified() => {}
-            () = tokio::time::sleep(PAUSE) => {}
-            // Aborts who listens.
-            _ = stop.changed() => return,
-        }
-        let named = sentinels.agreed(&shared.connector).await;
-        let (Some(named), Some(found)) = (named, node.place()) else { continue };
-        if (&named.host, named.port) == (&found.0.host, found.0.port) {
-            told = None;
-        } else if may_be_primary(&shared.connector, &named).await {
-            if told.as_ref() != Some(&named) {
-                tracing::info!(node = node.name, server = %named, "sentinels name another primary");
-            }
-            node.moves.send_modify(|moves| *moves += 1);
-            told = Some(named);
-        }
-    }
-}
-
-/// Whether to go where sentinels say. A promoted replica is found before they name it, and then they name the one that
-/// was the primary for a moment still: it is away, or says that it is none.
-async fn may_be_primary(connector: &Connector, named: &Server) -> bool {
-    let Ok(connection) = connector.plain(named).await else { return false };
-    let asked = redis::cmd("ROLE");
-    match tokio::time::timeout(connector.patience(), connection.call(&asked)).await {
-        Ok(Ok(Value::Array(role))) => says_primary(&role),
-        // It may be that we must not ask.
-        Ok(Ok(_) | Err(_)) => true,
-        Err(_) => false,
-    }
-}
-
-fn says_primary(role: &[Value]) -> bool {
+pub(super) fn says_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(word)) if word == b"master")
-}
-
-/// Listens to one sentinel for as long as it runs.
-async fn listen(shared: Arc<Shared>, server: Server, hint: Arc<Notify>) {
-    loop {
-        let (pushed, mut pushes) = mpsc::unbounded_channel();
-        let connection = open(&shared.connector, &server, Some(pushed)).await;
-        let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
-        let subscribed = match &connection {
-            Ok(connection) => connection.call(&subscribe).await.is_ok(),
-            Err(_) => false,
-        };
-        while subscribed && let Some(push) = pushes.recv().await {
-            match push.kind {
-                PushKind::Disconnection => break,
-                PushKind::Message => hint.notify_one(),
-                _ => {}
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
 }
 
 /// How long after an answer other sentinels' are waited for.
 const LATER_THAN_OTHERS: Duration = Duration::from_millis(50);
-/// How often sentinels are asked, and listened to again.
-const PAUSE: Duration = Duration::from_secs(1);

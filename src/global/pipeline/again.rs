@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use redis::RedisError;
 
 use super::super::batch::{Batch, Entry, Posted};
-use super::super::condition::Condition;
-use super::{Pipeline, is_elsewhere};
+use super::super::condition::{self, Condition};
+use super::Pipeline;
 
 impl Pipeline {
     /// Takes up what has come.
@@ -42,7 +42,7 @@ impl Pipeline {
             return self.lose(batch, now_ns);
         }
         match Condition::of(error) {
-            _ if is_elsewhere(error) => drop(shared.follow(batch.shard, error)),
+            _ if condition::is_elsewhere(error) => drop(shared.follow(batch.shard, error)),
             Some(condition) => self.troubled(batch.shard, condition, &error.to_string(), now_ns),
             None => shared.complain(&shared.shards[batch.shard].name, &error.to_string(), now_ns),
         }

@@ -8,6 +8,7 @@
 //! Nothing here decides what an operation means.
 
 mod again;
+mod link;
 mod upkeep;
 
 use std::collections::{HashMap, VecDeque};
@@ -26,12 +27,12 @@ use crate::limit::lease_messages::Unanswered;
 use crate::random::Random;
 
 use super::batch::{self, Batch, Entry, OPERATIONS_MAX, Posted, Record};
-use super::condition::Condition;
+use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
 use super::node::Node;
 use super::routes::Shared;
 use super::wire::{self, Answered};
-use upkeep::{Link, REPLACE_NS};
+use link::{Link, REPLACE_NS};
 
 /// What runs a pipeline.
 pub(super) struct Pipeline {
@@ -354,12 +355,6 @@ impl Pipeline {
     }
 }
 
-/// Whether an error says that a slot is on another node, or on its way there.
-pub(super) fn is_elsewhere(error: &RedisError) -> bool {
-    use ServerErrorKind::{Ask, Moved, TryAgain};
-    matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
-}
-
 async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Value, RedisError> {
     match asking {
         false => connection.call(command).await,
@@ -377,7 +372,7 @@ const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
 /// Operations that wait in a pipeline, beside those in its queue.
 const WAITING_MAX: usize = 2 * FLUSH_MAX;
 /// How often a pipeline looks after its calls and its connection.
-pub(super) const TICK: Duration = Duration::from_millis(10);
+const TICK: Duration = Duration::from_millis(10);
 /// How often that of a node without shards does.
 const REST: Duration = Duration::from_millis(100);
 /// A connection that owes an answer for so long is replaced, nanoseconds.

@@ -7,63 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redis::Cmd;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::limit::lease_messages::Unanswered;
 
 use super::super::batch::{Batch, Entry, LOST_NS};
-use super::super::config::Server;
-use super::super::connection::{About, ConnectError, Connection};
+use super::super::connection::{ConnectError, Connection};
+use super::link::REPLACE_NS;
 use super::{Pipeline, SILENT_NS};
-
-/// The connection, and what is known of it.
-pub(super) struct Link {
-    pub(super) connection: Option<Connection>,
-    /// Counts connections.
-    pub(super) serial: u64,
-    pub(super) opening: JoinSet<Result<Connection, ConnectError>>,
-    /// What its server says of itself by now.
-    abouts: JoinSet<(Server, Option<About>)>,
-    /// It is not asked for that before this, nanoseconds.
-    about_ns: u64,
-    /// Attempts in a row that failed.
-    failures: u32,
-    /// No attempt before this, nanoseconds.
-    next_ns: u64,
-    /// Calls in a row without an answer in time.
-    pub(super) misses: u32,
-    /// How long after one replacement another is worth trying, nanoseconds.
-    pub(super) patience_ns: u64,
-    /// No replacement before this.
-    replace_ns: u64,
-    /// When something was asked or answered last.
-    pub(super) active_ns: u64,
-    /// Nothing is asked before this.
-    ask_ns: u64,
-    /// Raised when the node moved.
-    moves: watch::Receiver<u64>,
-}
-
-impl Link {
-    pub(super) fn new(moves: watch::Receiver<u64>) -> Link {
-        Link {
-            connection: None,
-            serial: 0,
-            opening: JoinSet::new(),
-            abouts: JoinSet::new(),
-            about_ns: 0,
-            failures: 0,
-            next_ns: 0,
-            misses: 0,
-            patience_ns: REPLACE_NS,
-            replace_ns: 0,
-            active_ns: 0,
-            ask_ns: 0,
-            moves,
-        }
-    }
-}
 
 impl Pipeline {
     /// Looks after calls and connection.
@@ -278,8 +228,6 @@ const BACKOFF_MAX_NS: u64 = 250_000_000;
 const ABOUT_NS: u64 = 5_000_000_000;
 /// Deadlines missed in a row that make a connection suspect.
 const MISSES_MAX: u32 = 3;
-/// A suspect connection is replaced after so long, doubling while that does not help.
-pub(super) const REPLACE_NS: u64 = 250_000_000;
 const REPLACE_MAX_NS: u64 = 30_000_000_000;
 /// A connection that did nothing for so long is asked whether it lives, and a shard that is away whether it is back.
 const ASK_NS: u64 = 100_000_000;

@@ -1,0 +1,83 @@
+//! Follows the sentinels of a node, and moves the node when they name another primary.
+//!
+//! Sentinels are asked once a second, and whenever one of them announces `+switch-master`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{PushKind, Value};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::config::Server;
+use super::connection::Connector;
+use super::node::Node;
+use super::sentinel;
+
+/// Follows a node's sentinels: what they name is looked at once a second and whenever they say that it changed.
+pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop: watch::Receiver<bool>) {
+    let Some(sentinels) = node.sentinels() else { return };
+    let hint = Arc::new(Notify::new());
+    // Which one the log was told of.
+    let mut told: Option<Server> = None;
+    let mut listening = JoinSet::new();
+    for server in sentinels.servers.iter().cloned() {
+        listening.spawn(listen(Arc::clone(&connector), server, Arc::clone(&hint)));
+    }
+    loop {
+        tokio::select! {
+            () = hint.notified() => {}
+            () = tokio::time::sleep(PAUSE) => {}
+            // Aborts who listens.
+            _ = stop.changed() => return,
+        }
+        let named = sentinels.agreed(&connector).await;
+        let (Some(named), Some(found)) = (named, node.place()) else { continue };
+        if (&named.host, named.port) == (&found.0.host, found.0.port) {
+            told = None;
+        } else if may_be_primary(&connector, &named).await {
+            if told.as_ref() != Some(&named) {
+                tracing::info!(node = node.name, server = %named, "sentinels name another primary");
+            }
+            node.moves.send_modify(|moves| *moves += 1);
+            told = Some(named);
+        }
+    }
+}
+
+/// Whether to go where sentinels say. A promoted replica is found before they name it, and then they name the one that
+/// was the primary for a moment still: it is away, or says that it is none.
+async fn may_be_primary(connector: &Connector, named: &Server) -> bool {
+    let Ok(connection) = connector.plain(named).await else { return false };
+    let asked = redis::cmd("ROLE");
+    match tokio::time::timeout(connector.patience(), connection.call(&asked)).await {
+        Ok(Ok(Value::Array(role))) => sentinel::says_primary(&role),
+        // It may be that we must not ask.
+        Ok(Ok(_) | Err(_)) => true,
+        Err(_) => false,
+    }
+}
+
+/// Listens to one sentinel for as long as it runs.
+async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
+    loop {
+        let (pushed, mut pushes) = mpsc::unbounded_channel();
+        let connection = sentinel::open(&connector, &server, Some(pushed)).await;
+        let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
+        let subscribed = match &connection {
+            Ok(connection) => connection.call(&subscribe).await.is_ok(),
+            Err(_) => false,
+        };
+        while subscribed && let Some(push) = pushes.recv().await {
+            match push.kind {
+                PushKind::Disconnection => break,
+                PushKind::Message => hint.notify_one(),
+                _ => {}
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// How often sentinels are asked, and listened to again.
+const PAUSE: Duration = Duration::from_secs(1);
