@@ -11,8 +11,8 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Error;
 use super::deadline::Deadline;
+use super::error::{Error, SendError};
 use super::http1::{Http1, Upgraded};
 use super::http2::{self, Exchange};
 use super::pool::Pool;
@@ -53,33 +53,6 @@ pub enum UploadLook {
     Still,
     /// It is slower than it may be.
     Slow,
-}
-
-/// Why no head of an answer came.
-#[derive(Debug)]
-pub enum SendError<B> {
-    /// The exchange broke.
-    Broken {
-        /// By what.
-        error: Error,
-        /// What of the request the server cannot have seen.
-        unsent: Unsent<B>,
-    },
-    /// The deadline passed.
-    Timeout,
-    /// The request's body came too slowly, or gave way to other requests.
-    Slow,
-}
-
-/// What of a request was not sent.
-#[derive(Debug)]
-pub enum Unsent<B> {
-    /// All of it: here is its body, where it has one.
-    Request(Option<B>),
-    /// Nothing that is known, and the server has said nothing.
-    Nothing,
-    /// Nothing: a part of an answer has come, or an answer before it (RFC 9110 section 15.2).
-    Answered,
 }
 
 impl<B> Checkout<B>

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::Upstream;
+use super::shared::Upstream;
 use crate::cause::Cause;
 use crate::frames::{Meter, Metered, Peer};
 use crate::{clock, descriptors};

@@ -1,5 +1,6 @@
 //! Why an exchange with a server broke, in one type for both protocols. What is answered for it is not decided here.
 
+use super::http1::fields::Malformed;
 use crate::cause::Cause;
 
 /// Why an exchange with a server broke.
@@ -26,6 +27,12 @@ pub enum Error {
     Http2(#[from] hyper::Error),
 }
 
+impl From<Malformed> for Error {
+    fn from(Malformed(what): Malformed) -> Error {
+        Error::Malformed(what)
+    }
+}
+
 impl Error {
     /// Whether the server answered, and what it said is none.
     pub fn is_bad_answer(&self) -> bool {
@@ -45,4 +52,31 @@ impl Error {
             Error::Malformed(_) | Error::Closed | Error::Request(_) => None,
         }
     }
+}
+
+/// Why no head of an answer came.
+#[derive(Debug)]
+pub enum SendError<B> {
+    /// The exchange broke.
+    Broken {
+        /// By what.
+        error: Error,
+        /// What of the request the server cannot have seen.
+        unsent: Unsent<B>,
+    },
+    /// The deadline passed.
+    Timeout,
+    /// The request's body came too slowly, or gave way to other requests.
+    Slow,
+}
+
+/// What of a request was not sent.
+#[derive(Debug)]
+pub enum Unsent<B> {
+    /// All of it: here is its body, where it has one.
+    Request(Option<B>),
+    /// Nothing that is known, and the server has said nothing.
+    Nothing,
+    /// Nothing: a part of an answer has come, or an answer before it (RFC 9110 section 15.2).
+    Answered,
 }

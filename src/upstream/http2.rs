@@ -15,11 +15,11 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 
-use super::checkout::{SendError, Unsent};
 use super::connect::{Opened, TlsFault};
-use super::pool::Open;
+use super::deadline::Deadline;
+use super::error::{Error, SendError, Unsent};
+use super::open::Open;
 use super::request::Head;
-use super::{Deadline, Error};
 use crate::frames::{Excess, Meter};
 
 /// An HTTP/2 connection, shared by requests.

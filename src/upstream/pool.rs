@@ -5,9 +5,6 @@
 //! a pool belongs to one thread. What a connection is, is told in [`super::http1`] and [`super::http2`]; how one is
 //! lent, in [`super::checkout`].
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,10 +19,13 @@ use super::budget::Budget;
 use super::checkout::{Checkout, Connection};
 use super::config::Version;
 use super::connect::{self, ConnectError};
+use super::deadline::{self, Deadline};
 use super::http1::Http1;
-use super::http2::{Exchange, Http2, Shared};
+use super::http2::{Exchange, Http2};
+use super::open::Open;
+use super::server_pool::{Counted, ServerPool};
+use super::shared::Upstream;
 use super::uploads;
-use super::{Deadline, Server, Upstream};
 use crate::clock;
 use crate::random::Random;
 
@@ -39,31 +39,6 @@ pub struct Pool<B: Body + 'static> {
     servers: Vec<ServerPool<B>>,
     balancer: Balancer,
     jitter: Random,
-}
-
-#[derive(Debug)]
-struct ServerPool<B: Body + 'static> {
-    idle: RefCell<Vec<Box<Http1<B>>>>,
-    shared: Shared<B>,
-    waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
-    exchanges: Cell<u32>,
-    waiting: Cell<usize>,
-    /// Requests whose bodies are on their way and that wait; the first of them holds the turn.
-    uploads_waiting: Cell<usize>,
-    uploads_turn: tokio::sync::Mutex<()>,
-    idle_shown: IdleShown,
-}
-
-/// Counts one open connection against the server's maximum for as long as it lives.
-#[derive(Debug)]
-pub(super) struct Open {
-    upstream: Arc<Upstream>,
-    server: usize,
-    /// Where it leads, once it is made.
-    address: Option<SocketAddr>,
-    /// How often the server had moved when its address was last known to be one of the server's.
-    moves: Cell<u64>,
-    _permit: OwnedSemaphorePermit,
 }
 
 /// Why no connection could be had.
@@ -151,7 +126,7 @@ where
             },
             Version::H2 => {
                 let connection = Box::pin(self.stream(server, now, &mut checkout)).await?;
-                let deadline = Deadline::new(now + super::deadline::FAR);
+                let deadline = Deadline::new(now + deadline::FAR);
                 Some(Connection::Http2(Box::new(Exchange::new(connection, deadline))))
             }
         };
@@ -402,136 +377,9 @@ impl<B: Body + 'static> Pool<B> {
     }
 }
 
-impl<B: Body + 'static> ServerPool<B> {
-    fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
-        ServerPool {
-            idle: RefCell::default(),
-            shared: Shared::default(),
-            waiters: RefCell::default(),
-            exchanges: Cell::default(),
-            waiting: Cell::default(),
-            uploads_waiting: Cell::default(),
-            uploads_turn: tokio::sync::Mutex::default(),
-            idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
-        }
-    }
-
-    /// A place among this worker's requests that wait for a connection; `None` where as many wait as may.
-    fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
-        (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
-    }
-}
-
-impl<B> ServerPool<B>
-where
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    /// The last one used that still lives.
-    fn take_idle(&self, now: Instant) -> Option<Box<Http1<B>>> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(mut connection) = idle.pop() {
-            if connection.is_usable(now) && connection.is_idle() {
-                return Some(connection);
-            }
-        }
-        None
-    }
-}
-
-impl Open {
-    /// Holds a permit for a connection to server `server`.
-    pub(super) fn new(upstream: &Arc<Upstream>, server: usize, permit: OwnedSemaphorePermit) -> Open {
-        upstream.servers[server].open.fetch_add(1, Ordering::Relaxed);
-        // Before its addresses are read: a move in between is seen later.
-        let moves = Cell::new(upstream.servers[server].moves());
-        Open { upstream: Arc::clone(upstream), server, address: None, moves, _permit: permit }
-    }
-
-    /// Whether the server is still where this leads.
-    pub(super) fn is_current(&self) -> bool {
-        let server = &self.upstream.servers[self.server];
-        let moves = server.moves();
-        if moves == self.moves.get() {
-            return true;
-        }
-        let is_current = self.address.is_none_or(|address| server.addresses().contains(&address));
-        if is_current {
-            self.moves.set(moves);
-        }
-        is_current
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.upstream.servers[self.server].open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Nanoseconds since then, at least one: 0 says that nothing was waited for.
 fn since(began: Instant) -> u64 {
     (clock::instant().saturating_duration_since(began).as_nanos() as u64).max(1)
-}
-
-/// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.
-#[derive(Debug)]
-struct IdleShown {
-    upstream: Arc<Upstream>,
-    server: usize,
-    shown: Cell<usize>,
-}
-
-impl IdleShown {
-    fn set(&self, idle: usize) {
-        let before = self.shown.replace(idle);
-        if before != idle {
-            // Wraps where the number falls, and so does the sum.
-            let rise = idle.wrapping_sub(before);
-            self.upstream.servers[self.server].idle.fetch_add(rise, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for IdleShown {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-/// Counts a request that waits, and shows the other workers that somebody does, for as long as it does.
-struct Waiting<'a> {
-    _here: Counted<'a>,
-    server: &'a Server,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
-        server.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting { _here: Counted::new(here), server }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.server.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Counts one more for as long as it lives.
-struct Counted<'a>(&'a Cell<usize>);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a Cell<usize>) -> Counted<'a> {
-        count.set(count.get() + 1);
-        Counted(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 /// How often a new connection is tried where there was no descriptor for one.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Upstream;
+use super::shared::Upstream;
 
 /// Resolves the names of one upstream, and says when one of them begins and ceases to have no address.
 pub struct Resolver {

@@ -2,13 +2,11 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
-use super::super::Error;
 use super::chunks::Chunks;
-use super::length;
+use super::fields::{FIELDS_MAX, Malformed, copy, length};
 
 /// What an answer begins with, beside its fields.
 #[derive(Debug)]
@@ -58,17 +56,17 @@ pub(super) enum Framing {
 impl Head {
     /// Reads a head; `None` where more of it has to come. Its fields go into `fields`, over what is there, once it is
     /// known to be the answer: those of interim ones nobody wants.
-    pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<Head>, Error> {
+    pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<Head>, Malformed> {
         let mut lines = [const { MaybeUninit::uninit() }; FIELDS_MAX];
         let mut answer = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
         let taken = match config.parse_response_with_uninit_headers(&mut answer, read, &mut lines) {
             Ok(httparse::Status::Complete(taken)) => taken,
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(Error::Malformed("its head is none")),
+            Err(_) => return Err(Malformed("its head is none")),
         };
         let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
-        let status = status.ok_or(Error::Malformed("its status is none"))?;
+        let status = status.ok_or(Malformed("its status is none"))?;
         let mut head = Head { status, taken, is_http_10: answer.version == Some(0), said: Said::default() };
         if !head.is_interim() {
             fields.clear();
@@ -89,17 +87,17 @@ impl Head {
     }
 
     /// How far the body goes; `to_head` where the request was HEAD, which has none.
-    pub(super) fn framing(&self, to_head: bool) -> Result<Framing, Error> {
+    pub(super) fn framing(&self, to_head: bool) -> Result<Framing, Malformed> {
         let is_empty = matches!(
             self.status,
             StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
         );
         match (self.said.coding, self.said.length) {
             _ if is_empty || to_head => Ok(Framing::Length(0)),
-            (Some(_), _) if self.is_http_10 => Err(Error::Malformed("a transfer coding, and HTTP/1.0")),
+            (Some(_), _) if self.is_http_10 => Err(Malformed("a transfer coding, and HTTP/1.0")),
             (Some(Coding::Chunked), _) => Ok(Framing::Chunked(Chunks::default())),
             (None, Length::Bytes(length)) => Ok(Framing::Length(length)),
-            (None, Length::Unclear) => Err(Error::Malformed("Content-Length is not one number")),
+            (None, Length::Unclear) => Err(Malformed("Content-Length is not one number")),
             (Some(Coding::Other), _) | (None, Length::Unsaid) => Ok(Framing::Close(false)),
         }
     }
@@ -142,38 +140,10 @@ impl Framing {
     }
 }
 
-/// Adds fields of `text` to a map, those that `goes_on` lets pass: one copy of all the text, which the values share.
-pub(super) fn copy(
-    text: &[u8],
-    lines: &[httparse::Header<'_>],
-    fields: &mut HeaderMap,
-    mut goes_on: impl FnMut(&HeaderName, &[u8]) -> bool,
-) -> Result<(), Error> {
-    let shared = Bytes::copy_from_slice(text);
-    for line in lines {
-        let name = HeaderName::from_bytes(line.name.as_bytes());
-        let name = name.map_err(|_| Error::Malformed("the name of a field is none"))?;
-        if !goes_on(&name, line.value) {
-            continue;
-        }
-        let value = HeaderValue::from_maybe_shared(piece(&shared, text, line.value));
-        fields.append(name, value.map_err(|_| Error::Malformed("the value of a field is none"))?);
-    }
-    Ok(())
-}
-
-/// What lies in `shared` as `part` does in `text`, of which it is a copy.
-fn piece(shared: &Bytes, text: &[u8], part: &[u8]) -> Bytes {
-    let start = (part.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
-    // A value without bytes may lie anywhere.
-    if part.is_empty() { Bytes::new() } else { shared.slice(start..start + part.len()) }
-}
-
-/// Fields in the head of an answer.
-pub(super) const FIELDS_MAX: usize = 200;
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn read(text: &str) -> (Head, HeaderMap) {

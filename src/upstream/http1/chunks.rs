@@ -3,8 +3,7 @@
 use bytes::BytesMut;
 use http::HeaderMap;
 
-use super::super::Error;
-use super::answer;
+use super::fields::{self, Malformed};
 
 /// Where in a body in chunks the buffer begins.
 #[derive(Debug, Default)]
@@ -29,7 +28,7 @@ enum State {
 impl Chunks {
     /// Takes what frames the data, up to the next data, the end, or the end of the buffer. What is malformed stays
     /// there.
-    pub(super) fn advance(&mut self, read: &mut BytesMut) -> Result<(), Error> {
+    pub(super) fn advance(&mut self, read: &mut BytesMut) -> Result<(), Malformed> {
         loop {
             let taken = match self.state {
                 State::Data(0) => {
@@ -46,7 +45,7 @@ impl Chunks {
                         self.state = State::Size;
                         2
                     }
-                    Some(_) => return Err(Error::Malformed("a chunk is longer than its size")),
+                    Some(_) => return Err(Malformed("a chunk is longer than its size")),
                     None => return Ok(()),
                 },
                 State::Trailers => match self.trailers(read)? {
@@ -77,7 +76,7 @@ impl Chunks {
     }
 
     /// The line before a chunk; how long it is.
-    fn size(&mut self, read: &[u8]) -> Result<Option<usize>, Error> {
+    fn size(&mut self, read: &[u8]) -> Result<Option<usize>, Malformed> {
         let Some(end) = memchr::memchr(b'\n', read) else {
             return if read.len() > EXTENSION_BYTES_MAX { Err(BAD_SIZE) } else { Ok(None) };
         };
@@ -99,7 +98,7 @@ impl Chunks {
     }
 
     /// The lines behind the last chunk; how long they are.
-    fn trailers(&mut self, read: &[u8]) -> Result<Option<usize>, Error> {
+    fn trailers(&mut self, read: &[u8]) -> Result<Option<usize>, Malformed> {
         if read.starts_with(b"\r\n") {
             self.state = State::End;
             return Ok(Some(2));
@@ -108,22 +107,22 @@ impl Chunks {
             return if read.len() > TRAILER_BYTES_MAX { Err(BAD_TRAILERS) } else { Ok(None) };
         };
         let end = end + 4;
-        let mut fields = [httparse::EMPTY_HEADER; answer::FIELDS_MAX];
+        let mut fields = [httparse::EMPTY_HEADER; fields::FIELDS_MAX];
         let parsed = httparse::parse_headers(&read[..end], &mut fields).map_err(|_| BAD_TRAILERS)?;
         let httparse::Status::Complete((length, fields)) = parsed else { return Err(BAD_TRAILERS) };
         if length != end || end > TRAILER_BYTES_MAX {
             return Err(BAD_TRAILERS);
         }
         let mut trailers = HeaderMap::with_capacity(fields.len());
-        answer::copy(&read[..end], fields, &mut trailers, |_, _| true)?;
+        fields::copy(&read[..end], fields, &mut trailers, |_, _| true)?;
         self.trailers = Some(trailers);
         self.state = State::End;
         Ok(Some(end))
     }
 }
 
-const BAD_SIZE: Error = Error::Malformed("the size of a chunk is none");
-const BAD_TRAILERS: Error = Error::Malformed("the fields behind the last chunk are none");
+const BAD_SIZE: Malformed = Malformed("the size of a chunk is none");
+const BAD_TRAILERS: Malformed = Malformed("the fields behind the last chunk are none");
 /// Bytes of extensions of one body: nobody needs them.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
 const TRAILER_BYTES_MAX: usize = 16 * 1024;
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     /// The data and the trailers of a body that comes in pieces of `step` bytes; `None` where it does not end.
-    fn read(body: &str, step: usize) -> Result<Option<(String, Option<HeaderMap>)>, Error> {
+    fn read(body: &str, step: usize) -> Result<Option<(String, Option<HeaderMap>)>, Malformed> {
         let mut chunks = Chunks::default();
         let (mut buffer, mut data) = (BytesMut::new(), Vec::new());
         for piece in body.as_bytes().chunks(step) {

@@ -7,6 +7,7 @@
 
 mod answer;
 mod chunks;
+pub(super) mod fields;
 mod outgoing;
 
 use std::io;
@@ -21,11 +22,10 @@ use tokio::io::AsyncReadExt;
 
 use self::answer::Framing;
 use self::outgoing::Outgoing;
-use super::Error;
-use super::checkout::{SendError, Unsent};
 use super::connect::Stream;
 use super::deadline::Deadline;
-use super::pool::Open;
+use super::error::{Error, SendError, Unsent};
+use super::open::Open;
 use super::request::Head;
 
 /// An HTTP/1.1 connection, held by at most one request.
@@ -360,20 +360,6 @@ where
 fn has_end(read: &[u8], scanned: usize) -> bool {
     let fresh = &read[scanned.saturating_sub(3)..];
     memchr::memchr_iter(b'\n', fresh).any(|at| matches!(&fresh[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
-}
-
-/// The length that `Content-Length` says: one number, which may be said twice.
-fn length(value: &[u8]) -> Option<u64> {
-    let mut length = None;
-    for part in value.split(|byte| *byte == b',') {
-        let digits = part.trim_ascii();
-        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        let number = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
-        if *length.get_or_insert(number) != number {
-            return None;
-        }
-    }
-    length
 }
 
 /// How much is read at once, at first and at most.

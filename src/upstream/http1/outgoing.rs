@@ -12,9 +12,9 @@ use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use super::super::Error;
+use super::super::error::Error;
 use super::super::request::Head;
-use super::length;
+use super::fields::length;
 
 /// What of a request has not been written yet.
 #[derive(Debug)]

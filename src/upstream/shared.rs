@@ -1,0 +1,122 @@
+//! What all workers share of an upstream and of each of its servers: addresses, permits, counts.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Semaphore;
+
+use super::config::{self, Config};
+use super::uploads::Uploads;
+use crate::cause::Last;
+
+/// What all workers share of one upstream. Kept across reloads that do not change its configuration.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Distinguishes this object from every other of this process.
+    pub id: u64,
+    /// What it was told.
+    pub config: Config,
+    /// One a configured server, in the same order.
+    pub servers: Vec<Server>,
+    /// How TLS is spoken to those servers that want it.
+    pub(super) tls: Option<ArcSwap<rustls::ClientConfig>>,
+    /// One a request that may take a connection before the first bytes of its body are there.
+    pub early: Arc<Semaphore>,
+    resolving: AtomicBool,
+}
+
+/// What all workers share of one server.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it is; empty until its name resolves.
+    addresses: ArcSwap<Vec<SocketAddr>>,
+    /// Counts the changes of that, so that a connection need not look its address up at each request.
+    moves: AtomicU64,
+    /// One a connection that may still be opened.
+    pub permits: Arc<Semaphore>,
+    /// Requests of any worker that wait for a connection.
+    pub waiting: AtomicUsize,
+    /// Open connections of all workers, those being opened included.
+    pub open: AtomicUsize,
+    /// Idle HTTP/1.1 connections of all workers, as of each one's last sweep.
+    pub idle: AtomicUsize,
+    /// How the last try to connect to it ended.
+    pub last_connect: Last,
+    /// `host:port` as the configuration has it: for `Host`, logs and errors.
+    pub authority: String,
+    /// Requests' bodies on their way to it.
+    pub(super) uploads: Uploads,
+}
+
+impl Upstream {
+    /// A new one whose literal addresses are set; names wait for [`super::resolve`].
+    pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
+        let servers = config.servers.iter().map(|server| Server::new(server, &config)).collect();
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
+        let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
+        let tls = tls.map(ArcSwap::new);
+        Upstream { id, config, servers, tls, early, resolving: AtomicBool::new(false) }
+    }
+
+    /// New connections are made with this from now on; those there are stay.
+    pub fn renew_tls(&self, tls: rustls::ClientConfig) {
+        if let Some(current) = &self.tls {
+            current.store(Arc::new(tls));
+        }
+    }
+
+    /// True once: for whoever is to keep its names resolved.
+    pub fn begin_resolving(&self) -> bool {
+        !self.resolving.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Server {
+    fn new(server: &config::Server, upstream: &Config) -> Server {
+        let literal =
+            server.host.parse().map(|ip| vec![SocketAddr::new(ip, server.port)]).unwrap_or_default();
+        let authority = match (server.host.contains(':'), server.port, server.tls) {
+            (true, 80, false) | (true, 443, true) => format!("[{}]", server.host),
+            (true, port, _) => format!("[{}]:{port}", server.host),
+            (false, 80, false) | (false, 443, true) => server.host.clone(),
+            (false, port, _) => format!("{}:{port}", server.host),
+        };
+        Server {
+            addresses: ArcSwap::from_pointee(literal),
+            moves: AtomicU64::new(0),
+            permits: Arc::new(Semaphore::new(upstream.connections.max)),
+            waiting: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            last_connect: Last::default(),
+            authority,
+            uploads: Uploads::default(),
+        }
+    }
+}
+
+impl Server {
+    /// Where it is now.
+    pub fn addresses(&self) -> Arc<Vec<SocketAddr>> {
+        self.addresses.load_full()
+    }
+
+    /// It is elsewhere from now on: connections to where it is no more serve no new request.
+    pub(super) fn move_to(&self, addresses: Vec<SocketAddr>) {
+        self.addresses.store(Arc::new(addresses));
+        self.moves.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+}
+
+/// Numbers upstreams.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+/// One in so many connections may be taken by a request whose body has only begun to come.
+const EARLY_PART: usize = 8;
