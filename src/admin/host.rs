@@ -16,7 +16,15 @@ pub(super) fn is_served(request: &Parts, own: &[String], is_probe: bool) -> bool
     if named.peek().is_none() {
         return is_probe;
     }
-    named.all(|authority| authority.is_some_and(|authority| is_one(authority.host(), own, is_probe)))
+    named.all(|authority| {
+        authority.is_some_and(|authority| !has_user(&authority) && is_one(authority.host(), own, is_probe))
+    })
+}
+
+/// Whether a name stands before the host, as in `evil.example@localhost`. `Host` has no place for one (RFC 9110 section
+/// 7.2), and the next reader may take it for the host.
+fn has_user(authority: &Authority) -> bool {
+    authority.as_str().contains('@')
 }
 
 fn is_one(host: &str, own: &[String], is_probe: bool) -> bool {
@@ -74,6 +82,9 @@ mod tests {
             "0.0.0.0",
             "a b",
             "",
+            "evil.example@localhost",
+            "evil.example:80@127.0.0.1:9900",
+            "@localhost",
         ] {
             assert!(!is_served_by("/", &[host], &[], false), "{host}");
         }
@@ -85,6 +96,7 @@ mod tests {
         assert!(!is_served_by("/", &["localhost", "evil.example"], &[], false));
         assert!(!is_served_by("http://evil.example/", &["localhost"], &[], false));
         assert!(!is_served_by("http://localhost/", &["evil.example"], &[], false));
+        assert!(!is_served_by("http://evil.example@localhost/", &["localhost"], &[], false));
         assert!(is_served_by("http://localhost/", &["localhost"], &[], false));
     }
 
@@ -97,5 +109,6 @@ mod tests {
         assert!(!is_served_by("/", &["other.example"], &own, false));
         assert!(is_served_by("/", &["10.0.0.9:9900"], &[], true));
         assert!(!is_served_by("/", &["evil.example"], &[], true));
+        assert!(!is_served_by("/", &["evil.example@10.0.0.9"], &[], true));
     }
 }

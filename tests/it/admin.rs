@@ -105,6 +105,8 @@ fn a_strangers_name_for_this_machine_reads_nothing() {
         assert_eq!(by(&gateway, target, "evil.example"), 421, "{target}");
     }
     assert_eq!(by(&gateway, "http://evil.example/config", "localhost"), 421);
+    assert_eq!(by(&gateway, "/config", "evil.example@localhost"), 421);
+    assert_eq!(by(&gateway, "/healthz", "evil.example@127.0.0.1"), 421);
     // Orchestrators and balancers ask by address, and learn one word.
     assert_eq!(
         [by(&gateway, "/readyz", "10.0.0.7:9900"), by(&gateway, "/config", "10.0.0.7:9900")],
