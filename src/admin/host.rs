@@ -3,16 +3,16 @@
 
 use std::net::IpAddr;
 
+use http::Request;
 use http::header::HOST;
-use http::request::Parts;
 use http::uri::Authority;
 
 /// Whether a request names none but loopback and `own` hosts, in its target and in `Host`. A probe may also name any
 /// address, or no host: orchestrators ask by address, balancers by nothing, and neither is what rebinding looks like.
-pub(super) fn is_served(request: &Parts, own: &[String], is_probe: bool) -> bool {
-    let fields = request.headers.get_all(HOST).iter();
+pub(super) fn is_served<B>(request: &Request<B>, own: &[String], is_probe: bool) -> bool {
+    let fields = request.headers().get_all(HOST).iter();
     let fields = fields.map(|field| field.to_str().ok().and_then(|field| field.parse::<Authority>().ok()));
-    let mut named = fields.chain(request.uri.authority().cloned().map(Some)).peekable();
+    let mut named = fields.chain(request.uri().authority().cloned().map(Some)).peekable();
     if named.peek().is_none() {
         return is_probe;
     }
@@ -46,8 +46,6 @@ pub fn canonical(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
-
     use super::*;
 
     fn is_served_by(target: &str, hosts: &[&str], own: &[&str], is_probe: bool) -> bool {
@@ -56,7 +54,7 @@ mod tests {
             request = request.header(HOST, *host);
         }
         let own: Vec<String> = own.iter().map(|host| canonical(host)).collect();
-        is_served(&request.body(()).expect("a request").into_parts().0, &own, is_probe)
+        is_served(&request.body(()).expect("a request"), &own, is_probe)
     }
 
     #[test]

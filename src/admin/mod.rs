@@ -1,14 +1,28 @@
 //! The control plane's own HTTP: health, metrics, the configuration in force, explanations.
 //!
-//! It only reads. It runs on the control runtime, has its own listener, and shares nothing with the data plane but
-//! what [`State`] hands it; whoever holds its connections open holds up nobody else.
+//! It runs on the control runtime, has its own listener, and shares nothing with the data plane but what [`State`] hands
+//! it; whoever holds its connections open holds up nobody else. `routes.rs` is the table of all that it answers; nothing
+//! in it changes anything yet.
 
-mod answer;
+mod accept;
+mod access;
+mod activity;
+mod body;
+mod connection;
 mod explain;
+mod gate;
 mod host;
+mod limits;
 mod listener;
+mod pages;
 mod readiness;
+mod refusal;
+mod reply;
+mod routes;
 mod serve;
+#[cfg(test)]
+mod tests;
+mod watched;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,6 +30,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use access::{Access, Role};
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
 pub use listener::{Error, Listener};
@@ -48,17 +63,14 @@ impl Config {
             }
             Bind::Tcp(_) | Bind::Unix(_) => None,
         };
-        Access { token: self.token.clone(), hosts }
+        // Only the owner of the process reaches its Unix socket. Whatever else runs on this machine reaches loopback,
+        // the pages of a browser with requests that need no reading of the answer: enough to change things.
+        let without_token = match &self.bind {
+            Bind::Unix(_) => Role::Admin,
+            Bind::Tcp(_) => Role::Viewer,
+        };
+        Access { token: self.token.clone(), without_token, hosts }
     }
-}
-
-/// Who may use the admin listener.
-#[derive(Clone, Default)]
-pub struct Access {
-    /// Asked for as a bearer token everywhere but at `/healthz` and `/readyz`, whose callers seldom can.
-    pub token: Option<String>,
-    /// Hosts it answers to beside loopback's. `None`: to any.
-    pub hosts: Option<Vec<String>>,
 }
 
 /// An address of the admin listener.

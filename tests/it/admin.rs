@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::client::closes_within;
-use crate::support::{Client, Gateway};
+use crate::support::{Client, Gateway, eventually};
 
 const CONFIG: &str = "[policy.p]\nby = [\"header:x-key\"]\nlimit = \"1/h\"\n\
     [[route]]\nname = \"r\"\npath = \"/a\"\nlimit = \"p\"\nrespond = { status = 200, body = \"ok\" }\n";
@@ -17,6 +17,48 @@ fn probes_are_answered() {
     let answer = client.request("POST", "/metrics", &[], "");
     assert_eq!(answer.status, 405);
     assert!(answer.header("allow").is_some_and(|methods| methods.contains("GET")));
+}
+
+#[test]
+fn a_connection_is_kept_alive_until_the_drain() {
+    let gateway = Gateway::start(&format!("{CONFIG}[shutdown]\nready-delay = \"30s\"\n"));
+    let mut client = Client::connect(gateway.listener("admin"));
+    for _ in 0..3 {
+        assert_eq!(client.get("/healthz").text(), "ok\n");
+        let length = client.get("/config").body.len() as u64;
+        let head = client.request("HEAD", "/config", &[], "");
+        assert_eq!((head.status, head.number("content-length")), (200, length));
+        assert_eq!(client.request("GET", "/config", &["Host: evil.example"], "").status, 421);
+        assert_eq!(client.request("DELETE", "/config", &[], "").header("allow"), Some("GET, HEAD"));
+        assert!(client.get("/metrics").header("connection").is_none());
+    }
+    // What comes together is answered in turn.
+    client.send(
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    );
+    assert_eq!([client.response().status, client.response().status], [200, 404]);
+    gateway.signal("TERM");
+    eventually("it drains", || (gateway.admin("/readyz").status == 503).then_some(()));
+    let answer = client.get("/readyz");
+    assert_eq!((answer.status, answer.header("connection")), (503, Some("close")));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_body_that_nobody_reads_costs_no_answer() {
+    let gateway = Gateway::start(CONFIG);
+    for (method, target, status) in
+        [("GET", "/healthz", 200), ("POST", "/config", 405), ("PUT", "/nothing", 404)]
+    {
+        let mut client = Client::connect(gateway.listener("admin"));
+        let answer = client.request(method, target, &[], &"x".repeat(900_000));
+        assert_eq!(
+            (answer.status, answer.header("connection")),
+            (status, Some("close")),
+            "{method} {target}"
+        );
+        assert!(client.is_closed());
+    }
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! One connection of the admin listener: HTTP/1.1 by hyper, kept alive, each part of it within its deadline.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time;
+
+use super::activity::{Activity, Answer};
+use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits};
+use super::watched::Watched;
+
+/// Answers requests until the client or a deadline ends the connection, or `stopped` lets the present one be the last.
+pub(super) async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    activity: Arc<Activity>,
+    limits: Limits,
+    mut stopped: watch::Receiver<()>,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let (router, activity) = (router.clone(), Arc::clone(&activity));
+        async move {
+            activity.begin().await;
+            request.extensions_mut().insert(Arc::clone(&activity));
+            let response = router.call(request).await?;
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, activity)))
+        }
+    });
+    let connection = http1::Builder::new()
+        // hyper's own deadline for heads also counts the time between two requests.
+        .header_read_timeout(None)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Watched::new(stream, Arc::clone(&activity))), service);
+    let mut connection = pin!(connection);
+    let mut timer = pin!(time::sleep_until(activity.deadline(&limits)));
+    let mut stop = pin!(async { drop(stopped.changed().await) });
+    let mut is_stopped = false;
+    let ended = poll_fn(|cx| {
+        if !is_stopped && stop.as_mut().poll(cx).is_ready() {
+            is_stopped = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            return Poll::Ready(Some(ended));
+        }
+        // Whatever moves the deadline happens while the connection is polled.
+        let deadline = activity.deadline(&limits);
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        timer.as_mut().poll(cx).map(|()| None)
+    });
+    match ended.await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "admin connection broke off"),
+        None => tracing::debug!("admin connection took too long"),
+    }
+}

@@ -1,0 +1,47 @@
+//! The bounds of the admin listener: how many connections, how large a head, how long everything may take. They are not
+//! configured; tests use shorter ones.
+
+use std::time::Duration;
+
+/// The bounds of one admin listener.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections at once that are not being shown a page: silent and idle ones, probes, refusals.
+    pub waiting_max: usize,
+    /// Pages being shown at once.
+    pub pages_max: usize,
+    /// From accepting a connection to the last byte of its first head; of a later head from its own first byte on.
+    pub head: Duration,
+    /// From the last byte of a head to the last byte of the request's body, for operations that read one.
+    pub body: Duration,
+    /// From the last byte of a head to the last byte of the answer.
+    pub answer: Duration,
+    /// From an answer to the first byte of the next head. Scrapers come once a minute.
+    pub idle: Duration,
+    /// From the last byte of the last answer to the end of what the client still sends.
+    pub linger: Duration,
+    /// For answers under way when the listener ends.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            waiting_max: 256,
+            pages_max: 64,
+            head: Duration::from_secs(2),
+            body: Duration::from_secs(10),
+            answer: Duration::from_secs(30),
+            idle: Duration::from_secs(75),
+            linger: Duration::from_secs(1),
+            grace: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Fields of a request's head.
+pub(super) const HEADERS_MAX: usize = 64;
+/// A request's head, and what hyper buffers of an answer, bytes.
+pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// What a client may still send while its connection closes, bytes.
+pub(super) const LINGER_BYTES_MAX: usize = 1024 * 1024;

@@ -1,0 +1,69 @@
+//! The handlers: what each page says. Whoever gets here may see it; `gate.rs` has made sure of that.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State as Of;
+use http::{HeaderMap, Response, StatusCode, Uri};
+
+use super::refusal::Refusal;
+use super::routes::{Endpoint, endpoints};
+use super::{ExplainRequest, Phase, State, accept, reply};
+use crate::policy::percent::{self, Plus};
+use crate::{clock, descriptors};
+
+type Answer = Result<Response<Body>, Refusal>;
+
+/// `/`: all the others.
+pub(super) async fn list() -> Response<Body> {
+    let line = |Endpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
+    reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
+}
+
+/// `/healthz`: this very answer is the news.
+pub(super) async fn health() -> Response<Body> {
+    reply::text(StatusCode::OK, "ok\n")
+}
+
+/// `/readyz`
+pub(super) async fn readiness(Of(state): Of<Arc<State>>) -> Response<Body> {
+    let (status, word) = match state.readiness.phase() {
+        _ if descriptors::is_short(clock::now_ns()) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "no file descriptors\n")
+        }
+        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Phase::Ready => (StatusCode::OK, "ready\n"),
+        Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+    };
+    reply::text(status, word)
+}
+
+/// `/metrics`
+pub(super) async fn metrics(Of(state): Of<Arc<State>>, headers: HeaderMap) -> Response<Body> {
+    let format = accept::format(&headers);
+    reply::with_type(StatusCode::OK, format.content_type(), state.metrics.encode(format))
+}
+
+/// `/config`
+pub(super) async fn config(Of(state): Of<Arc<State>>) -> Response<Body> {
+    reply::text(StatusCode::OK, (state.config)())
+}
+
+/// `/v1/explain`
+pub(super) async fn explain(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
+    let request = ExplainRequest::parse(uri.query().unwrap_or_default())?;
+    Ok(reply::json((state.explain)(&request).await))
+}
+
+/// `/v1/keys/{policy}/{value}…`, each percent-encoded, so the path is taken apart before it is decoded.
+pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
+    let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
+    let parts = parts.ok_or(Refusal::Encoding)?;
+    let (policy, values) = parts.split_first().ok_or(Refusal::Encoding)?;
+    let shown = (state.key)(policy, values).ok_or(Refusal::NoSuchKey)?;
+    Ok(reply::json(shown.await))
+}
+
+fn decoded(part: &str) -> Option<String> {
+    String::from_utf8(percent::decode(part, Plus::Itself).collect()).ok()
+}

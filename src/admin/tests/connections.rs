@@ -1,0 +1,237 @@
+//! Connections: kept alive, bounded, each part of them within its deadline, ended in order.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{DuplexStream, duplex};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use super::*;
+use crate::admin::activity::Activity;
+use crate::admin::connection::converse;
+use crate::admin::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::admin::serve;
+
+#[tokio::test]
+async fn too_large_a_head_is_refused() {
+    let admin = Admin::start(None, Limits::default());
+    let answered = admin.ask("GET /healthz", &format!("x-long: {}\r\n", "a".repeat(HEAD_BYTES_MAX))).await;
+    assert_eq!(answered.first_line(), "HTTP/1.1 431 Request Header Fields Too Large");
+    let many = "x: y\r\n".repeat(HEADERS_MAX);
+    let answered = admin.ask("GET /healthz", &many).await;
+    assert_eq!(answered.first_line(), "HTTP/1.1 431 Request Header Fields Too Large");
+}
+
+#[tokio::test]
+async fn half_a_head_ends_with_its_deadline() {
+    let admin = Admin::start(None, Limits { head: SHORT, ..Limits::default() });
+    let mut stream = TcpStream::connect(admin.address).await.expect("connected");
+    stream.write_all(b"GET /healthz HTT").await.expect("sent");
+    let mut rest = Vec::new();
+    within(stream.read_to_end(&mut rest)).await.expect("closed in order");
+    assert!(!rest.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn of_many_that_say_nothing_the_oldest_goes() {
+    let limits = Limits { waiting_max: 2, head: LONG, answer: LONG, ..Limits::default() };
+    let admin = Admin::start(None, limits);
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(TcpStream::connect(admin.address).await.expect("connected"));
+    }
+    assert_eq!(within(silent[0].read(&mut [0])).await.unwrap_or(0), 0, "the oldest is closed");
+    assert_eq!(within(admin.ask("GET /healthz", "")).await.first_line(), "HTTP/1.1 200 OK");
+    assert_eq!(within(silent[1].read(&mut [0])).await.unwrap_or(0), 0, "the next one went for it");
+    silent[2].write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("it is open");
+    assert!(within(silent[2].read(&mut [0])).await.expect("an answer") > 0);
+}
+
+#[tokio::test]
+async fn pages_that_are_shown_keep_no_probe_out() {
+    let limits = Limits { pages_max: 1, waiting_max: 2, head: LONG, answer: LONG, ..Limits::default() };
+    let admin = Admin::start(Some("secret"), limits);
+    let token = "authorization: Bearer secret\r\n";
+    // The key of this policy is never told.
+    let stuck = TcpStream::connect(admin.address).await.expect("connected");
+    let stuck = tokio::spawn(exchange(stuck, "GET /v1/keys/slow", token));
+    let refused = loop {
+        let answer = admin.ask("GET /metrics", token).await;
+        if answer.first_line() != "HTTP/1.1 200 OK" {
+            break answer;
+        }
+    };
+    assert_eq!(refused.first_line(), "HTTP/1.1 503 Service Unavailable");
+    assert!(refused.has_header("retry-after: 1"));
+    for _ in 0..5 {
+        assert_eq!(admin.ask("GET /healthz", "").await.first_line(), "HTTP/1.1 200 OK");
+        // Who has no token takes no place, and makes nobody go who has one.
+        assert_eq!(admin.ask("GET /metrics", "").await.first_line(), "HTTP/1.1 401 Unauthorized");
+    }
+    assert!(!stuck.is_finished(), "it is still waited for");
+    stuck.abort();
+}
+
+#[tokio::test]
+async fn a_stuck_page_ends_with_its_deadline() {
+    let admin = Admin::start(None, Limits { answer: SHORT, ..Limits::default() });
+    let stuck = TcpStream::connect(admin.address).await.expect("connected");
+    assert_eq!(within(exchange(stuck, "GET /v1/keys/slow", "")).await.0, "");
+}
+
+#[tokio::test]
+async fn it_ends_when_told_even_with_a_connection_open() {
+    let mut admin = Admin::start(None, Limits { grace: SHORT, ..Limits::default() });
+    let mut idle = TcpStream::connect(admin.address).await.expect("connected");
+    admin.ask("GET /healthz", "").await;
+    admin.stop.take().expect("running").send(()).expect("listening");
+    within(&mut admin.task).await.expect("ended in order");
+    assert_eq!(within(idle.read_u8()).await.expect_err("closed").kind(), std::io::ErrorKind::UnexpectedEof);
+    TcpStream::connect(admin.address).await.expect_err("no longer listening");
+}
+
+#[tokio::test]
+async fn a_unix_socket_answers_too() {
+    let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
+    let listener = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(serve(listener, Arc::new(state(None, Readiness::default())), async {
+        drop(stopped.await)
+    }));
+    let stream = UnixStream::connect(&path).await.expect("connected");
+    assert_eq!(exchange(stream, "GET /healthz", "").await.body(), "ok\n");
+    stop.send(()).expect("listening");
+    within(task).await.expect("ended in order");
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_connection_carries_one_request_after_another() {
+    let admin = Admin::start(Some("secret"), Limits::default());
+    let mut client = admin.connect().await;
+    let token = "authorization: Bearer secret\r\n";
+    for _ in 0..3 {
+        assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
+        assert_eq!(client.ask("GET /config", token).await.body(), "workers = 2\n");
+        // One request's token is not the next one's.
+        assert_eq!(client.ask("GET /config", "").await.first_line(), "HTTP/1.1 401 Unauthorized");
+        assert_eq!(client.ask("GET /nothing", "").await.first_line(), "HTTP/1.1 404 Not Found");
+        let refused = client.ask("POST /config", token).await;
+        assert_eq!(refused.first_line(), "HTTP/1.1 405 Method Not Allowed");
+    }
+    let last = client.ask("GET /healthz", "connection: close\r\n").await;
+    assert!(last.has_header("connection: close"));
+    assert!(client.closes().await);
+}
+
+#[tokio::test]
+async fn an_older_client_asks_for_keep_alive() {
+    let admin = Admin::start(None, Limits::default());
+    let mut client = admin.connect().await;
+    client.send("GET /healthz HTTP/1.0\r\nhost: localhost\r\nconnection: keep-alive\r\n\r\n").await;
+    assert!(client.answer().await.has_header("connection: keep-alive"));
+    client.send("GET /healthz HTTP/1.0\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(client.answer().await.body(), "ok\n");
+    assert!(client.closes().await);
+}
+
+#[tokio::test]
+async fn requests_sent_together_are_answered_in_turn() {
+    let admin = Admin::start(None, Limits { pages_max: 1, ..Limits::default() });
+    let mut client = admin.connect().await;
+    let both = ["/healthz", "/config", "/readyz", "/config"].map(|page| format!("GET {page} HTTP/1.1\r\n"));
+    client.send(&both.map(|line| format!("{line}host: localhost\r\n\r\n")).concat()).await;
+    for body in ["ok\n", "workers = 2\n", "starting\n", "workers = 2\n"] {
+        // The only place among the pages is given back each time.
+        assert_eq!(client.answer().await.body(), body);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_has_its_deadline_and_the_time_between_two_its_own() {
+    let limits = Limits { head: Duration::from_secs(2), idle: Duration::from_secs(20), ..Limits::default() };
+    let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
+    assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
+    time::sleep(Duration::from_secs(19)).await;
+    assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
+    let answered = time::Instant::now();
+    assert!(client.closes().await);
+    assert_eq!(answered.elapsed().as_secs(), 20);
+
+    let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
+    assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
+    time::sleep(Duration::from_secs(15)).await;
+    client.send("GET /hea").await;
+    let begun = time::Instant::now();
+    assert!(client.closes().await);
+    assert_eq!(begun.elapsed().as_secs(), 2);
+
+    let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
+    let begun = time::Instant::now();
+    assert!(client.closes().await);
+    assert_eq!(begun.elapsed().as_secs(), 2, "a connection's first head is awaited as one that has begun");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_no_answer_gets_no_second_one() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let mut state = state(None, Readiness::default());
+    state.config =
+        Box::new(move || format!("{}{}", "x".repeat(4096), counted.fetch_add(1, Ordering::Relaxed)));
+    // The stream holds less than one page.
+    let mut client = over_duplex(state, Limits::default(), 1024);
+    let begun = time::Instant::now();
+    client.request("GET /config", "").await;
+    client.request("GET /config", "").await;
+    let mut rest = Vec::new();
+    // Only the runtime's clock moves here: nothing is read before the deadline.
+    time::sleep(Duration::from_secs(31)).await;
+    within(client.0.read_to_end(&mut rest)).await.expect("an end");
+    assert_eq!(rest.len(), 1024, "no more than the stream holds");
+    assert_eq!(begun.elapsed().as_secs(), 31);
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "the second request waits for the first one's answer");
+}
+
+#[tokio::test]
+async fn the_connection_that_is_quiet_the_longest_goes() {
+    let admin = Admin::start(None, Limits { waiting_max: 2, ..Limits::default() });
+    let mut first = admin.connect().await;
+    assert_eq!(first.ask("GET /healthz", "").await.body(), "ok\n");
+    let mut second = admin.connect().await;
+    assert_eq!(second.ask("GET /healthz", "").await.body(), "ok\n");
+    // The older connection has spoken last.
+    assert_eq!(first.ask("GET /healthz", "").await.body(), "ok\n");
+    let mut third = admin.connect().await;
+    assert_eq!(third.ask("GET /healthz", "").await.body(), "ok\n");
+    assert!(second.closes().await);
+    assert_eq!(first.ask("GET /healthz", "").await.body(), "ok\n");
+}
+
+#[tokio::test]
+async fn a_drain_ends_connections_with_their_next_answer() {
+    let mut admin = Admin::start(None, Limits { grace: LONG, ..Limits::default() });
+    let (mut asking, mut idle) = (admin.connect().await, admin.connect().await);
+    for client in [&mut asking, &mut idle] {
+        assert!(!client.ask("GET /readyz", "").await.has_header("connection: close"));
+    }
+    admin.readiness.enter(Phase::Draining);
+    let answer = asking.ask("GET /readyz", "").await;
+    assert!(answer.has_header("connection: close") && answer.body() == "draining\n");
+    assert!(asking.closes().await);
+    admin.stop.take().expect("running").send(()).expect("listening");
+    assert!(idle.closes().await, "one that is idle goes at once");
+    within(&mut admin.task).await.expect("long before the grace is over");
+}
+
+/// A connection without sockets, so that a test can drive its time.
+fn over_duplex(state: State, limits: Limits, bytes_max: usize) -> Client<DuplexStream> {
+    let (ours, theirs) = duplex(bytes_max);
+    let state = Arc::new(state);
+    let router = routes::router(routes::endpoints(), &state, limits.pages_max, limits.body);
+    tokio::spawn(async move {
+        let (_stop, stopped) = watch::channel(());
+        converse(theirs, router, Activity::new(), limits, stopped).await;
+    });
+    Client(ours)
+}

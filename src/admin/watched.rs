@@ -1,0 +1,85 @@
+//! A stream that tells its connection's [`Activity`] what passes, and closes so that the last answer arrives.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::activity::Activity;
+use super::limits::LINGER_BYTES_MAX;
+
+/// A client's stream.
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+    is_shut: bool,
+    discarded: usize,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Watched<S> {
+        Watched { stream, activity, is_shut: false, discarded: 0 }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.activity.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes when all it had to write is written.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.activity.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    /// A lingering close: a socket that is closed while bytes of the client are unread resets the connection, and the
+    /// reset may overtake the answer.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_shut {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            self.is_shut = true;
+            self.activity.closing();
+        }
+        let mut bytes = [0; 4096];
+        while self.discarded < LINGER_BYTES_MAX {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+            self.discarded += buffer.filled().len();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
