@@ -1,4 +1,4 @@
-//! The format of `/metrics` that a scraper likes best: OpenMetrics only where it is asked for by name.
+//! Picks the format of `/metrics`: OpenMetrics if the scraper asks for it by name, else the plain text of Prometheus.
 
 use http::HeaderMap;
 use http::header::ACCEPT;

@@ -1,4 +1,4 @@
-//! Who may do what at the admin listener: roles, and how a request proves one.
+//! Roles of the admin listener's clients, and how a request proves its role.
 //!
 //! It knows no paths. Which role an operation needs stands in the table of `routes.rs`.
 
@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 /// What a client may do; each role may also do what the ones before it may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Learns one word about the process, which whoever looks after it must be able to ask for at any time.
+    /// Learns one word about the process. Orchestrators and balancers must get it at any time and seldom have a token.
     #[default]
     Probe,
     /// Reads everything.
@@ -20,7 +20,7 @@ pub enum Role {
     Admin,
 }
 
-/// Who may use the admin listener.
+/// The rules for clients of the admin listener.
 #[derive(Clone, Default)]
 pub struct Access {
     /// The bearer token that makes a client an [`Role::Admin`]. Never logged.

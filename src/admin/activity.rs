@@ -22,7 +22,7 @@ pub(super) struct Activity(Mutex<Present>);
 struct Present {
     phase: Phase,
     since: Instant,
-    /// Whether hyper has all of the answer; what of it the client has not taken may still be in hyper's buffer.
+    /// Whether hyper has the whole answer. Some of it may still be in hyper's buffer, for a client that reads slowly.
     is_whole: bool,
     /// Among the pages being shown.
     place: Option<OwnedSemaphorePermit>,

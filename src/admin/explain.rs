@@ -1,6 +1,6 @@
 //! The query of `/v1/explain`: a request to be explained, in the words of `sluicegate explain`.
 //!
-//! It deliberately explains nothing itself: what would become of the request, the limiter and the routes know.
+//! It deliberately explains nothing: `app` asks the routes and the limiter.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 /// A request that is only asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainRequest {
-    /// `GET` where the query names none.
+    /// `GET` if the query names none.
     pub method: Method,
-    /// Whole, or path and query alone.
+    /// An absolute URL, or a path with its query.
     pub url: Uri,
-    /// The client's address, where it matters.
+    /// The client's address, if the query names one.
     pub from: Option<IpAddr>,
-    /// Its headers.
+    /// In the order the query names them.
     pub headers: HeaderMap,
     /// Whether every route is to be named, not only the nearest.
     pub all: bool,
 }
 
-/// What is wrong with a query; for whoever asked.
+/// What is wrong with a query; the client that asked is told.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     #[error("say which url: /v1/explain?method=GET&url=/v1/orders&from=192.0.2.1&header=x-plan:pro")]

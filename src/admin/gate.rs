@@ -1,7 +1,7 @@
 //! What stands in front of every operation: host, credentials, method, role, a place among the pages being shown, and
 //! the request's body.
 //!
-//! The order matters: who may not see an endpoint learns nothing of its methods, and takes no place.
+//! The order matters: a client that may not see an endpoint does not learn its methods and takes no place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct Gate {
     /// Of pages being shown, on all connections.
     pub places: Arc<Semaphore>,
     pub body_deadline: Duration,
-    /// What there is behind it; nothing where no endpoint is.
+    /// The operations behind it; empty for paths that are no endpoint.
     pub operations: Arc<[Permit]>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Permit {
     /// GET is HEAD too.
     pub method: Method,
     pub role: Role,
-    /// 0: it takes no body, and whatever comes is left unread.
+    /// 0: it takes no body, and one that comes stays unread.
     pub body_bytes_max: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Which hosts the admin listener is asked for by: without a token, a name that a stranger's DNS answers for, with this
-//! machine's address, would let a web page read everything here through its visitor's browser (DNS rebinding).
+//! The hosts that the admin listener answers to. Without a token, a web page could otherwise read everything here through
+//! its visitor's browser, by a name that its owner's DNS points at this machine (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use http::Request;
 use http::header::HOST;
 use http::uri::Authority;
 
-/// Whether a request names none but loopback and `own` hosts, in its target and in `Host`. A probe may also name any
-/// address, or no host: orchestrators ask by address, balancers by nothing, and neither is what rebinding looks like.
+/// Whether a request names only loopback and `own` hosts, in its target and in `Host`. A probe may also name any address,
+/// or no host: orchestrators ask by address, balancers name no host, and rebinding needs a name.
 pub(super) fn is_served<B>(request: &Request<B>, own: &[String], is_probe: bool) -> bool {
     let fields = request.headers().get_all(HOST).iter();
     let fields = fields.map(|field| field.to_str().ok().and_then(|field| field.parse::<Authority>().ok()));

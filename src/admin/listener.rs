@@ -55,8 +55,8 @@ pub enum Error {
 impl Listener {
     /// Opens the listener. Call it inside a runtime.
     ///
-    /// A Unix socket gets mode 0600. One that nobody listens on any more is replaced; anything else of that name
-    /// is left alone.
+    /// A Unix socket gets mode 0600. A socket file without a listener is replaced; anything else of that name stays, and
+    /// is an error.
     pub fn bind(bind: &Bind) -> Result<Listener, Error> {
         match bind {
             Bind::Tcp(address) => bind_tcp(*address).map_err(|source| at(address.to_string(), source)),
@@ -110,7 +110,7 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
     Ok(Listener { open: Open::Unix(listener), _file: Some(file) })
 }
 
-/// Makes room where a process that is gone left its socket file.
+/// Removes the socket file of a process that is gone.
 fn clear_stale(path: &Path) -> Result<(), Error> {
     let io_error = |source| at(path.display().to_string(), source);
     match fs::symlink_metadata(path) {
@@ -149,7 +149,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if device_and_inode(&self.path).is_ok_and(|found| found == self.device_and_inode) {
-            // Nothing is lost where this fails: the next start finds the file stale and replaces it.
+            // If this fails, the next start finds the file stale and replaces it.
             fs::remove_file(&self.path).ok();
         }
     }

@@ -1,8 +1,8 @@
 //! The control plane's own HTTP: health, metrics, the configuration in force, explanations.
 //!
-//! It runs on the control runtime, has its own listener, and shares nothing with the data plane but what [`State`] hands
-//! it; whoever holds its connections open holds up nobody else. `routes.rs` is the table of all that it answers; nothing
-//! in it changes anything yet.
+//! It runs on the control runtime, has its own listener, and shares only [`State`] with the data plane, so a client that
+//! holds its connections open delays no request. `routes.rs` is the table of all endpoints; no operation in it changes
+//! anything yet.
 
 mod accept;
 mod access;
@@ -39,32 +39,32 @@ pub use serve::serve;
 
 use crate::metrics::Metrics;
 
-/// Where the admin listener is and who may use it.
+/// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Its address.
     pub bind: Bind,
-    /// Asked for as a bearer token, where set. Never logged.
+    /// The bearer token that clients must send, if set. Never logged.
     pub token: Option<String>,
-    /// Names and addresses it answers to beside loopback's, where there is no token; in their one form.
+    /// Names and addresses it answers to beside loopback's if there is no token, as [`canonical_host`] writes them.
     pub hosts: Vec<String>,
 }
 
 impl Config {
-    /// Who may use it.
+    /// The rules for its clients.
     pub fn access(&self) -> Access {
-        // No browser reaches a Unix socket, and a token is nothing that a page of somebody else has.
+        // No browser reaches a Unix socket, and no web page of a stranger has the token.
         let hosts = match &self.bind {
             Bind::Tcp(address) if self.token.is_none() => {
-                // An address that is written as where it listens is one that is meant.
+                // The operator has written this address, so clients may name it.
                 let bound = Some(address.ip()).filter(|ip| !ip.is_unspecified());
                 let bound = bound.map(|ip| canonical_host(&ip.to_string()));
                 Some(self.hosts.iter().cloned().chain(bound).collect())
             }
             Bind::Tcp(_) | Bind::Unix(_) => None,
         };
-        // Only the owner of the process reaches its Unix socket. Whatever else runs on this machine reaches loopback,
-        // the pages of a browser with requests that need no reading of the answer: enough to change things.
+        // Only its owner reaches a Unix socket. Every process of this machine reaches loopback; so does a web page in a
+        // browser, with a request whose answer it cannot read: enough to change something.
         let without_token = match &self.bind {
             Bind::Unix(_) => Role::Admin,
             Bind::Tcp(_) => Role::Viewer,
@@ -88,7 +88,7 @@ pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
 /// From a policy's name and values to what is shown of that key.
 pub type KeyReader = Box<dyn Fn(&str, &[String]) -> Option<Text> + Send + Sync>;
 
-/// What the admin listener shows, and to whom.
+/// What the admin listener shows, and its rules for clients.
 pub struct State {
     /// Shown at `/metrics`.
     pub metrics: Arc<Metrics>,
@@ -98,10 +98,10 @@ pub struct State {
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// What would become of a request, as JSON, without spending anything: `/v1/explain`.
     pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
-    /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` where there is
-    /// no such policy, or the values are not its: `/v1/keys/{policy}/{value}…`.
+    /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` if there is no
+    /// such policy, or it has other dimensions: `/v1/keys/{policy}/{value}…`.
     pub key: KeyReader,
-    /// To whom.
+    /// The rules for clients.
     pub access: Access,
 }
 

@@ -1,4 +1,4 @@
-//! The handlers: what each page says. Whoever gets here may see it; `gate.rs` has made sure of that.
+//! The handlers: what each page says. `gate.rs` has checked that the client may see it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) async fn list() -> Response<Body> {
     reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
 }
 
-/// `/healthz`: this very answer is the news.
+/// `/healthz`: that it answers is all it says.
 pub(super) async fn health() -> Response<Body> {
     reply::text(StatusCode::OK, "ok\n")
 }

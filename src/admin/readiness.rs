@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Where in its life the process is. All clones share it, and it only moves forward.
+/// The phase of the process. All clones share it, and it only moves forward.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<AtomicU8>);
 
-/// A part of a process's life.
+/// A phase of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Not every listener is open yet.
@@ -19,8 +19,8 @@ pub enum Phase {
 }
 
 impl Readiness {
-    /// Enters a later phase. An earlier one is no longer to be had: a process that drains never gets ready again,
-    /// whichever of the two is heard of first.
+    /// Enters a later phase; an earlier one is ignored, so that a process that drains never gets ready again if the start
+    /// ends after the signal to stop.
     pub fn enter(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::Relaxed);
     }

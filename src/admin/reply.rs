@@ -22,7 +22,7 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
     with_type(status, "application/problem+json", body.to_string())
 }
 
-/// A body of this type, which nobody keeps: it is of this moment.
+/// A body of this type. No cache keeps it: the next answer may differ.
 pub(super) fn with_type(
     status: StatusCode,
     content_type: &'static str,

@@ -1,8 +1,8 @@
 //! The admin listener's loop: it accepts, makes room, and ends what is left when it is told to stop.
 //!
-//! Whoever says nothing keeps nobody out: a new connection is always accepted, and if too many are not being shown a
-//! page, the one that has been quiet the longest goes. Pages that are being shown have places of their own, which are
-//! given out behind the token; probes need none.
+//! Silent connections keep no client out: a new connection is always accepted, and if too many connections are not being
+//! shown a page, the one that has been quiet the longest is closed for it. Pages being shown have places of their own,
+//! which only clients with the token get; probes need none.
 
 use std::fs::File;
 use std::pin::pin;
@@ -36,7 +36,7 @@ impl Waiting {
     /// One more; beyond `max` that are not being shown a page, the one that has been quiet the longest goes.
     fn add(&mut self, task: AbortHandle, activity: &Arc<Activity>, max: usize) {
         self.0.push((task, Arc::downgrade(activity)));
-        // One that has ended has no activity any more.
+        // The activity of a connection that has ended is gone.
         self.0.retain(|(_, activity)| activity.strong_count() > 0);
         let quiet = self.0.iter().filter_map(|(_, activity)| activity.upgrade()?.quiet_since());
         if quiet.count() > max {
@@ -65,7 +65,7 @@ pub(super) async fn serve_within(
     let mut connections = JoinSet::new();
     let mut waiting = Waiting::default();
     let (stop, stopped) = watch::channel(());
-    // Whoever asks how the process is gets an answer though it has no descriptor left but this one.
+    // Given up for a connection if the process has no other descriptor left, so that probes are still answered.
     let mut spare = File::open(SPARE).ok();
     loop {
         tokio::select! {

@@ -67,7 +67,7 @@ async fn the_answer_arrives_though_a_body_is_not_read() {
 #[tokio::test]
 async fn a_change_needs_its_role_and_its_method() {
     let admin = Admin::of(table(), Some("secret"), Limits::default());
-    // Who may not see it learns nothing of its methods.
+    // A client that may not see it does not learn its methods.
     for method in ["GET", "POST", "DELETE"] {
         let refused = admin.ask(&format!("{method} /told"), "").await;
         assert_eq!(refused.first_line(), "HTTP/1.1 401 Unauthorized", "{method}");

@@ -65,7 +65,7 @@ async fn pages_that_are_shown_keep_no_probe_out() {
     assert!(refused.has_header("retry-after: 1"));
     for _ in 0..5 {
         assert_eq!(admin.ask("GET /healthz", "").await.first_line(), "HTTP/1.1 200 OK");
-        // Who has no token takes no place, and makes nobody go who has one.
+        // A client without the token takes no place, and ends no connection that has one.
         assert_eq!(admin.ask("GET /metrics", "").await.first_line(), "HTTP/1.1 401 Unauthorized");
     }
     assert!(!stuck.is_finished(), "it is still waited for");
