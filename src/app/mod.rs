@@ -2,6 +2,7 @@
 //!
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
+mod admin_state;
 mod build;
 mod certificates;
 mod credentials;
@@ -31,14 +32,11 @@ use tokio::time::MissedTickBehavior;
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Loaded;
-use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::overload::Overload;
 use crate::proxy::reason::Reason;
-use crate::proxy::snapshot::Snapshot;
 use crate::proxy::worker::{self, Order, Shared};
 use crate::{clock, record};
-use explain::Known;
 pub use shared_tier::{explain_from_outside, measure_from_outside};
 
 /// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
@@ -121,7 +119,14 @@ impl Gateway {
         let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
         let admin = config.admin.clone();
         let readiness = Readiness::default();
-        let state = Arc::new(show(&metrics, &readiness, &effective, &current, &limiter, admin.as_ref()));
+        let state = Arc::new(admin_state::state(
+            &metrics,
+            &readiness,
+            &effective,
+            &current,
+            &limiter,
+            admin.as_ref(),
+        ));
         let parts = reload::Parts {
             path: path.to_owned(),
             config,
@@ -259,52 +264,6 @@ impl Gateway {
             tracing::warn!(dropped, "access-log lines were not written in time");
         }
         eprintln!("sluicegate: stopped");
-    }
-}
-
-/// What the admin listener shows.
-fn show(
-    metrics: &Arc<Metrics>,
-    readiness: &Readiness,
-    effective: &Arc<ArcSwap<String>>,
-    current: &Arc<ArcSwap<Snapshot>>,
-    limiter: &Arc<Limiter>,
-    config: Option<&admin::Config>,
-) -> admin::State {
-    let (effective, current, limiter) = (Arc::clone(effective), Arc::clone(current), Arc::clone(limiter));
-    admin::State {
-        metrics: Arc::clone(metrics),
-        readiness: readiness.clone(),
-        config: Box::new(move || effective.load().to_string()),
-        key: {
-            let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
-            Box::new(move |policy, values| {
-                let snapshot = current.load();
-                let key = keys::key(&snapshot.table, &limiter, policy, values, clock::now_ns())?;
-                let limiter = Arc::clone(&limiter);
-                Some(Box::pin(async move { key.with_redis(&limiter).await.to_string() }))
-            })
-        },
-        explain: Box::new(move |request| {
-            let snapshot = current.load();
-            let asked = explain::Asked {
-                method: &request.method,
-                url: &request.url,
-                headers: &request.headers,
-                from: request.from,
-                all: request.all,
-            };
-            let known = Known::Gateway(&limiter);
-            let mut explained =
-                explain::explain(&snapshot.table, &snapshot.auth, known, &asked, clock::now_ns());
-            explained.show_upstream(&snapshot.upstreams);
-            let limiter = Arc::clone(&limiter);
-            Box::pin(async move {
-                explained.ask_redis(&limiter).await;
-                explained.to_json().to_string()
-            })
-        }),
-        access: config.map(admin::Config::access).unwrap_or_default(),
     }
 }
 

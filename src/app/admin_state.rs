@@ -1,0 +1,61 @@
+//! The state of the admin listener: what each of its pages asks of the metrics, the snapshot and the limiter.
+//!
+//! Every question is answered from the snapshot in force at that moment, and spends nothing.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::explain::{self, Known};
+use super::keys;
+use crate::admin::{self, Readiness};
+use crate::clock;
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::proxy::snapshot::Snapshot;
+
+/// The state of an admin listener with this configuration.
+pub(super) fn state(
+    metrics: &Arc<Metrics>,
+    readiness: &Readiness,
+    effective: &Arc<ArcSwap<String>>,
+    current: &Arc<ArcSwap<Snapshot>>,
+    limiter: &Arc<Limiter>,
+    config: Option<&admin::Config>,
+) -> admin::State {
+    let (effective, current, limiter) = (Arc::clone(effective), Arc::clone(current), Arc::clone(limiter));
+    admin::State {
+        metrics: Arc::clone(metrics),
+        readiness: readiness.clone(),
+        config: Box::new(move || effective.load().to_string()),
+        key: {
+            let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
+            Box::new(move |policy, values| {
+                let snapshot = current.load();
+                let key = keys::key(&snapshot.table, &limiter, policy, values, clock::now_ns())?;
+                let limiter = Arc::clone(&limiter);
+                Some(Box::pin(async move { key.with_redis(&limiter).await.to_string() }))
+            })
+        },
+        explain: Box::new(move |request| {
+            let snapshot = current.load();
+            let asked = explain::Asked {
+                method: &request.method,
+                url: &request.url,
+                headers: &request.headers,
+                from: request.from,
+                all: request.all,
+            };
+            let known = Known::Gateway(&limiter);
+            let mut explained =
+                explain::explain(&snapshot.table, &snapshot.auth, known, &asked, clock::now_ns());
+            explained.show_upstream(&snapshot.upstreams);
+            let limiter = Arc::clone(&limiter);
+            Box::pin(async move {
+                explained.ask_redis(&limiter).await;
+                explained.to_json().to_string()
+            })
+        }),
+        access: config.map(admin::Config::access).unwrap_or_default(),
+    }
+}
