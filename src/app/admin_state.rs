@@ -4,30 +4,28 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use super::explain::{self, Known};
 use super::keys;
+use super::publisher::Publisher;
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::proxy::snapshot::Snapshot;
 
 /// The state of an admin listener with this configuration.
 pub(super) fn state(
     metrics: &Arc<Metrics>,
     readiness: &Readiness,
-    effective: &Arc<ArcSwap<String>>,
-    current: &Arc<ArcSwap<Snapshot>>,
+    publisher: &Publisher,
     limiter: &Arc<Limiter>,
     config: Option<&admin::Config>,
 ) -> admin::State {
-    let (effective, current, limiter) = (Arc::clone(effective), Arc::clone(current), Arc::clone(limiter));
+    let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
+    let limiter = Arc::clone(limiter);
     admin::State {
         metrics: Arc::clone(metrics),
         readiness: readiness.clone(),
-        config: Box::new(move || effective.load().to_string()),
+        config: Box::new(move || text.load().to_string()),
         key: {
             let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
             Box::new(move |policy, values| {

@@ -1,53 +1,60 @@
-//! Files of certificates that a configuration names, read before anything is put into force, so that what is wrong
-//! with one points at the key that names it.
+//! The files that a configuration names, read before anything is in force, so that what is wrong with one is said at the
+//! key that names it, beside everything else that is wrong.
+//!
+//! Those of upstreams and of ways to authenticate are read where they are made: see [`super::publisher::prepare`].
 
 use crate::auth::{self, Kind, jwt};
-use crate::config::{Config, Definition, Errors, Loaded};
+use crate::config::{Config, Definition, Subject};
+use crate::global::Global;
 use crate::proxy::config::Listener;
 use crate::tls::{self, Certificate, ClientAuth, Part};
 
-/// Reads every certificate, key, authority and list, but pairs that the first start makes.
-///
-/// # Errors
-/// Everything that is wrong with them, each at its key.
-pub fn check_certificates(mut loaded: Loaded) -> Result<Loaded, Errors> {
-    note_certificates(&mut loaded);
-    if loaded.report.has_errors() { Err(loaded.report.into_errors()) } else { Ok(loaded) }
+/// What is wrong: with which part, at which of its keys, why, and what to do.
+pub(super) struct Wrong {
+    pub(super) subject: Subject,
+    pub(super) field: String,
+    pub(super) message: String,
+    pub(super) hint: &'static str,
 }
 
-/// The same, for whoever has more to look at before saying what is wrong.
-pub fn note_certificates(loaded: &mut Loaded) {
-    for (definition, field, error) in wrong(&loaded.config) {
-        loaded.report.reject(definition, &field, &error.to_string(), error.hint());
+impl Wrong {
+    pub(super) fn tls(subject: Subject, field: String, error: &tls::Error) -> Wrong {
+        Wrong { subject, field, message: error.to_string(), hint: error.hint() }
+    }
+
+    pub(super) fn reject(self, definition: &mut Definition) {
+        definition.reject(self.subject, &self.field, &self.message, self.hint);
     }
 }
 
-fn wrong(config: &Config) -> Vec<(Definition, String, tls::Error)> {
+/// Reads the certificates of listeners (but pairs that the first start makes), and the authorities by which issuers and
+/// Redis are trusted.
+pub(super) fn check(config: &Config) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         let found = wrong_with_listener(listener);
-        wrong.extend(found.into_iter().map(|(field, error)| (Definition::Listener(index), field, error)));
+        wrong.extend(
+            found.into_iter().map(|(field, error)| Wrong::tls(Subject::Listener(index), field, &error)),
+        );
     }
-    for (index, upstream) in config.upstreams.iter().enumerate() {
-        if upstream.servers.iter().any(|server| server.tls)
-            && let Err(error) = tls::client_config(false, &upstream.tls)
-        {
-            wrong.push((Definition::Upstream(index), trust_field(&error, "servers"), error));
-        }
-    }
-    for (index, way) in config.auth.iter().enumerate() {
-        if let Some(remote) = remote(way)
+    for (index, method) in config.auth.iter().enumerate() {
+        if let Some(remote) = issuer_over_tls(method)
             && let Err(error) = tls::client_config(false, &remote.trust)
         {
-            wrong.push((Definition::Auth(index), trust_field(&error, "jwks"), error));
+            wrong.push(Wrong::tls(Subject::Auth(index), trust_field(&error, "jwks"), &error));
         }
+    }
+    if let Some(redis) = &config.redis
+        && let Err(error) = Global::check(redis)
+    {
+        let (field, message) = ("ca".to_owned(), error.to_string());
+        wrong.push(Wrong { subject: Subject::Redis, field, message, hint: "" });
     }
     wrong
 }
 
-/// The issuer that is asked over TLS.
-fn remote(way: &auth::Config) -> Option<&jwt::remote::Config> {
-    match &way.kind {
+fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
+    match &method.kind {
         Kind::Jwt(tokens) => match &tokens.source {
             jwt::Source::Url(remote) if remote.tls => Some(remote),
             jwt::Source::Url(_) | jwt::Source::Secret(_) | jwt::Source::File(_) => None,
@@ -66,19 +73,18 @@ fn wrong_with_listener(listener: &Listener) -> Vec<(String, tls::Error)> {
     pairs.chain(listener.client_auth.as_ref().and_then(wrong_with_clients)).collect()
 }
 
-/// What is wrong with the files that clients' certificates are checked by, and which key names it.
 fn wrong_with_clients(clients: &ClientAuth) -> Option<(String, tls::Error)> {
     let error = tls::check_clients(clients).err()?;
     let field = if error.part() == Some(Part::Revocations) { "client-crl" } else { "client-ca" };
     Some((field.to_owned(), error))
 }
 
-/// The key of `tls` that an error is about; where there are no authorities at all, what wants them.
-fn trust_field(error: &tls::Error, wants: &str) -> String {
+/// The key of `tls` that an error is about; if there are no authorities at all, the key that `needs` them.
+pub(super) fn trust_field(error: &tls::Error, needs: &str) -> String {
     match error.part() {
         Some(Part::Authorities | Part::Revocations) => "tls.ca".to_owned(),
         Some(Part::Certificate) => "tls.cert".to_owned(),
         Some(Part::Key) => "tls.key".to_owned(),
-        None => wants.to_owned(),
+        None => needs.to_owned(),
     }
 }

@@ -4,11 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::Method;
 
+use crate::config::Config;
 use crate::policy::definition::Route;
+
+/// A URL that a first curl may ask for; `None` if nothing is served in the clear. `address` says where a listener listens.
+pub(super) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>) -> Option<String> {
+    let plain = config.listeners.iter().find(|listener| listener.certs.is_empty() && listener.http1)?;
+    Some(format!("http://{}{}", reachable(address(&plain.name)?), path(&config.routes)))
+}
 
 /// The path of the first route that stands for one path and answers a bare GET; else what stands before the
 /// `{*rest}` of one; else `/`.
-pub(super) fn path(routes: &[Route]) -> &str {
+fn path(routes: &[Route]) -> &str {
     let mut bare = routes.iter().filter(|route| answers_bare_get(route)).map(|route| route.path.as_str());
     let mut open = bare.clone();
     bare.find(|path| needs_no_quotes(path))
@@ -31,7 +38,7 @@ fn needs_no_quotes(path: &str) -> bool {
 }
 
 /// "Every address" is none to connect to: the loopback of its kind stands for it.
-pub(super) fn reachable(addr: SocketAddr) -> SocketAddr {
+fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),

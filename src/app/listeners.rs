@@ -15,11 +15,13 @@ use crate::metrics::{CertificateExpiry, Metrics};
 use crate::proxy::config;
 use crate::proxy::listener::{self, Listener};
 use crate::proxy::worker::Order;
+use crate::tls;
 
 /// The listeners in force by name.
-#[derive(Default)]
 pub(super) struct Listeners {
     open: HashMap<String, Open>,
+    /// Makes tickets of TLS sessions. One for all listeners and publications, so that clients can resume after a reload.
+    tickets: Arc<dyn ProducesTickets>,
 }
 
 struct Open {
@@ -46,14 +48,19 @@ struct Wanted {
 }
 
 impl Listeners {
+    /// None yet.
+    pub(super) fn new() -> Result<Listeners, tls::Error> {
+        Ok(Listeners { open: HashMap::new(), tickets: tls::tickets()? })
+    }
+
+    /// Makes tickets of TLS sessions.
+    pub(super) fn tickets(&self) -> &Arc<dyn ProducesTickets> {
+        &self.tickets
+    }
+
     /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
     /// that can fail has been done: a connection in the queue of one that is given up would be broken.
-    pub(super) fn prepare(
-        &self,
-        wanted: &[config::Listener],
-        workers: usize,
-        tickets: &Arc<dyn ProducesTickets>,
-    ) -> anyhow::Result<Prepared> {
+    pub(super) fn prepare(&self, wanted: &[config::Listener], workers: usize) -> anyhow::Result<Prepared> {
         let is_new = |config: &config::Listener| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
@@ -63,7 +70,8 @@ impl Listeners {
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
-            let tls = certificates::read(config, tickets).with_context(|| format!("listener {name:?}"))?;
+            let tls =
+                certificates::read(config, &self.tickets).with_context(|| format!("listener {name:?}"))?;
             let sockets = match is_new(config) {
                 false => None,
                 true => Some(bind_all(config.bind, workers).with_context(|| cannot_bind(config))?),

@@ -3,27 +3,26 @@
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
 mod admin_state;
-mod build;
 mod certificates;
-mod credentials;
 pub mod descriptors;
 pub mod explain;
-pub mod files;
+mod files;
 mod first_try;
 mod keys;
 mod listeners;
 mod neighbour;
+mod publisher;
+mod readers;
 mod redis_view;
 mod reload;
 mod shared_tier;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Context;
-use arc_swap::ArcSwap;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -31,22 +30,26 @@ use tokio::time::MissedTickBehavior;
 
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
-use crate::config::Loaded;
+use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::proxy::overload::Overload;
 use crate::proxy::reason::Reason;
 use crate::proxy::worker::{self, Order, Shared};
 use crate::{clock, record};
+pub use publisher::prepare::{Prepared, prepare};
+use publisher::{Process, Publisher};
 pub use shared_tier::{explain_from_outside, measure_from_outside};
 
-/// Runs the gateway on what was read from `path` until it is told to stop; the file is read again on SIGHUP.
+/// Runs the gateway on what was `prepared` from the file at `path` until it is told to stop; the file is read again on
+/// SIGHUP.
 ///
 /// # Errors
 /// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
-pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
+pub fn run(path: &Path, prepared: Prepared) -> anyhow::Result<()> {
+    let config = &prepared.loaded.config;
     let limit = crate::descriptors::raise();
-    descriptors::keep(&loaded.config, limit);
-    if let Some(warning) = descriptors::warning(&loaded.config, limit) {
+    descriptors::keep(config, limit);
+    if let Some(warning) = descriptors::warning(config, limit) {
         tracing::warn!("{warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -59,7 +62,8 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
         let _entered = runtime.enter();
         // Before anything that takes time: until it is asked for, a signal ends the process.
         let signals = Signals::new().context("signals")?;
-        Gateway::start(path, loaded).and_then(|gateway| runtime.block_on(gateway.serve(signals)))
+        Gateway::start(path, &prepared.loaded.config)
+            .and_then(|gateway| runtime.block_on(gateway.serve(prepared, signals)))
     };
     // A file that is being read, for a reload that nobody waits for any more, must not hold up the end.
     runtime.shutdown_background();
@@ -68,31 +72,38 @@ pub fn run(path: &Path, loaded: Loaded) -> anyhow::Result<()> {
 
 /// The parts that live as long as the process.
 struct Gateway {
-    reloader: reload::Reloader,
+    /// The main configuration file.
+    path: PathBuf,
+    publisher: Publisher,
+    metrics: Arc<Metrics>,
     workers: Vec<std::thread::JoinHandle<()>>,
     shared: Arc<Shared>,
-    log: record::Log,
+    log: Arc<record::Log>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
     shared_tier: Option<shared_tier::SharedTier>,
 }
 
 impl Gateway {
-    fn start(path: &Path, loaded: Loaded) -> anyhow::Result<Gateway> {
-        let Loaded { config, table, .. } = loaded;
+    /// Starts everything that is fixed when a process starts, as `config` says. Nothing is served yet.
+    fn start(path: &Path, config: &Config) -> anyhow::Result<Gateway> {
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
-        let log = record::Log::open(&config.access_log.to, &metrics.access_log)?;
-        let (limiter, shared_tier) = shared_tier::limiter(&config)?;
-        let salt = shared_tier::salt(&config);
-        let none = build::Kept::default();
-        let (snapshot, kept) = build::snapshot(&config, table.salted(&salt), 0, &limiter, &metrics, &none)?;
-        let current = Arc::new(ArcSwap::from_pointee(snapshot));
-
+        let log = Arc::new(record::Log::open(&config.access_log.to, &metrics.access_log)?);
+        let (limiter, shared_tier) = shared_tier::limiter(config)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
         let overload = Arc::new(Overload::new(config.overload.clone()));
+        let process = Process {
+            limiter: Arc::clone(&limiter),
+            metrics: Arc::clone(&metrics),
+            overload: Arc::clone(&overload),
+            log: Arc::clone(&log),
+            orders: senders.clone(),
+            salt: shared_tier::salt(config),
+        };
+        let publisher = Publisher::new(process, config)?;
         let shared = Arc::new(Shared {
-            current: Arc::clone(&current),
+            current: Arc::clone(publisher.current()),
             overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
             gathered: Arc::default(),
@@ -109,44 +120,24 @@ impl Gateway {
             let worker = worker::spawn(index, Arc::clone(&shared), cells, log.buffer(), orders);
             workers.push(worker.context("a worker does not start")?);
         }
-        metrics.started(0, clock::unix().as_secs());
-        build::show_table(&metrics, &limiter);
-        build::show_pools(&metrics, &current);
+        readers::show_table(&metrics, &limiter);
+        readers::show_pools(&metrics, publisher.current());
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
-        build::show_memory(&metrics, &overload);
-        let effective = Arc::new(ArcSwap::from_pointee(config.effective()));
-        let admin = config.admin.clone();
+        readers::show_memory(&metrics, &overload);
         let readiness = Readiness::default();
-        let state = Arc::new(admin_state::state(
-            &metrics,
-            &readiness,
-            &effective,
-            &current,
-            &limiter,
-            admin.as_ref(),
-        ));
-        let parts = reload::Parts {
-            path: path.to_owned(),
-            config,
-            effective,
-            current,
-            limiter,
-            metrics,
-            kept,
-            overload,
-            orders: shared.orders.clone(),
-        };
-        let reloader = reload::Reloader::new(parts, salt)?;
+        let admin = config.admin.clone();
+        let state = Arc::new(admin_state::state(&metrics, &readiness, &publisher, &limiter, admin.as_ref()));
         let admin = admin.map(|admin| (admin, state));
-        Ok(Gateway { reloader, workers, shared, log, readiness, admin, shared_tier })
+        let path = path.to_owned();
+        Ok(Gateway { path, publisher, metrics, workers, shared, log, readiness, admin, shared_tier })
     }
 
-    async fn serve(mut self, mut signals: Signals) -> anyhow::Result<()> {
+    async fn serve(mut self, prepared: Prepared, mut signals: Signals) -> anyhow::Result<()> {
         let mut admin = None;
         let is_ready = tokio::select! {
-            begun = self.begin(&mut admin) => begun.map(|()| true)?,
+            begun = self.begin(prepared, &mut admin) => begun.map(|()| true)?,
             () = signals.stop.any() => false,
         };
         if is_ready {
@@ -159,19 +150,22 @@ impl Gateway {
         Ok(())
     }
 
-    /// Opens everything, and says so. Dropped half way, it is as good as begun: it can be drained.
-    async fn begin(&mut self, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
-        // The admin first: it shares its address with nobody, so that of two starts at once one ends here.
-        *admin = self.open_admin()?;
-        self.reloader.open_listeners().await?;
-        self.reloader.resolve_upstreams().await;
+    /// Publishes the first configuration, and says so. Dropped half way, it is as good as begun: it can be drained.
+    async fn begin(&mut self, prepared: Prepared, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
+        // The admin first: it shares its address with nobody, so that of two starts at once one ends here. It answers
+        // when there is something to show.
+        let admin_listener = self.open_admin()?;
+        self.publisher.put_in_force(prepared).await?;
+        *admin = admin_listener
+            .map(|(listener, state)| tokio::spawn(admin::serve(listener, state, std::future::pending())));
+        self.publisher.warm_up().await;
         if let Some(shared_tier) = &self.shared_tier {
             shared_tier.ready().await;
         }
-        self.reloader.fetch_keys().await;
         self.readiness.enter(Phase::Ready);
         eprintln!("sluicegate: ready");
-        if let Some(url) = self.reloader.url_to_try() {
+        let address = |listener: &str| self.publisher.address(listener);
+        if let Some(url) = first_try::url(self.publisher.config(), address) {
             eprintln!("sluicegate: try  curl -i {url}");
         }
         Ok(())
@@ -206,9 +200,14 @@ impl Gateway {
                 Some(Asked::Reload) => true,
                 None => false,
             };
-            let (reloader, log) = (&mut self.reloader, &self.log);
-            let work =
-                async { if is_reload { reloader.reload(log).await } else { reloader.watch_files().await } };
+            let (publisher, path) = (&mut self.publisher, &self.path);
+            let (log, metrics) = (&self.log, &self.metrics);
+            let work = async {
+                match is_reload {
+                    true => reload::reload(path, publisher, log, metrics).await,
+                    false => publisher.read_changed_files().await,
+                }
+            };
             let mut work = std::pin::pin!(work);
             loop {
                 tokio::select! {
@@ -221,7 +220,7 @@ impl Gateway {
     }
 
     /// Opens the admin listener, if there is to be one.
-    fn open_admin(&self) -> anyhow::Result<Option<JoinHandle<()>>> {
+    fn open_admin(&self) -> anyhow::Result<Option<(admin::Listener, Arc<admin::State>)>> {
         let Some((config, state)) = &self.admin else { return Ok(None) };
         let listener = admin::Listener::bind(&config.bind).map_err(|error| match config.bind {
             admin::Bind::Tcp(addr) => listeners::in_use(error.into(), addr),
@@ -232,15 +231,15 @@ impl Gateway {
             (admin::Bind::Unix(path), None) => eprintln!("sluicegate: admin on unix:{}", path.display()),
             (admin::Bind::Tcp(_), None) => {}
         }
-        Ok(Some(tokio::spawn(admin::serve(listener, Arc::clone(state), std::future::pending()))))
+        Ok(Some((listener, Arc::clone(state))))
     }
 
     /// Says not ready, waits until balancers have seen it, accepts no more, lets requests end, then ends.
     async fn drain(self, mut signals: Signals) {
-        let shutdown = self.reloader.shutdown();
+        let shutdown = self.publisher.shutdown();
         eprintln!("sluicegate: draining");
         self.readiness.enter(Phase::Draining);
-        let log = Arc::new(self.log);
+        let (log, publisher) = (self.log, self.publisher);
         let heard = Arc::clone(&log);
         let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
         tokio::time::sleep(shutdown.ready_delay).await;
@@ -259,6 +258,8 @@ impl Gateway {
         }
         signals.abort();
         let _ = signals.await;
+        // It holds the log, which must have no other owner to be closed.
+        drop(publisher);
         let dropped = Arc::into_inner(log).map_or(0, |log| log.close(LOG_WAIT));
         if dropped > 0 {
             tracing::warn!(dropped, "access-log lines were not written in time");

@@ -89,7 +89,14 @@ pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(Strin
 /// What limiter keys are hashed with: one secret for a fleet; for a node alone a new one at every start, so that no
 /// client can prepare keys that collide.
 pub(super) fn salt(config: &Config) -> [u8; 16] {
-    config.redis.as_ref().map_or_else(super::build::salt, global::config::salt)
+    config.redis.as_ref().map_or_else(random_salt, global::config::salt)
+}
+
+fn random_salt() -> [u8; 16] {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let half = || RandomState::new().build_hasher().finish().to_le_bytes();
+    let (one, two) = (half(), half());
+    std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
 }
 
 /// Gives the windows of a table the plans by which a fleet shares them.

@@ -86,10 +86,9 @@ impl Users {
         Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
     }
 
-    /// Reads the file again; the users there were stay where it is broken.
-    pub(super) fn reread(&self) -> Result<(), Error> {
-        self.table.store(Arc::new(Table::read(&self.config)?));
-        Ok(())
+    /// Goes on with the users that were read again.
+    pub(super) fn adopt(&self, fresh: Users) {
+        self.table.store(fresh.table.into_inner());
     }
 
     /// Looks at what the request carries, as far as that can be said at once.

@@ -62,10 +62,9 @@ impl Keys {
         Ok(Keys { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
     }
 
-    /// Reads the file again; the keys there were stay where it is broken.
-    pub(super) fn reread(&self) -> Result<(), Error> {
-        self.table.store(Arc::new(Table::read(&self.config)?));
-        Ok(())
+    /// Goes on with the keys that were read again.
+    pub(super) fn adopt(&self, fresh: Keys) {
+        self.table.store(fresh.table.into_inner());
     }
 
     /// Looks up what the request carries.

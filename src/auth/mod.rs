@@ -226,11 +226,20 @@ impl Method {
     /// # Errors
     /// Where a file cannot be used.
     pub fn reread(&self) -> Result<(), Error> {
-        match &self.way {
-            Way::ApiKey(keys) => Ok(keys.reread()?),
-            Way::Jwt(verifier) => Ok(verifier.reread()?),
-            Way::Basic(users) => Ok(users.reread()?),
-            Way::Anonymous(_) | Way::Mtls(_) => Ok(()),
+        if !self.files().is_empty() {
+            self.adopt(Method::new(self.config.clone(), &self.wanted)?);
+        }
+        Ok(())
+    }
+
+    /// Goes on with what `fresh`, made from the same configuration, has read from the files. What is not in files stays:
+    /// what was verified lately, keys that were fetched.
+    pub fn adopt(&self, fresh: Method) {
+        match (&self.way, fresh.way) {
+            (Way::ApiKey(keys), Way::ApiKey(fresh)) => keys.adopt(fresh),
+            (Way::Jwt(verifier), Way::Jwt(fresh)) => verifier.adopt(*fresh),
+            (Way::Basic(users), Way::Basic(fresh)) => users.adopt(fresh),
+            (Way::Anonymous(_) | Way::Mtls(_) | Way::ApiKey(_) | Way::Jwt(_) | Way::Basic(_), _) => {}
         }
     }
 

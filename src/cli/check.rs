@@ -7,10 +7,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::app;
-use crate::app::files::note_certificates;
-use crate::auth::{Kind, Method, jwt};
-use crate::config::{self, Config, Definition, Errors, Loaded, limit_text};
-use crate::global::{self, Global};
+use crate::app::prepare;
+use crate::config::{self, Config, limit_text};
+use crate::global;
 use crate::limit::{Sharing, WhenDown};
 
 /// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
@@ -26,8 +25,8 @@ pub fn check(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
-    let loaded = match config::load(path).and_then(read_files) {
-        Ok(loaded) => loaded,
+    let loaded = match config::read(path).and_then(prepare) {
+        Ok(prepared) => prepared.loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };
             writeln!(errors, "{found}\n\n{}: {} {noun}", path.display(), found.count())?;
@@ -117,35 +116,6 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
 /// The size of fleet that worst cases are told for.
 const FLEET: u32 = 100;
 
-/// Reads every file that a start would, but certificates that the first start makes.
-fn read_files(mut loaded: Loaded) -> Result<Loaded, Errors> {
-    note_certificates(&mut loaded);
-    let mut wrong = Vec::new();
-    for (index, way) in loaded.config.auth.iter().enumerate() {
-        if let Err(error) = Method::new(way.clone(), &[]) {
-            wrong.push((Definition::Auth(index), file_key(&way.kind), error.to_string()));
-        }
-    }
-    if let Some(redis) = &loaded.config.redis
-        && let Err(error) = Global::check(redis)
-    {
-        wrong.push((Definition::Redis, "ca", error.to_string()));
-    }
-    for (definition, field, message) in wrong {
-        loaded.report.reject(definition, field, &message, "");
-    }
-    if loaded.report.has_errors() { Err(loaded.report.into_errors()) } else { Ok(loaded) }
-}
-
-/// The key that says where a way to authenticate finds what it knows.
-fn file_key(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::Basic(_) => "users",
-        Kind::Jwt(tokens) if matches!(tokens.source, jwt::Source::Secret(_)) => "secret",
-        Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) | Kind::Anonymous(_) => "keys",
-    }
-}
-
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
@@ -190,6 +160,21 @@ mod tests {
                     error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^\n\n\
                     FILE: 2 errors\n";
         assert_eq!(errors, said);
+    }
+
+    #[test]
+    fn errors_of_the_text_hide_no_errors_of_files() {
+        let text = "workrs = 2\n[redis]\nurl = \"rediss://a\"\nca = \"absent.pem\"\n\
+                    [auth.a]\nkind = \"api-key\"\nkeys = { file = \"absent.toml\" }\n\
+                    [auth.b]\nkind = \"jwt\"\nsecret = \"short\"\nalgorithms = [\"HS256\"]\n\
+                    [upstream.u]\nservers = [\"https://a\"]\ntls = { ca = \"absent.pem\" }\n\
+                    [[route]]\npath = \"/{\"\nto = \"u\"";
+        let (code, _, errors) = checked("all", text, false);
+        assert_eq!(code, 78);
+        for place in ["1:1", "4:6", "7:8", "10:10", "14:14", "16:8"] {
+            assert!(errors.contains(&format!("--> FILE:{place}\n")), "{place} is missing from\n{errors}");
+        }
+        assert!(errors.ends_with("FILE: 6 errors\n"), "{errors}");
     }
 
     #[test]

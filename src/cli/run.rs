@@ -7,23 +7,23 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 use super::check::EXIT_CONFIG;
-use crate::app::files::check_certificates;
+use crate::app::prepare;
 use crate::{app, config};
 
 /// Serves until told to stop.
 pub fn run(path: &Path) -> ExitCode {
-    let loaded = match config::load(path).and_then(check_certificates) {
-        Ok(loaded) => loaded,
+    let prepared = match config::read(path).and_then(prepare) {
+        Ok(prepared) => prepared,
         Err(errors) => {
             eprintln!("{errors}");
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    if !loaded.report.is_empty() {
-        eprintln!("{}", loaded.report);
+    if !prepared.loaded.report.is_empty() {
+        eprintln!("{}", prepared.loaded.report);
     }
-    start_log(&loaded.config.log_level);
-    match app::run(path, loaded) {
+    start_log(&prepared.loaded.config.log_level);
+    match app::run(path, prepared) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => super::failed(&error),
     }

@@ -7,34 +7,37 @@ use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem
 use crate::policy::{Options, Table};
 
 use super::Config;
-use super::report::{Definition, Finding, Places};
+use super::report::{Finding, Places, Subject};
 
 /// Compiles the routes and policies of a configuration.
 ///
 /// # Errors
-/// What is wrong with them.
-pub(super) fn compile(config: &Config, places: &Places) -> Result<Table, Vec<Finding>> {
-    table(config)
-        .map_err(|errors| errors.iter().map(|error| finding(error.place, &error.problem, places)).collect())
+/// What is wrong with them. If some of the configuration `could_not_be_read`, only what is wrong with each of them alone:
+/// a route may name just the policy that could not be read.
+pub(super) fn compile(
+    config: &Config,
+    places: &Places,
+    could_not_be_read: bool,
+) -> Result<Table, Vec<Finding>> {
+    let is_worth_telling = |error: &&Error| {
+        !could_not_be_read
+            || match dependence(&error.problem) {
+                Dependence::None => true,
+                Dependence::Definition => !places.is_flawed(subject(error.place)),
+                Dependence::Others => false,
+            }
+    };
+    table(config).map_err(|errors| {
+        let errors = errors.iter().filter(is_worth_telling);
+        errors.map(|error| finding(config, error.place, &error.problem, places)).collect()
+    })
 }
 
-/// What is wrong with routes and policies one by one, in a configuration of which something could not be read: then
-/// nothing can be said of them together.
-pub(super) fn wrong_alone(config: &Config, places: &Places) -> Vec<Finding> {
-    let is_worth_telling = |error: &&Error| {
-        let definition = match error.place {
-            Place::Route { index, .. } => Definition::Route(index),
-            Place::Policy { index, .. } => Definition::Policy(index),
-        };
-        match dependence(&error.problem) {
-            Dependence::None => true,
-            Dependence::Definition => !places.is_flawed(definition),
-            Dependence::Others => false,
-        }
-    };
-    let errors = table(config).err().unwrap_or_default();
-    let told = errors.iter().filter(is_worth_telling);
-    told.map(|error| finding(error.place, &error.problem, places)).collect()
+fn subject(place: Place) -> Subject {
+    match place {
+        Place::Route { index, .. } => Subject::Route(index),
+        Place::Policy { index, .. } => Subject::Policy(index),
+    }
 }
 
 fn table(config: &Config) -> Result<Table, Vec<Error>> {
@@ -77,23 +80,20 @@ fn dependence(problem: &Problem) -> Dependence {
     }
 }
 
-fn finding(place: Place, problem: &Problem, places: &Places) -> Finding {
-    let (definition, field) = match place {
-        Place::Route { index, field } => (Definition::Route(index), route_key(field)),
-        Place::Policy { index, field } => (Definition::Policy(index), policy_key(field)),
+fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) -> Finding {
+    let subject = subject(place);
+    let field = match place {
+        Place::Route { field, .. } => route_key(field),
+        Place::Policy { field, .. } => policy_key(field),
     };
-    let other = match (definition, problem) {
-        (Definition::Route(_), Problem::Tie { other, .. } | Problem::DuplicateName { other, .. }) => {
-            Some(Definition::Route(*other))
+    let other = match (subject, problem) {
+        (Subject::Route(_), Problem::Tie { other, .. } | Problem::DuplicateName { other, .. }) => {
+            Some(Subject::Route(*other))
         }
-        (_, Problem::DuplicateName { other, .. }) => Some(Definition::Policy(*other)),
+        (_, Problem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
         _ => None,
     };
-    let finding = Finding::error(problem.to_string());
-    let finding = match places.find(definition, &field) {
-        Some(place) => finding.at(place, ""),
-        None => finding,
-    };
+    let finding = super::definition::error_in(config, places, subject, &field, &problem.to_string(), "");
     match other.and_then(|other| places.find(other, &field)) {
         Some(place) => finding.beside(place, "the other"),
         None => finding,

@@ -6,6 +6,7 @@
 mod access;
 mod auth;
 mod compile;
+mod definition;
 mod effective;
 mod expand;
 pub mod limit_text;
@@ -33,7 +34,6 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-use crate::policy::definition;
 use crate::proxy::config::{ClientIp, LimitHeaders, Listener, Overload};
 use crate::{admin, record};
 
@@ -41,8 +41,9 @@ use expand::Variables;
 use reader::{Context, Table};
 use report::{Finding, Place, Places, Source};
 
+pub use definition::{Definition, Loaded};
 pub use mask::{MASK, is_secret_name};
-pub use report::{Definition, Errors, Report};
+pub use report::{Errors, Report, Subject};
 
 /// A whole configuration in which nothing can be wrong any more.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +69,9 @@ pub struct Config {
     /// Tiers and their windows, in the order written.
     pub tiers: Vec<(String, Vec<crate::limit::Quota>)>,
     /// Policies, those that shorthands expanded to included.
-    pub policies: Vec<definition::Policy>,
+    pub policies: Vec<crate::policy::definition::Policy>,
     /// Routes.
-    pub routes: Vec<definition::Route>,
+    pub routes: Vec<crate::policy::definition::Route>,
     /// The admin listener; `None`: off.
     pub admin: Option<admin::Config>,
     /// Redis that gateways share; `None`: each limits by itself.
@@ -83,15 +84,19 @@ pub struct Config {
     pub access_log: record::AccessConfig,
 }
 
-/// A configuration, and what was noticed on the way to it.
-#[derive(Debug)]
-pub struct Loaded {
-    /// The configuration.
-    pub config: Config,
-    /// Its routes and policies, compiled; its keys are under no salt yet, see [`Table::salted`](crate::policy::Table::salted).
-    pub table: crate::policy::Table,
-    /// Warnings; and where to add what comes up later, see [`Report::reject`].
-    pub report: Report,
+impl Config {
+    /// The settings of the process without what it serves: no listener, route, policy, upstream or way to authenticate.
+    pub fn without_parts(&self) -> Config {
+        Config {
+            listeners: Vec::new(),
+            auth: Vec::new(),
+            upstreams: Vec::new(),
+            tiers: Vec::new(),
+            policies: Vec::new(),
+            routes: Vec::new(),
+            ..self.clone()
+        }
+    }
 }
 
 /// How the gateway stops.
@@ -103,37 +108,49 @@ pub struct Shutdown {
     pub drain: Duration,
 }
 
-/// Reads a configuration from a file and those it includes; `${...}` are variables of the process.
-pub fn load(path: &Path) -> Result<Loaded, Errors> {
-    load_with(path, &|name| std::env::var(name).ok())
-}
-
-/// Reads a configuration that is not in a file but has a name for its errors; `include` means nothing in it, and its
-/// relative paths start from the working directory.
-pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
-    read(vec![source::of_text(name, text)], Vec::new(), &|name| std::env::var(name).ok())
-}
-
-fn load_with(path: &Path, variables: Variables<'_>) -> Result<Loaded, Errors> {
+/// Reads what a file and those it includes define; `${...}` are variables of the process.
+///
+/// # Errors
+/// If a file cannot be read or is not TOML. Every other error is in the definition.
+pub fn read(path: &Path) -> Result<Definition, Errors> {
+    let variables: Variables<'_> = &|name| std::env::var(name).ok();
     let (sources, findings) = source::gather(path, variables);
-    read(sources, findings, variables)
+    read_sources(sources, findings, variables)
 }
 
-fn read(sources: Vec<Source>, findings: Vec<Finding>, variables: Variables<'_>) -> Result<Loaded, Errors> {
+/// Reads and compiles a configuration from a file and those it includes.
+///
+/// # Errors
+/// Everything that is wrong with its text. Files that it names are not looked at.
+pub fn load(path: &Path) -> Result<Loaded, Errors> {
+    compiled(read(path)?)
+}
+
+/// Reads and compiles a configuration that is not in a file but has a name for its errors; `include` means nothing in
+/// it, and its relative paths start from the working directory.
+///
+/// # Errors
+/// Everything that is wrong with its text.
+pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
+    let variables: Variables<'_> = &|name| std::env::var(name).ok();
+    compiled(read_sources(vec![source::of_text(name, text)], Vec::new(), variables)?)
+}
+
+fn compiled(mut definition: Definition) -> Result<Loaded, Errors> {
+    let table = definition.compile();
+    definition.finish(table)
+}
+
+fn read_sources(
+    sources: Vec<Source>,
+    findings: Vec<Finding>,
+    variables: Variables<'_>,
+) -> Result<Definition, Errors> {
     let (definitions, findings) = parse(&sources, findings, variables);
-    let mut report = Report::new(sources, findings);
-    let Some((config, places)) = definitions else { return Err(report.into_errors()) };
-    if report.has_errors() {
-        let found = compile::wrong_alone(&config, &places);
-        report.add(found.into_iter().map(|finding| report.discreet(finding)).collect());
-        return Err(report.into_errors());
-    }
-    match compile::compile(&config, &places) {
-        Ok(table) => Ok(Loaded { config, table, report: report.with_places(places) }),
-        Err(findings) => {
-            report.add(findings.into_iter().map(|finding| report.discreet(finding)).collect());
-            Err(report.into_errors())
-        }
+    let report = Report::new(sources, findings);
+    match definitions {
+        Some((config, places)) => Ok(Definition::of_files(config, report.with_places(places))),
+        None => Err(report.into_errors()),
     }
 }
 

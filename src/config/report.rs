@@ -45,9 +45,9 @@ pub struct Place {
     pub(super) end: usize,
 }
 
-/// Which definition of a [`Config`](super::Config) a finding is about, by its index there.
+/// The part of a [`Config`](super::Config) that a finding is about, by its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Definition {
+pub enum Subject {
     /// `listeners[_]`.
     Listener(usize),
     /// `auth[_]`.
@@ -119,22 +119,14 @@ impl Report {
         report
     }
 
-    /// Keeps the places of what was read, for [`Report::reject`].
+    /// Keeps the places of what was read, for errors that are found later.
     pub(super) fn with_places(self, places: Places) -> Report {
         Report { places, ..self }
     }
 
-    /// Adds an error found only after reading: a port that is taken, two routes that tie.
-    ///
-    /// `field` is a key as the language spells it (`path`, `certs[1]`, `headers.set`); one that was not written points at the
-    /// whole definition. `hint` stands beside the value: what to write instead; it may be empty.
-    pub fn reject(&mut self, definition: Definition, field: &str, message: &str, hint: &str) {
-        let finding = Finding::error(message.to_owned());
-        let finding = match self.places.find(definition, field) {
-            Some(place) => finding.at(place, hint),
-            None => finding,
-        };
-        self.add(vec![finding]);
+    /// Where the parts of the configuration were written.
+    pub(super) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// Whether anything was found at all.
@@ -143,12 +135,12 @@ impl Report {
     }
 
     /// Whether there is an error among what was found.
-    pub fn has_errors(&self) -> bool {
+    pub(super) fn has_errors(&self) -> bool {
         self.error_count() > 0
     }
 
-    /// The report as an error: after [`Report::reject`].
-    pub fn into_errors(self) -> Errors {
+    /// The report as an error.
+    pub(super) fn into_errors(self) -> Errors {
         Errors(Box::new(self))
     }
 
@@ -264,24 +256,24 @@ impl Finding {
 
 impl Places {
     /// Where a field of a definition was written, or what is nearest to it.
-    pub(super) fn find(&self, definition: Definition, field: &str) -> Option<Place> {
-        self.of(definition)?.place(field)
+    pub(super) fn find(&self, subject: Subject, field: &str) -> Option<Place> {
+        self.of(subject)?.place(field)
     }
 
     /// Whether reading a definition found an error.
-    pub(super) fn is_flawed(&self, definition: Definition) -> bool {
-        self.of(definition).is_some_and(|fields| fields.is_flawed)
+    pub(super) fn is_flawed(&self, subject: Subject) -> bool {
+        self.of(subject).is_some_and(|fields| fields.is_flawed)
     }
 
-    fn of(&self, definition: Definition) -> Option<&Fields> {
-        match definition {
-            Definition::Listener(index) => self.listeners.get(index),
-            Definition::Auth(index) => self.auth.get(index),
-            Definition::Upstream(index) => self.upstreams.get(index),
-            Definition::Policy(index) => self.policies.get(index),
-            Definition::Route(index) => self.routes.get(index),
-            Definition::Admin => Some(&self.admin),
-            Definition::Redis => Some(&self.redis),
+    fn of(&self, subject: Subject) -> Option<&Fields> {
+        match subject {
+            Subject::Listener(index) => self.listeners.get(index),
+            Subject::Auth(index) => self.auth.get(index),
+            Subject::Upstream(index) => self.upstreams.get(index),
+            Subject::Policy(index) => self.policies.get(index),
+            Subject::Route(index) => self.routes.get(index),
+            Subject::Admin => Some(&self.admin),
+            Subject::Redis => Some(&self.redis),
         }
     }
 }

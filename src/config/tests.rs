@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::report::Source;
-use super::{Config, Definition, Loaded, read, source};
+use super::{Config, Definition, Loaded, Subject, compiled, read_sources, source};
 use crate::global::config::{Secret, Topology};
 use crate::limit::Algorithm;
 use crate::policy::definition::{Action, Dimension, Missing};
@@ -27,8 +27,12 @@ fn sources(texts: &[&str]) -> Vec<Source> {
     texts.iter().enumerate().map(|(index, text)| source::of_text(&name(index), text)).collect()
 }
 
+fn defined(texts: &[&str]) -> Result<Definition, String> {
+    read_sources(sources(texts), Vec::new(), &variables).map_err(|errors| errors.to_string())
+}
+
 fn load(texts: &[&str]) -> Result<Loaded, String> {
-    read(sources(texts), Vec::new(), &variables).map_err(|errors| errors.to_string())
+    defined(texts).and_then(|definition| compiled(definition).map_err(|errors| errors.to_string()))
 }
 
 fn config(text: &str) -> Config {
@@ -435,23 +439,38 @@ fn literal_secrets_and_open_admins_draw_warnings() {
 fn what_comes_up_later_finds_its_place() {
     let text =
         "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s\"\n[policy.b]\nby = []\nlimit = \"1/s\"";
-    for (definition, field, at) in [
-        (Definition::Route(0), "path", "2:8"),
-        (Definition::Route(0), "host", "1:1"),
-        (Definition::Upstream(0), "servers", "3:6"),
-        (Definition::Policy(0), "limit", "7:9"),
-        (Definition::Policy(1), "limit", "4:9"),
+    for (subject, field, at) in [
+        (Subject::Route(0), "path", "2:8"),
+        (Subject::Route(0), "host", "1:1"),
+        (Subject::Upstream(0), "servers", "3:6"),
+        (Subject::Policy(0), "limit", "7:9"),
+        (Subject::Policy(1), "limit", "4:9"),
     ] {
-        let mut report = load(&[text]).expect("it is valid").report;
-        report.reject(definition, field, "two routes tie", "change one");
-        assert!(report.has_errors());
-        let said = report.into_errors().to_string();
+        let mut definition = defined(&[text]).expect("it is valid");
+        definition.reject(subject, field, "two routes tie", "change one");
+        let table = definition.compile();
+        let said = definition.finish(table).expect_err("it was rejected").to_string();
         assert!(said.starts_with(&format!("error: two routes tie\n --> gateway.toml:{at}\n")), "{said}");
         assert!(said.contains("change one"), "{said}");
     }
-    let mut report = load(&["[[route]]\nto = \"echo\""]).expect("it is valid").report;
-    report.reject(Definition::Listener(0), "bind", "the port is taken", "");
-    assert_eq!(report.to_string(), "error: the port is taken");
+}
+
+#[test]
+fn what_no_file_holds_is_named_by_its_part() {
+    let mut definition = defined(&["[[route]]\nto = \"echo\""]).expect("it is valid");
+    definition.reject(Subject::Listener(0), "bind", "the port is taken", "choose another");
+    let said = definition.finish(None).expect_err("it was rejected").to_string();
+    assert_eq!(said, "error: listener \"default\", `bind`: the port is taken; choose another");
+
+    let mut config = config("[[route]]\nname = \"a\"\npath = \"/\"\nto = \"echo\"");
+    let mut again = config.routes[0].clone();
+    again.name = "b".to_owned();
+    config.routes.push(again);
+    let mut definition = Definition::new(config);
+    let table = definition.compile();
+    assert!(table.is_none());
+    let said = definition.finish(table).expect_err("two routes tie").to_string();
+    assert!(said.starts_with("error: route \"b\", `path`: "), "{said}");
 }
 
 #[test]

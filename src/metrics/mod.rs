@@ -224,14 +224,13 @@ impl Metrics {
         self.causes.named(word, || Refusal::new(self.workers))
     }
 
-    /// A first configuration serves since `unix_seconds`.
-    pub fn started(&self, generation: u64, unix_seconds: u64) {
+    /// A configuration serves since `unix_seconds`.
+    pub fn published(&self, generation: u64, unix_seconds: u64) {
         *lock(&self.configuration) = Configuration { generation, loaded_unix_seconds: unix_seconds };
     }
 
-    /// A reload took effect at `unix_seconds`.
-    pub fn reload_succeeded(&self, generation: u64, unix_seconds: u64) {
-        self.started(generation, unix_seconds);
+    /// A reload took effect.
+    pub fn reload_succeeded(&self) {
         self.reloads_succeeded.add(1);
     }
 

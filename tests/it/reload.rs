@@ -55,6 +55,18 @@ fn what_waits_for_a_restart_is_compared_with_what_runs() {
 }
 
 #[test]
+fn a_reload_says_in_one_line_what_changed() {
+    let gateway = Gateway::start(&answering("old"));
+    let more = "[policy.p]\nby = [\"ip\"]\nlimit = \"1/s\"\n[shutdown]\ndrain = \"7s\"\n";
+    gateway.reload(&format!("{}{more}", answering("new")));
+    let line = eventually("the reload is logged", || {
+        gateway.stderr().into_iter().find(|line| line.contains("reloaded"))
+    });
+    assert!(line.contains("policy: 1 added (p); route: 1 changed (/); shutdown"), "{line}");
+    assert!(line.contains("generation=1"), "{line}");
+}
+
+#[test]
 fn a_request_ends_on_the_configuration_it_began_with() {
     let (release, released) = mpsc::channel::<()>();
     let released = Mutex::new(released);

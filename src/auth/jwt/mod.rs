@@ -108,12 +108,11 @@ impl Verifier {
         Ok(Verifier { config: config.clone(), wanted: wanted.into(), keys, remote })
     }
 
-    /// Reads a file of keys again.
-    pub(super) fn reread(&self) -> Result<(), Error> {
+    /// Goes on with the keys of a file that was read again.
+    pub(super) fn adopt(&self, fresh: Verifier) {
         if matches!(self.config.source, Source::File(_)) {
-            self.replace(read(&self.config)?);
+            self.replace(fresh.keys.into_inner());
         }
-        Ok(())
     }
 
     /// Takes over the keys of another, where they come from the same place and are good for the same.
@@ -133,14 +132,14 @@ impl Verifier {
 
     /// Takes keys that were fetched, and says whether they are others than before.
     fn take(&self, text: &str) -> Result<bool, String> {
-        Ok(self.replace(KeySet::of_text(text, &self.config.algorithms)?))
+        Ok(self.replace(Arc::new(KeySet::of_text(text, &self.config.algorithms)?)))
     }
 
     /// Tokens that were verified by the same keys need no second look.
-    fn replace(&self, keys: KeySet) -> bool {
+    fn replace(&self, keys: Arc<KeySet>) -> bool {
         let changed = !self.keys.load().is_same(&keys);
         if changed {
-            self.keys.store(Arc::new(keys));
+            self.keys.store(keys);
         }
         changed
     }

@@ -331,9 +331,9 @@ fn what_was_verified_is_believed_until_it_ends_or_the_keys_change() {
 
     check(&verifier, &token, &cache, NOW).expect("a good token");
     let same = KeySet::of_text(&PUBLIC, &[Algorithm::ES256]).expect("a public key");
-    assert!(!verifier.replace(same));
+    assert!(!verifier.replace(Arc::new(same)));
     let others = KeySet::of_secret(SECRET, &[Algorithm::HS256]).expect("long enough");
-    assert!(verifier.replace(others));
+    assert!(verifier.replace(Arc::new(others)));
     assert_eq!(check(&verifier, &token, &cache, NOW), None, "its key is gone");
 }
 

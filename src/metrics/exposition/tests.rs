@@ -64,8 +64,8 @@ fn busy() -> Arc<Metrics> {
     listener.opened(worker);
     listener.refused(worker, Refused::ConnectionsPerIp);
     listener.deadline_passed(worker, Deadline::Header);
-    metrics.started(1, 1_000);
-    metrics.reload_succeeded(2, 2_000);
+    metrics.published(2, 2_000);
+    metrics.reload_succeeded();
     metrics.reload_failed();
     metrics.set_table(|| TableUsage {
         slots: 10,

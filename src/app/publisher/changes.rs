@@ -1,0 +1,120 @@
+//! What a publication changes: a value, which a log line, an event or an answer can show.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::config::Config;
+use crate::limit::Plan;
+use crate::policy::definition::Policy;
+
+/// The difference between two configurations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Parts that have names, by their kind, in the order of `gateway.toml`.
+    pub parts: [(&'static str, Parts); 6],
+    /// Settings and sections without a name that have changed.
+    pub settings: Vec<&'static str>,
+    /// Policies whose count in Redis begins anew because they count otherwise than before.
+    pub begin_anew: Vec<String>,
+}
+
+/// Names of the parts of one kind that have come, gone and changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those that are there no more.
+    pub removed: Vec<String>,
+    /// Those with another definition than before.
+    pub changed: Vec<String>,
+}
+
+impl Changes {
+    pub(super) fn between(before: &Config, after: &Config) -> Changes {
+        let settings = [
+            ("workers", before.workers != after.workers),
+            ("client-ip", before.client_ip != after.client_ip),
+            ("overload", before.overload != after.overload),
+            ("limits.memory", before.limits_memory != after.limits_memory),
+            ("limits.headers", before.limit_headers != after.limit_headers),
+            ("admin", before.admin != after.admin),
+            ("redis", before.redis != after.redis),
+            ("shutdown", before.shutdown != after.shutdown),
+            ("log.level", before.log_level != after.log_level),
+            ("log.access", before.access_log != after.access_log),
+        ];
+        Changes {
+            parts: [
+                ("listener", parts(&before.listeners, &after.listeners, |listener| &listener.name)),
+                ("auth", parts(&before.auth, &after.auth, |method| &method.name)),
+                ("upstream", parts(&before.upstreams, &after.upstreams, |upstream| &upstream.name)),
+                ("tier", parts(&before.tiers, &after.tiers, |(name, _)| name)),
+                ("policy", parts(&before.policies, &after.policies, |policy| &policy.name)),
+                ("route", parts(&before.routes, &after.routes, |route| &route.name)),
+            ],
+            settings: settings.iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| *name).collect(),
+            begin_anew: begin_anew(&before.policies, &after.policies),
+        }
+    }
+}
+
+fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> Parts {
+    let old: HashMap<&str, &T> = before.iter().map(|part| (name(part).as_str(), part)).collect();
+    let new: HashMap<&str, &T> = after.iter().map(|part| (name(part).as_str(), part)).collect();
+    let names = |parts: &[T], is_one: &dyn Fn(&T) -> bool| {
+        parts.iter().filter(|part| is_one(part)).map(|part| name(part).clone()).collect()
+    };
+    Parts {
+        added: names(after, &|part| !old.contains_key(name(part).as_str())),
+        removed: names(before, &|part| !new.contains_key(name(part).as_str())),
+        changed: names(after, &|part| old.get(name(part).as_str()).is_some_and(|old| *old != part)),
+    }
+}
+
+fn begin_anew(before: &[Policy], after: &[Policy]) -> Vec<String> {
+    let marks = |policy: &Policy| -> Vec<u8> {
+        let plans = policy.windows.iter().map(|quota| {
+            let sharing = policy.sharing(quota);
+            Plan { policy: policy.name.as_str().into(), quota: *quota, sharing }
+        });
+        plans.map(|plan| plan.mark()).collect()
+    };
+    let before: HashMap<&str, &Policy> = before.iter().map(|policy| (policy.name.as_str(), policy)).collect();
+    let is_new = |policy: &&Policy| {
+        let old = before.get(policy.name.as_str());
+        old.is_some_and(|old| marks(policy).iter().zip(marks(old)).any(|(mark, old)| *mark != old))
+    };
+    after.iter().filter(is_new).map(|policy| policy.name.clone()).collect()
+}
+
+impl fmt::Display for Changes {
+    /// One line of bounded length: `route: 2 added (a, b), 1 changed (c); limits.memory`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = Vec::new();
+        for (kind, parts) in &self.parts {
+            let ways = [("added", &parts.added), ("removed", &parts.removed), ("changed", &parts.changed)];
+            let ways = ways.into_iter().filter(|(_, names)| !names.is_empty());
+            let ways: Vec<String> =
+                ways.map(|(way, names)| format!("{} {way} ({})", names.len(), shown(names))).collect();
+            if !ways.is_empty() {
+                said.push(format!("{kind}: {}", ways.join(", ")));
+            }
+        }
+        said.extend(self.settings.iter().map(|setting| (*setting).to_owned()));
+        match said.is_empty() {
+            true => formatter.write_str("nothing changed"),
+            false => formatter.write_str(&said.join("; ")),
+        }
+    }
+}
+
+fn shown(names: &[String]) -> String {
+    let mut shown = names[..names.len().min(NAMES_SHOWN_MAX)].join(", ");
+    if names.len() > NAMES_SHOWN_MAX {
+        shown += ", …";
+    }
+    shown
+}
+
+/// More names than this are counted, not shown.
+const NAMES_SHOWN_MAX: usize = 8;

@@ -1,0 +1,250 @@
+//! The one way by which a configuration comes into force. It does not know where one came from: a start, a reload and a
+//! test publish alike.
+//!
+//! A publication has two halves. [`prepare`] does everything that can fail without a socket and changes nothing;
+//! [`Publisher::put_in_force`] binds sockets and switches the access log, which can fail too, and then swaps. Whatever
+//! fails leaves everything as it was.
+
+mod changes;
+pub mod prepare;
+mod snapshot;
+mod stamps;
+mod warm_up;
+mod watch;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc::Sender;
+
+use super::descriptors;
+use super::listeners::Listeners;
+use crate::config::{Config, Definition, Loaded, Shutdown};
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::proxy::overload::Overload;
+use crate::proxy::snapshot::Snapshot;
+use crate::proxy::worker::Order;
+use crate::{admin, clock, global, record};
+
+pub use changes::Changes;
+use prepare::{Kept, Prepared, prepare_after};
+use watch::Watch;
+
+/// Parts of the process that a configuration is put into force in.
+pub(super) struct Process {
+    /// Learns every quota.
+    pub(super) limiter: Arc<Limiter>,
+    /// Learns every name.
+    pub(super) metrics: Arc<Metrics>,
+    /// Learns how much memory may be used.
+    pub(super) overload: Arc<Overload>,
+    /// Where the access log goes.
+    pub(super) log: Arc<record::Log>,
+    /// How each worker is reached.
+    pub(super) orders: Vec<Sender<Order>>,
+    /// What limiter keys are hashed with.
+    pub(super) salt: [u8; 16],
+}
+
+/// Puts configurations into force.
+pub(super) struct Publisher {
+    process: Process,
+    /// The configuration in force.
+    config: Arc<Config>,
+    /// The same as text.
+    text: Arc<ArcSwap<String>>,
+    current: Arc<ArcSwap<Snapshot>>,
+    kept: Kept,
+    listeners: Listeners,
+    watch: Watch,
+    fixed: Fixed,
+    /// How many configurations were put into force.
+    published: u64,
+}
+
+impl Publisher {
+    /// A publisher with nothing in force yet: no listener, no route. `first` says what is fixed when a process starts.
+    pub(super) fn new(process: Process, first: &Config) -> anyhow::Result<Publisher> {
+        let mut empty = Definition::new(first.without_parts());
+        let table = empty.compile().context("an empty table")?;
+        let (kept, config) = (Kept::default(), empty.config);
+        let snapshot = snapshot::snapshot(&config, table, &kept, 0, &process.limiter, &process.metrics);
+        Ok(Publisher {
+            process,
+            config: Arc::new(config),
+            text: Arc::default(),
+            current: Arc::new(ArcSwap::from_pointee(snapshot)),
+            kept,
+            listeners: Listeners::new()?,
+            watch: Watch::default(),
+            fixed: Fixed::of(first),
+            published: 0,
+        })
+    }
+
+    /// The snapshot in force, now and after every publication.
+    pub(super) fn current(&self) -> &Arc<ArcSwap<Snapshot>> {
+        &self.current
+    }
+
+    /// The configuration in force as text, now and after every publication.
+    pub(super) fn text(&self) -> &Arc<ArcSwap<String>> {
+        &self.text
+    }
+
+    /// The number of the configuration in force: 0 for the first.
+    pub(super) fn generation(&self) -> u64 {
+        self.published.saturating_sub(1)
+    }
+
+    /// The configuration in force.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How the process is to stop.
+    pub(super) fn shutdown(&self) -> Shutdown {
+        self.config.shutdown.clone()
+    }
+
+    /// Where the listener of this name listens.
+    pub(super) fn address(&self, listener: &str) -> Option<SocketAddr> {
+        self.listeners.address(listener)
+    }
+
+    /// Prepares a definition, puts it into force, and says what changed.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; or the socket or log that cannot be opened. What was in force stays.
+    pub(super) async fn publish(&mut self, definition: Definition) -> anyhow::Result<Changes> {
+        let before = self.kept.clone();
+        // Files are read, and many routes take a while: signals and the admin listener go on meanwhile.
+        let prepared = tokio::task::spawn_blocking(move || prepare_after(definition, &before)).await?;
+        let prepared = prepared.map_err(|errors| anyhow::anyhow!("{errors}"))?;
+        if !prepared.loaded.report.is_empty() {
+            tracing::warn!("{}", prepared.loaded.report);
+        }
+        let changes = self.put_in_force(prepared).await?;
+        self.warm_up().await;
+        Ok(changes)
+    }
+
+    /// Puts into force what was prepared, and says what changed.
+    ///
+    /// # Errors
+    /// The socket or log that cannot be opened. What was in force stays.
+    pub(super) async fn put_in_force(&mut self, mut prepared: Prepared) -> anyhow::Result<Changes> {
+        let config = &prepared.loaded.config;
+        let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len())?;
+        if config.access_log.to != self.config.access_log.to {
+            self.process.log.switch(&config.access_log.to)?;
+        }
+        // Nothing fails from here on.
+        prepared.renew();
+        let Prepared { loaded: Loaded { config, table, .. }, kept, .. } = prepared;
+        let config = Arc::new(config);
+        let made = self.make(Arc::clone(&config), table, kept.clone()).await?;
+        self.current.store(Arc::new(made.snapshot));
+        self.text.store(Arc::new(made.text));
+        self.process.overload.configure(config.overload.clone());
+        descriptors::keep(&config, crate::descriptors::hard_limit());
+        self.process.metrics.published(self.published, clock::unix().as_secs());
+        self.published += 1;
+        self.kept = kept;
+        self.config = config;
+        self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
+        self.process.metrics.set_certificates(self.listeners.expiries());
+        self.watch = Watch::new(&self.config.listeners, &self.kept);
+        Ok(made.changes)
+    }
+
+    /// Makes what takes long with many routes, where it holds up nothing else.
+    async fn make(
+        &self,
+        config: Arc<Config>,
+        table: crate::policy::Table,
+        kept: Kept,
+    ) -> anyhow::Result<Made> {
+        let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
+        let (before, salt, generation) = (Arc::clone(&self.config), self.process.salt, self.published);
+        let making = tokio::task::spawn_blocking(move || {
+            let table = table.salted(&salt);
+            Made {
+                changes: Changes::between(&before, &config),
+                text: config.effective(),
+                snapshot: snapshot::snapshot(&config, table, &kept, generation, &limiter, &metrics),
+            }
+        });
+        Ok(making.await?)
+    }
+
+    /// Resolves names and fetches keys for the parts that are new: waits a moment, then goes on in the background.
+    pub(super) async fn warm_up(&self) {
+        warm_up::warm_up(&self.kept).await;
+    }
+
+    /// Logs what of a publication operators must know beyond its [`Changes`]: settings that wait for a restart, and
+    /// policies that count anew.
+    pub(super) fn warn_of(&self, changes: &Changes) {
+        self.fixed.warn_of_changes(&self.config);
+        if self.process.limiter.fleet().is_some() {
+            for policy in &changes.begin_anew {
+                tracing::warn!(%policy, "counts otherwise than before, so its count in Redis begins anew");
+            }
+        }
+    }
+
+    /// Reads files anew that have changed. Compiles nothing.
+    pub(super) async fn read_changed_files(&mut self) {
+        let wanted = &self.config.listeners;
+        self.watch.read_changed(wanted, &self.kept, &mut self.listeners, &self.process.metrics).await;
+    }
+}
+
+/// What a publication puts into the place of what was there.
+struct Made {
+    snapshot: Snapshot,
+    text: String,
+    changes: Changes,
+}
+
+/// Settings that are fixed when the process starts.
+struct Fixed {
+    workers: Option<usize>,
+    limits_memory: usize,
+    redis: Option<global::Config>,
+    admin: Option<admin::Config>,
+    log_level: String,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Fixed {
+        Fixed {
+            workers: config.workers,
+            limits_memory: config.limits_memory,
+            redis: config.redis.clone(),
+            admin: config.admin.clone(),
+            log_level: config.log_level.clone(),
+        }
+    }
+
+    /// Names those that a configuration would have otherwise than they run.
+    fn warn_of_changes(&self, config: &Config) {
+        let fixed = [
+            ("workers", self.workers != config.workers),
+            ("limits.memory", self.limits_memory != config.limits_memory),
+            ("redis", self.redis != config.redis),
+            ("admin", self.admin != config.admin),
+            ("log.level", self.log_level != config.log_level),
+        ];
+        for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
+            tracing::warn!(setting, "changed, but takes effect only after a restart");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! The first half of a publication: everything that can fail without a socket, done while nothing has changed yet.
+//!
+//! `sluicegate check` does just this, so that what it passes a start or a reload takes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::app::files::{self, Wrong, trust_field};
+use crate::auth::{self, Kind, jwt};
+use crate::config::{Definition, Errors, Loaded, Subject};
+use crate::tls;
+use crate::upstream::{self, Upstream};
+
+/// What one configuration hands on to the next: parts whose configuration stays are the same objects, with their
+/// connections, verified credentials and fetched keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kept {
+    /// Upstreams, in the order of the configuration.
+    pub(super) upstreams: Vec<Arc<Upstream>>,
+    /// Ways to authenticate, in the order of the configuration.
+    pub(super) auth: Vec<Arc<auth::Method>>,
+}
+
+/// A configuration that can be put into force.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The configuration with its compiled table, and warnings.
+    pub loaded: Loaded,
+    pub(super) kept: Kept,
+    renewals: Vec<Renewal>,
+}
+
+/// What was read again for a part that is in force already and stays.
+#[derive(Debug)]
+enum Renewal {
+    Trust(Arc<Upstream>, Box<rustls::ClientConfig>),
+    Credentials(Arc<auth::Method>, Box<auth::Method>),
+}
+
+/// Prepares the first configuration of a process, or one that is only checked.
+///
+/// # Errors
+/// Everything that is wrong with it and the files it names.
+pub fn prepare(definition: Definition) -> Result<Prepared, Errors> {
+    prepare_after(definition, &Kept::default())
+}
+
+/// Prepares the successor of a configuration in force. Nothing in force changes.
+pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result<Prepared, Errors> {
+    let table = definition.compile();
+    let claims = table.as_ref().map(|table| table.claims()).unwrap_or_default();
+    let claims: Box<[Box<str>]> = claims.into_iter().map(Into::into).collect();
+    let mut making = Making { kept: Kept::default(), renewals: Vec::new(), wrong: Vec::new() };
+    making.wrong.extend(files::check(&definition.config));
+    making.upstreams(&definition.config.upstreams, &before.upstreams);
+    making.auth(&definition.config.auth, &claims, &before.auth);
+    let Making { kept, renewals, wrong } = making;
+    wrong.into_iter().for_each(|wrong| wrong.reject(&mut definition));
+    Ok(Prepared { loaded: definition.finish(table)?, kept, renewals })
+}
+
+impl Prepared {
+    /// Goes on with what was read again, in the parts that stay.
+    pub(super) fn renew(&mut self) {
+        for renewal in self.renewals.drain(..) {
+            match renewal {
+                Renewal::Trust(upstream, tls) => upstream.renew_tls(*tls),
+                Renewal::Credentials(method, fresh) => method.adopt(*fresh),
+            }
+        }
+    }
+}
+
+/// What has been made so far.
+struct Making {
+    kept: Kept,
+    renewals: Vec<Renewal>,
+    wrong: Vec<Wrong>,
+}
+
+impl Making {
+    fn upstreams(&mut self, wanted: &[upstream::Config], before: &[Arc<Upstream>]) {
+        let before: HashMap<&str, &Arc<Upstream>> =
+            before.iter().map(|upstream| (upstream.config.name.as_str(), upstream)).collect();
+        for (index, wanted) in wanted.iter().enumerate() {
+            let same = before.get(wanted.name.as_str()).filter(|same| same.config == *wanted);
+            let is_tls = wanted.servers.iter().any(|server| server.tls);
+            // The system's own authorities are read once, at start; files are read again.
+            let is_to_be_read = is_tls && (same.is_none() || !wanted.tls.files().is_empty());
+            let tls = match is_to_be_read.then(|| client_config(wanted)).transpose() {
+                Ok(tls) => tls,
+                Err(error) => {
+                    let field = trust_field(&error, "servers");
+                    self.wrong.push(Wrong::tls(Subject::Upstream(index), field, &error));
+                    continue;
+                }
+            };
+            let upstream = match same {
+                Some(same) => {
+                    self.renewals.extend(tls.map(|tls| Renewal::Trust(Arc::clone(same), Box::new(tls))));
+                    Arc::clone(same)
+                }
+                None => Arc::new(Upstream::new(wanted.clone(), tls.map(Arc::new))),
+            };
+            self.kept.upstreams.push(upstream);
+        }
+    }
+
+    fn auth(&mut self, wanted: &[auth::Config], claims: &[Box<str>], before: &[Arc<auth::Method>]) {
+        for (index, wanted) in wanted.iter().enumerate() {
+            let fresh = match auth::Method::new(wanted.clone(), claims) {
+                Ok(fresh) => fresh,
+                Err(error) => {
+                    let (field, message) = (file_key(&wanted.kind).to_owned(), error.to_string());
+                    self.wrong.push(Wrong { subject: Subject::Auth(index), field, message, hint: "" });
+                    continue;
+                }
+            };
+            let method = match before.iter().find(|method| method.is_of(wanted, claims)) {
+                Some(same) => {
+                    self.renewals.push(Renewal::Credentials(Arc::clone(same), Box::new(fresh)));
+                    Arc::clone(same)
+                }
+                None => {
+                    before.iter().for_each(|before| fresh.inherit(before));
+                    Arc::new(fresh)
+                }
+            };
+            self.kept.auth.push(method);
+        }
+    }
+}
+
+/// What connections to an upstream over TLS are made with.
+pub(super) fn client_config(wanted: &upstream::Config) -> Result<rustls::ClientConfig, tls::Error> {
+    let http2 = wanted.http == upstream::config::Version::H2;
+    tls::client_config(http2, &wanted.tls)
+}
+
+/// The key that says where a way to authenticate finds what it knows.
+fn file_key(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Basic(_) => "users",
+        Kind::Jwt(tokens) if matches!(tokens.source, jwt::Source::Secret(_)) => "secret",
+        Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) | Kind::Anonymous(_) => "keys",
+    }
+}

@@ -1,0 +1,56 @@
+//! The snapshot of a configuration that was prepared. Nothing here can fail.
+
+use crate::app::shared_tier;
+use crate::auth;
+use crate::config::Config;
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::policy::Table;
+use crate::proxy::snapshot::{Figures, Snapshot};
+use crate::record::{Sampler, Shown};
+
+use super::prepare::Kept;
+
+/// Makes the snapshot, and names its quotas and series to the limiter and the metrics: the first thing that a
+/// publication leaves behind, so it comes after everything that can fail. `table` is under its salt already.
+pub(super) fn snapshot(
+    config: &Config,
+    mut table: Table,
+    kept: &Kept,
+    generation: u64,
+    limiter: &Limiter,
+    metrics: &Metrics,
+) -> Snapshot {
+    shared_tier::share(&mut table, config, limiter);
+    limiter
+        .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
+    let figures = Figures {
+        routes: table.routes().iter().map(|route| metrics.route(&route.name)).collect(),
+        no_route: metrics.route(NO_ROUTE),
+        policies: table.policies().iter().map(|policy| metrics.policy(&policy.name)).collect(),
+        upstreams: config.upstreams.iter().map(|upstream| metrics.upstream(&upstream.name)).collect(),
+    };
+    Snapshot {
+        generation,
+        table,
+        upstreams: kept.upstreams.clone(),
+        auth: kept.auth.clone(),
+        secret_parameters: secret_parameters(&config.auth),
+        client_ip: config.client_ip.clone(),
+        limit_headers: config.limit_headers,
+        sampler: Sampler::new(&config.access_log),
+        shown: Shown::new(&config.access_log),
+        figures,
+    }
+}
+
+/// Query parameters that may carry credentials.
+fn secret_parameters(auth: &[auth::Config]) -> Box<[Box<str>]> {
+    let mut names: Vec<Box<str>> = auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into()
+}
+
+/// What requests without a route are counted under.
+const NO_ROUTE: &str = "";

@@ -1,0 +1,62 @@
+//! What new parts of a configuration need from elsewhere: addresses of upstreams, keys of issuers. Nothing waits for it
+//! for long: an upstream without an address answers 502, and tokens wait for keys on their own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::prepare::Kept;
+use crate::auth::jwt::remote::keep_fetching;
+use crate::tls;
+use crate::trust::Trust;
+use crate::upstream::resolve::Resolver;
+
+/// Waits a moment for the first answers, then goes on in the background.
+pub(super) async fn warm_up(kept: &Kept) {
+    resolve_upstreams(kept).await;
+    fetch_keys(kept).await;
+}
+
+async fn resolve_upstreams(kept: &Kept) {
+    let new = kept.upstreams.iter().filter(|upstream| upstream.begin_resolving());
+    let first: Vec<_> = new
+        .map(|upstream| {
+            let mut resolver = Resolver::new(upstream);
+            tokio::spawn(async move {
+                resolver.resolve().await;
+                tokio::spawn(resolver.keep_resolving());
+            })
+        })
+        .collect();
+    let all = async {
+        for resolving in first {
+            let _ = resolving.await;
+        }
+    };
+    let _ = tokio::time::timeout(FIRST_ANSWERS, all).await;
+}
+
+async fn fetch_keys(kept: &Kept) {
+    let begun: Vec<_> =
+        kept.auth.iter().filter_map(|method| Some((method, method.begin_fetching()?))).collect();
+    if begun.is_empty() {
+        return;
+    }
+    let tls = |trust: &Trust| tls::client_config(false, trust).map_err(|error| error.to_string());
+    let mut rounds = Vec::with_capacity(begun.len());
+    for (method, round) in begun {
+        tokio::spawn(keep_fetching(Arc::downgrade(method), tls));
+        rounds.push(round);
+    }
+    let all = async {
+        for round in &mut rounds {
+            let _ = round.changed().await;
+        }
+    };
+    let _ = tokio::time::timeout(FIRST_KEYS, all).await;
+}
+
+/// How long start-up and reload wait for names to resolve before they go on without.
+const FIRST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// How long start-up and reload wait for keys of issuers before they go on without.
+const FIRST_KEYS: Duration = Duration::from_secs(2);

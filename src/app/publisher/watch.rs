@@ -1,0 +1,119 @@
+//! Files that change while a configuration stays: certificates, authorities, lists of revoked certificates, keys, users.
+//!
+//! Each is a table of its own behind one pointer. A change is read into its table; nothing is compiled, and the snapshot
+//! in force stays the same object.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::prepare::{Kept, client_config};
+use super::stamps::Stamps;
+use crate::app::certificates;
+use crate::app::listeners::Listeners;
+use crate::metrics::Metrics;
+use crate::proxy::config::Listener;
+use crate::{auth, upstream};
+
+/// What the files looked like when they were read last.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    listeners: Stamps<String>,
+    upstreams: Stamps<u64>,
+    auth: Stamps<u64>,
+}
+
+impl Watch {
+    /// Watches the files of these parts from now on.
+    pub(super) fn new(listeners: &[Listener], kept: &Kept) -> Watch {
+        Watch {
+            listeners: of_listeners(listeners),
+            upstreams: of_upstreams(&kept.upstreams),
+            auth: of_auth(&kept.auth),
+        }
+    }
+
+    /// Reads the files that have changed. A broken one leaves what was known before, is logged and counted.
+    pub(super) async fn read_changed(
+        &mut self,
+        wanted: &[Listener],
+        kept: &Kept,
+        listeners: &mut Listeners,
+        metrics: &Metrics,
+    ) {
+        self.read_listeners(wanted, listeners, metrics);
+        self.read_upstreams(&kept.upstreams, metrics);
+        self.read_auth(&kept.auth, metrics).await;
+    }
+
+    fn read_listeners(&mut self, wanted: &[Listener], listeners: &mut Listeners, metrics: &Metrics) {
+        let changed = self.listeners.changed(of_listeners(wanted));
+        if changed.is_empty() {
+            return;
+        }
+        for listener in wanted.iter().filter(|listener| changed.contains(&&listener.name)) {
+            match certificates::read(listener, listeners.tickets()) {
+                Ok(tls) => {
+                    listeners.renew(&listener.name, tls);
+                    tracing::info!(listener = %listener.name, "certificates renewed");
+                }
+                Err(error) => {
+                    metrics.reload_failed();
+                    tracing::error!(listener = %listener.name, %error, "certificates not renewed, the old ones go on");
+                }
+            }
+        }
+        metrics.set_certificates(listeners.expiries());
+    }
+
+    /// Connections to upstreams that are open stay.
+    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Upstream>], metrics: &Metrics) {
+        let changed = self.upstreams.changed(of_upstreams(upstreams));
+        for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
+            let name = &upstream.config.name;
+            match client_config(&upstream.config) {
+                Ok(tls) => {
+                    upstream.renew_tls(tls);
+                    tracing::info!(upstream = %name, "certificates renewed");
+                }
+                Err(error) => {
+                    metrics.reload_failed();
+                    tracing::error!(upstream = %name, %error, "certificates not renewed, the old ones go on");
+                }
+            }
+        }
+    }
+
+    async fn read_auth(&mut self, methods: &[Arc<auth::Method>], metrics: &Metrics) {
+        let changed = self.auth.changed(of_auth(methods));
+        for method in methods.iter().filter(|method| changed.contains(&&method.id)) {
+            let name = &method.config.name;
+            let changed = Arc::clone(method);
+            // There may be hundreds of megabytes of them.
+            let reread = tokio::task::spawn_blocking(move || changed.reread().map_err(anyhow::Error::from));
+            match reread.await.map_err(anyhow::Error::from).and_then(|reread| reread) {
+                Ok(()) => tracing::info!(auth = %name, "credentials read again"),
+                Err(error) => {
+                    metrics.reload_failed();
+                    tracing::error!(auth = %name, %error, "credentials not read again, the old ones go on");
+                }
+            }
+        }
+    }
+}
+
+fn of_listeners(listeners: &[Listener]) -> Stamps<String> {
+    Stamps::of(listeners.iter().map(|listener| {
+        let pairs = listener.certs.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+        let clients = listener.client_auth.iter().flat_map(|auth| [Some(&auth.ca), auth.crl.as_ref()]);
+        let files = pairs.chain(clients.flatten()).map(AsRef::<Path>::as_ref).collect();
+        (listener.name.clone(), files)
+    }))
+}
+
+fn of_upstreams(upstreams: &[Arc<upstream::Upstream>]) -> Stamps<u64> {
+    Stamps::of(upstreams.iter().map(|upstream| (upstream.id, upstream.config.tls.files())))
+}
+
+fn of_auth(methods: &[Arc<auth::Method>]) -> Stamps<u64> {
+    Stamps::of(methods.iter().map(|method| (method.id, method.files())))
+}
