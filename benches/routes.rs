@@ -13,7 +13,7 @@ use http::{HeaderMap, Method};
 use sluicegate::identity::Identity;
 use sluicegate::limit::Charge;
 use sluicegate::policy::definition::{Policy, Route};
-use sluicegate::policy::{Facts, Options, Table, shorthand};
+use sluicegate::policy::{Facts, HttpSubject, Options, Table, shorthand};
 use smallvec::SmallVec;
 
 /// One shape of a table: routes and one request for each.
@@ -148,7 +148,8 @@ fn charging(criterion: &mut Criterion) {
         group.bench_function(&policy.name, |bencher| {
             bencher.iter(|| {
                 let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
-                table.charges(black_box(&found), black_box(&facts), &mut out).expect("nothing is missing");
+                let subject = HttpSubject::new(black_box(&found), black_box(&facts));
+                table.chosen(found.route, false).charges(&subject, &mut out).expect("nothing is missing");
                 out
             });
         });

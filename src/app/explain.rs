@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
-use smallvec::SmallVec;
 
 use crate::auth::cache::Cache;
 use crate::auth::{self, Checked, Method as Way, place};
@@ -17,14 +16,14 @@ use crate::clock;
 use crate::identity::{Identity, NOBODY};
 use crate::limit::Charge;
 use crate::limit::lease_messages::{Left, Seen};
-use crate::limiter::{Limiter, Look};
+use crate::limiter::{Check, Limiter, Look};
 use crate::policy::definition::PathEscapes;
 use crate::policy::path;
 use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{Access, Action, Facts, Found, Table};
+use crate::policy::{Access, Action, Facts, Found, HttpSubject, Table};
 use crate::proxy::{headers, validate};
 use crate::upstream::Upstream;
-use limit::{Limit, key, limits, penalise};
+use limit::{Limit, key, limits};
 
 /// A request that is only asked about.
 #[derive(Debug)]
@@ -138,18 +137,18 @@ pub fn explain(
     }
     let identity = caller.identity();
     let facts = Facts { identity, refused: matches!(caller, Caller::Unrecognised(_)), ..facts };
-    let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
-    match table.charges(&found, &facts, &mut charges) {
+    let policies = table.chosen(found.route, facts.refused);
+    let subject = HttpSubject::new(&found, &facts);
+    let mut check = Check::default();
+    let peeked = match limiter {
+        Some(limiter) => limiter.peek(policies, &subject, now_ns, &mut check),
+        None => policies.charges(&subject, &mut check.charges),
+    };
+    match peeked {
         Ok(()) => {
-            if let Some(limiter) = limiter {
-                limiter.settle_tenant(&mut charges, identity.tenant.as_deref());
-            }
-            explained.limits = limits(table, gateway, &charges, now_ns);
-            if let Some(limiter) = gateway {
-                penalise(&mut explained.limits, table, limiter, &charges, now_ns);
-            }
-            for (limit, charge) in explained.limits.iter_mut().zip(&charges) {
-                limit.key = key(&table.policies()[charge.policy as usize], &found, &facts);
+            explained.limits = limits(table, &check, gateway.is_some());
+            for (limit, charge) in explained.limits.iter_mut().zip(&check.charges) {
+                limit.key = key(policies.policy_of(charge), &subject);
             }
         }
         Err(missing) => explained.refused = Some(format!("the request has no {}", missing.dimension)),

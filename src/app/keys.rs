@@ -43,8 +43,8 @@ pub(super) fn key(
     let policy = table.policies().iter().find(|known| *known.name == *policy)?;
     let tenant = policy.by.iter().position(|by| *by == crate::policy::definition::Dimension::Tenant);
     let mut charges = policy.look_at(values)?;
-    limiter.settle_tenant(&mut charges, tenant.map(|tenant| values[tenant].as_str()));
-    let left = limiter.peek(&charges, now_ns).outcomes;
+    limiter.route_tenant(&mut charges, tenant.map(|tenant| values[tenant].as_str()));
+    let left = limiter.peek_charges(&charges, now_ns).outcomes;
     let windows = charges
         .iter()
         .zip(left)

@@ -8,7 +8,7 @@ use crate::limit::{Algorithm, Answer, Charge, Conduct, Outcome};
 impl Limiter {
     /// Looks whether a policy keeps the caller out: says so in every conduct, counts that it asked again, and fills
     /// `decision` where the request is refused for it. Nothing is charged then.
-    pub fn keep_out(
+    pub(super) fn keep_out(
         &self,
         charges: &[Charge],
         conducts: &mut [Conduct],
@@ -38,7 +38,13 @@ impl Limiter {
 
     /// Puts on record what policies have refused, where they watch it. A caller whose penalty begins with this refusal
     /// is told of it.
-    pub fn watch(&self, charges: &[Charge], conducts: &mut [Conduct], now_ns: u64, decision: &mut Decision) {
+    pub(super) fn watch(
+        &self,
+        charges: &[Charge],
+        conducts: &mut [Conduct],
+        now_ns: u64,
+        decision: &mut Decision,
+    ) {
         let mut begins = false;
         for conduct in conducts.iter_mut().filter(|conduct| conduct.wait_ns == 0) {
             let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
@@ -56,7 +62,7 @@ impl Limiter {
     }
 
     /// Whether a policy keeps the caller out. Nothing is counted.
-    pub fn is_kept_out(&self, conducts: &[Conduct], now_ns: u64) -> bool {
+    pub(super) fn is_kept_out(&self, conducts: &[Conduct], now_ns: u64) -> bool {
         conducts.iter().any(|conduct| !conduct.shadow && self.table.penalty_ns(conduct.key, now_ns) > 0)
     }
 }

@@ -31,7 +31,7 @@ pub trait Link: Send + Sync {
     fn same_shard(&self, one: u128, other: u128) -> bool;
 
     /// The key under which a tenant's keys are on that tenant's own shard, where it has one.
-    fn settle(&self, key: u128, _tenant: Option<&str>) -> u128 {
+    fn route(&self, key: u128, _tenant: Option<&str>) -> u128 {
         key
     }
 
@@ -67,7 +67,7 @@ impl Link for Global {
         Global::same_shard(self, one, other)
     }
 
-    fn settle(&self, key: u128, tenant: Option<&str>) -> u128 {
+    fn route(&self, key: u128, tenant: Option<&str>) -> u128 {
         Global::settle(self, key, tenant)
     }
 

@@ -11,8 +11,10 @@
 //! It knows nothing of policies' names, of headers, or of statuses.
 
 mod attempt;
+mod check;
 mod conduct;
 mod debts;
+mod event;
 mod exact;
 mod fleet;
 mod link;
@@ -36,6 +38,8 @@ use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
 pub use attempt::Refund;
+pub use check::{Check, Pending};
+pub use event::{Count, Event};
 pub use fleet::Fleet;
 pub use link::{Done, Link};
 pub use look::Look;
@@ -143,12 +147,12 @@ impl Limiter {
         self.fleet.as_ref()
     }
 
-    /// Turns the keys of shared charges to the shards that keep this tenant's.
+    /// Routes the keys of shared charges to the shard that keeps this tenant's, if it has one of its own.
     #[inline]
-    pub fn settle_tenant(&self, charges: &mut [Charge], tenant: Option<&str>) {
+    pub(crate) fn route_tenant(&self, charges: &mut [Charge], tenant: Option<&str>) {
         let Some(fleet) = &self.fleet else { return };
         for charge in charges.iter_mut().filter(|charge| charge.plan != 0) {
-            charge.key = fleet.link.settle(charge.key, tenant);
+            charge.key = fleet.link.route(charge.key, tenant);
         }
     }
 
@@ -196,8 +200,8 @@ impl Limiter {
         }
     }
 
-    /// What `decide` would say, with nothing spent.
-    pub fn peek(&self, charges: &[Charge], now_ns: u64) -> Decision {
+    /// What `decide` would say of these charges, with nothing spent.
+    pub fn peek_charges(&self, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();
         decision.outcomes.extend(charges.iter().map(|charge| self.foresee(charge, now_ns)));
         let is_refused = decision.violated(charges).next().is_some();
@@ -381,9 +385,9 @@ mod tests {
     fn peek_says_what_decide_would_and_spends_nothing() {
         let limiter = limiter();
         let charges = [charge(1, 1), charge(2, 2)];
-        assert!(limiter.peek(&charges, NOW).is_admitted());
+        assert!(limiter.peek_charges(&charges, NOW).is_admitted());
         assert!(decide(&limiter, &charges, NOW).is_admitted());
-        let peeked = limiter.peek(&charges, NOW);
+        let peeked = limiter.peek_charges(&charges, NOW);
         assert_eq!(peeked, decide(&limiter, &charges, NOW));
         assert_eq!(peeked.outcomes[0].answer(), Answer::Later { retry_after_ns: SECOND });
     }

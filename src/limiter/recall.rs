@@ -21,12 +21,12 @@ pub struct Recall {
 
 impl Limiter {
     /// Whether this node remembers.
-    pub fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
+    pub(super) fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
         memory.plan == 0 && self.table.is_remembered(memory, now_ns)
     }
 
     /// Asks Redis for those that the fleet remembers; `None` where there are none, or no model to ask.
-    pub fn recall(&self, memories: &[Charge]) -> Option<Recall> {
+    pub(super) fn recall(&self, memories: &[Charge]) -> Option<Recall> {
         let fleet = self.fleet.as_ref()?;
         let plans = &fleet.plans;
         let shared: SmallVec<[_; 2]> = memories
@@ -54,7 +54,7 @@ impl Limiter {
     }
 
     /// Remembers an admitted request, where it is remembered.
-    pub fn remember(&self, memory: &Charge, now_ns: u64) {
+    pub(super) fn remember(&self, memory: &Charge, now_ns: u64) {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
         match shared {
             Some((fleet, plan)) => {
@@ -68,12 +68,12 @@ impl Limiter {
 
 impl Recall {
     /// Done when Redis has answered everything.
-    pub fn settled(&self) -> impl Future<Output = ()> {
+    pub(super) fn settled(&self) -> impl Future<Output = ()> {
         Settled(&self.wait)
     }
 
     /// The indices of what Redis has said so far that it remembers.
-    pub fn remembered(self) -> SmallVec<[usize; 2]> {
+    pub(super) fn remembered(self) -> SmallVec<[usize; 2]> {
         let verdicts = self.wait.close();
         let is_spent = |verdict: &Option<Verdict>| matches!(verdict, Some(Verdict::Refused(_)));
         verdicts.iter().enumerate().filter(|(_, verdict)| is_spent(verdict)).map(|(index, _)| index).collect()

@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::HeaderMap;
 use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
 use super::key::{self, Absent, Keys, Value};
-use super::method::{Fit, Methods};
-use super::pattern::Pattern;
-use super::request::Facts;
-use super::route::Found;
+use super::rules::Rules;
+use super::subject::Subject;
 use crate::limit::{Algorithm, Charge, Conduct, Penalty, Quota};
 
 /// One policy.
@@ -32,8 +30,7 @@ pub struct Policy {
     pub count_denied: bool,
     /// How callers that ignore what they are told are kept out.
     pub penalty: Option<Penalty>,
-    pub(super) matches: Matches,
-    pub(super) cost: Cost,
+    pub(super) rules: Rules,
     pub(super) keys: Keys,
     pub(super) idempotency: Option<Memory>,
     pub(super) tiers: Option<Tiers>,
@@ -76,37 +73,10 @@ impl Tiers {
 /// How a policy knows a retry.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
-    pub header: HeaderName,
     /// One unit in the time a key is remembered: spent, it was there.
     pub quota: Quota,
     /// Number of its plan where the fleet shares it; 0: this node alone remembers.
     pub plan: u32,
-}
-
-/// Which requests a policy counts.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Matches {
-    pub methods: Methods,
-    pub path: Option<Pattern>,
-}
-
-/// What a request costs.
-#[derive(Clone, Debug)]
-pub(super) struct Cost {
-    pub default: u64,
-    /// The most specific path first; of one path a method listed before any.
-    pub rules: Box<[CostRule]>,
-    pub header: Option<HeaderName>,
-    pub response_header: Option<HeaderName>,
-    pub max: u64,
-}
-
-/// The cost of some requests.
-#[derive(Clone, Debug)]
-pub(super) struct CostRule {
-    pub methods: Methods,
-    pub path: Pattern,
-    pub units: u64,
 }
 
 /// A policy refuses requests without this dimension.
@@ -124,26 +94,26 @@ impl Policy {
         let holds = |window: &Window| {
             matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
         };
-        self.cost.response_header.is_some() || self.windows.iter().any(holds)
+        self.rules.cost.response_header.is_some() || self.windows.iter().any(holds)
     }
 
     /// What an answer says its request cost; `None`: nothing, or the policy does not ask it.
     pub fn settled_cost(&self, answer: &HeaderMap) -> Option<u64> {
-        read_cost(answer, self.cost.response_header.as_ref()?, self.cost.max)
+        self.rules.cost_in(answer)
     }
 
     /// Whether costs are known only when the answer says them.
     pub fn is_settled(&self) -> bool {
-        self.cost.response_header.is_some()
+        self.rules.cost.response_header.is_some()
     }
 
     /// The charge that remembers a request by its idempotency key; `None` where it has none.
-    pub(super) fn memory(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Charge> {
+    pub(super) fn memory(&self, subject: &impl Subject) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;
-        let key = only_value(facts.headers, &memory.header).filter(|key| !key.is_empty())?;
-        let values = self.keys.encode(&found.route.name, found.params, facts).ok()?;
+        let key = subject.idempotency_key(&self.rules)?;
+        let values = self.keys.encode(subject).ok()?;
         Some(Charge {
-            key: self.keys.memory(&values, key.as_bytes()),
+            key: self.keys.memory(&values, key),
             quota: memory.quota,
             cost: 1,
             policy: self.index,
@@ -175,22 +145,21 @@ impl Policy {
     /// Where the request is to be refused because it lacks a dimension.
     pub fn charge<'t>(
         &'t self,
-        found: &Found<'_, '_>,
-        facts: &Facts<'_, '_>,
+        subject: &impl Subject,
         out: &mut SmallVec<[Charge; 4]>,
     ) -> Result<(), MissingDimension<'t>> {
         let range = match &self.tiers {
             None => 0..self.windows.len(),
-            Some(tiers) => tiers.of(facts.identity.tier.as_deref()),
+            Some(tiers) => tiers.of(subject.tier()),
         };
-        if range.is_empty() || !self.matches.holds(facts) {
+        if range.is_empty() {
             return Ok(());
         }
-        let cost = self.cost.of(facts);
+        let cost = subject.cost(&self.rules);
         if cost == 0 {
             return Ok(());
         }
-        let values = match self.keys.encode(&found.route.name, found.params, facts) {
+        let values = match self.keys.encode(subject) {
             Ok(values) => values,
             Err(Absent::Reject { dimension }) if !self.shadow => {
                 return Err(MissingDimension { policy: self.index, dimension: &self.by[dimension] });
@@ -242,61 +211,10 @@ impl Policy {
 
     /// What a request it charges is counted as, one value for each of [`Policy::by`]; nothing where a dimension is
     /// missing. Copies: for people, not for traffic.
-    pub fn counted_as(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Value> {
-        let encoded = self.keys.encode(&found.route.name, found.params, facts);
+    pub fn counted_as(&self, subject: &impl Subject) -> Vec<Value> {
+        let encoded = self.keys.encode(subject);
         encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()
     }
-}
-
-impl Matches {
-    fn holds(&self, facts: &Facts<'_, '_>) -> bool {
-        self.methods.fit(facts.method).is_some()
-            && self.path.as_ref().is_none_or(|path| path.matches(facts.path))
-    }
-}
-
-impl Cost {
-    /// Units of a request: what a trusted hop says, else what the rules do.
-    fn of(&self, facts: &Facts<'_, '_>) -> u64 {
-        let said = self.header.as_ref().filter(|_| facts.trusted_peer);
-        said.and_then(|header| read_cost(facts.headers, header, self.max))
-            .unwrap_or_else(|| self.by_rule(facts.method, facts.path))
-    }
-
-    /// Of the rules with the most specific path that fit, the one that names the method best.
-    fn by_rule(&self, method: &Method, path: &str) -> u64 {
-        let mut best: Option<(&CostRule, Fit)> = None;
-        for rule in &self.rules {
-            if best.is_some_and(|(known, _)| known.path.cmp_specific(&rule.path).is_ne()) {
-                break;
-            }
-            if let Some(fit) = rule.methods.fit(method)
-                && best.is_none_or(|(_, known)| fit > known)
-                && rule.path.matches(path)
-            {
-                best = Some((rule, fit));
-            }
-        }
-        best.map_or(self.default, |(rule, _)| rule.units)
-    }
-}
-
-/// A field that is one whole number, at most `max`. Several of them, or anything else, say nothing.
-fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
-    let digits = only_value(headers, name)?.as_bytes();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let units =
-        digits.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
-    Some(units.min(max))
-}
-
-/// The value of a field that came once.
-fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?;
-    values.next().is_none().then_some(value)
 }
 
 /// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).

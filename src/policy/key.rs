@@ -17,16 +17,12 @@
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use http::header::COOKIE;
-use http::{HeaderMap, HeaderName};
 use siphasher::sip128::{Hasher128, SipHasher13};
-use smallvec::SmallVec;
 
 use super::definition::{Dimension, Missing};
 use super::host;
-use super::percent::{self, Plus};
-use super::query;
-use super::request::{Facts, Params, caller};
+use super::request::caller;
+use super::subject::{Encoded, Subject};
 
 /// Makes the keys of one policy.
 #[derive(Clone, Debug)]
@@ -40,10 +36,7 @@ pub struct Keys {
     memory: SipHasher13,
 }
 
-/// The encoded values of one request; the same for every window of a policy.
-pub type Encoded = SmallVec<[u8; 128]>;
-
-/// Why there are no keys for a request.
+/// Why there are no keys for a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// The policy does not apply.
@@ -80,28 +73,30 @@ impl Keys {
         Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
     }
 
-    /// Encodes the values of a request. Allocates only where they are longer than 128 bytes in all.
+    /// Encodes the values of a subject. Allocates only where they are longer than 128 bytes in all.
     ///
     /// # Errors
     /// Where a dimension has no value (an empty one is none) and the client's address is not to take its
     /// place, and where a header or a parameter has several.
-    pub fn encode(
-        &self,
-        route: &str,
-        params: Params<'_, '_>,
-        facts: &Facts<'_, '_>,
-    ) -> Result<Encoded, Absent> {
+    pub fn encode(&self, subject: &impl Subject) -> Result<Encoded, Absent> {
         let mut out = Encoded::new();
         for (index, dimension) in self.by.iter().enumerate() {
             let start = out.len();
             out.extend_from_slice(&[0; LENGTH_BYTES]);
-            if !self.write_value(dimension, route, params, facts, &mut out) {
+            let is_clear = match dimension {
+                Dimension::Ip => {
+                    self.write_address(subject.address(), &mut out);
+                    true
+                }
+                _ => subject.write(dimension, &mut out),
+            };
+            if !is_clear {
                 return Err(Absent::Reject { dimension: index });
             }
             let mut substituted = false;
             if out.len() == start + LENGTH_BYTES {
                 match self.missing {
-                    Missing::Ip => self.write_address(facts.client_ip, &mut out),
+                    Missing::Ip => self.write_address(subject.address(), &mut out),
                     Missing::Skip => return Err(Absent::Skip),
                     Missing::Reject => return Err(Absent::Reject { dimension: index }),
                 }
@@ -148,35 +143,13 @@ impl Keys {
         state.finish128().as_u128()
     }
 
-    /// Appends a dimension's value; nothing where it has none. False where it has several.
-    fn write_value(
-        &self,
-        dimension: &Dimension,
-        route: &str,
-        params: Params<'_, '_>,
-        facts: &Facts<'_, '_>,
-        out: &mut Encoded,
-    ) -> bool {
-        let mut text = |value: &str| out.extend_from_slice(value.as_bytes());
-        match dimension {
-            Dimension::Consumer => text(facts.identity.consumer.as_deref().unwrap_or("")),
-            Dimension::Tenant => text(facts.identity.tenant.as_deref().unwrap_or("")),
-            Dimension::Route => text(route),
-            Dimension::Method => text(facts.method.as_str()),
-            Dimension::Host => text(facts.host),
-            Dimension::Ip => self.write_address(facts.client_ip, out),
-            Dimension::Header(name) => return write_header(name, facts.headers, out),
-            Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
-            Dimension::Param(name) => {
-                out.extend(percent::decode(params.raw(name).unwrap_or(""), Plus::Itself));
-            }
-            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
-        }
-        true
+    /// The address that counts as one client.
+    pub(super) fn client(&self, address: IpAddr) -> IpAddr {
+        caller(address, self.ipv6_prefix)
     }
 
     fn write_address(&self, client: IpAddr, out: &mut Encoded) {
-        match caller(client, self.ipv6_prefix) {
+        match self.client(client) {
             IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
             IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
         }
@@ -204,39 +177,6 @@ pub fn values(encoded: &[u8]) -> Vec<Value> {
         rest = behind;
     }
     values
-}
-
-/// Appends a field's value. The same line twice is one value. Lines that differ are none: whichever the upstream goes
-/// by, each combination would be counted as a caller of its own. Cookies may come in pieces (RFC 9113 section 8.2.3).
-fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
-    let mut lines = headers.get_all(name).iter();
-    let Some(first) = lines.next() else { return true };
-    out.extend_from_slice(first.as_bytes());
-    if name == COOKIE {
-        for piece in lines {
-            out.extend_from_slice(b"; ");
-            out.extend_from_slice(piece.as_bytes());
-        }
-        return true;
-    }
-    lines.all(|line| line == first)
-}
-
-/// Appends the value of a parameter in a query, decoded. Names are compared decoded: `%61=1` is `a=1`. Values that
-/// differ are none, as of a field: some servers take the first, some the last. So is one beside a `;`, which some take
-/// for a `&`.
-fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
-    if query::is_ambiguous(text, name) {
-        return false;
-    }
-    let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut values = pairs
-        .filter(|(key, _)| query::is_named(key, name))
-        .map(|(_, value)| percent::decode(value, Plus::Space));
-    let Some(first) = values.next() else { return true };
-    let start = out.len();
-    out.extend(first);
-    values.all(|value| value.eq(out[start..].iter().copied()))
 }
 
 fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
@@ -279,8 +219,9 @@ mod tests {
 
     use super::*;
     use crate::identity::Identity;
+    use crate::policy::http_subject::HttpSubject;
     use crate::policy::pattern::Pattern;
-    use crate::policy::request::Params;
+    use crate::policy::request::{Facts, Params};
 
     /// Everything a key is made of.
     #[derive(Clone, Debug, PartialEq)]
@@ -384,7 +325,8 @@ mod tests {
 
             let keys = Keys::new(&[0; 16], &policy, 1, &by, Missing::Ip, 64);
             let mut encoded = prefix(&policy, window, &by);
-            let suffix = keys.encode("the route", params, &facts).expect("the address takes a missing place");
+            let subject = HttpSubject { route: "the route", params, facts: &facts };
+            let suffix = keys.encode(&subject).expect("the address takes a missing place");
             encoded.extend_from_slice(&suffix);
             prop_assert_eq!(decode(&encoded), expected);
 

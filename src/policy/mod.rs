@@ -4,12 +4,14 @@
 
 pub mod access;
 pub mod changes;
+pub mod chosen;
 pub mod compile;
 pub mod cors;
 pub mod counting;
 pub mod definition;
 pub mod error;
 pub mod host;
+pub mod http_subject;
 pub mod key;
 mod list_field;
 pub mod literals;
@@ -20,7 +22,9 @@ pub mod percent;
 pub mod query;
 pub mod request;
 pub mod route;
+pub mod rules;
 pub mod shorthand;
+pub mod subject;
 pub mod table;
 pub mod template;
 pub mod tree;
@@ -28,9 +32,12 @@ pub mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use chosen::Chosen;
 pub use compile::Options;
 pub use counting::{MissingDimension, Policy, Window};
 pub use error::Error;
+pub use http_subject::HttpSubject;
 pub use request::{Facts, Params, Values};
 pub use route::{Access, Action, Found, Route};
+pub use subject::Subject;
 pub use table::{NotFound, Table};

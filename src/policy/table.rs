@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use http::{HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
-use super::counting::{MissingDimension, Policy};
+use super::chosen::Chosen;
+use super::counting::Policy;
 use super::definition::Dimension;
 use super::host::{Host, Hosts};
 use super::list_field::join_items;
@@ -19,7 +19,7 @@ use super::method::Fit;
 use super::request::{Facts, Params};
 use super::route::{Found, Route};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Charge, Conduct, Quota};
+use crate::limit::{Charge, Quota};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
@@ -148,41 +148,15 @@ impl Table {
         self.routes.iter().map(|route| Considered { route, verdict: verdict(route, winner, facts) }).collect()
     }
 
-    /// Appends what a request is charged: every window of every policy of its route that applies.
-    ///
-    /// # Errors
-    /// Where a policy refuses a request without one of its dimensions; nothing is appended then.
-    pub fn charges<'t>(
-        &'t self,
-        found: &Found<'_, '_>,
-        facts: &Facts<'_, '_>,
-        out: &mut SmallVec<[Charge; 4]>,
-    ) -> Result<(), MissingDimension<'t>> {
-        let before = out.len();
-        let policies = if facts.refused { &found.route.strangers } else { &found.route.policies };
-        for &policy in policies {
-            if let Err(missing) = self.policies[policy as usize].charge(found, facts, out) {
-                out.truncate(before);
-                return Err(missing);
-            }
+    /// The policies of a route; of a client that authentication did not recognise, those that need no identity. Nobody
+    /// knows whose retry such a request is, so it is charged whatever key it names.
+    pub fn chosen<'t>(&'t self, route: &'t Route, is_unrecognised: bool) -> Chosen<'t> {
+        Chosen {
+            policies: &self.policies,
+            indices: if is_unrecognised { &route.strangers } else { &route.policies },
+            remembers: route.remembers && !is_unrecognised,
+            penalises: route.penalises,
         }
-        Ok(())
-    }
-
-    /// The charges that remember a request in those policies of its route that know retries, where it has a key. They
-    /// are spent beside the others; one that is spent already marks a retry of its policy.
-    pub fn memories(&self, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<Charge> {
-        let own = found.route.policies.iter().map(|&policy| &self.policies[policy as usize]);
-        own.filter_map(|policy| policy.memory(found, facts)).collect()
-    }
-
-    /// Whose conduct the policies of these charges watch; the charges as [`Table::charges`] appended them.
-    pub fn conducts(&self, charges: &[Charge]) -> SmallVec<[Conduct; 1]> {
-        // A policy's charges stand together, its first window's first.
-        let firsts = charges.iter().enumerate().filter(|(index, charge)| {
-            index.checked_sub(1).is_none_or(|before| charges[before].policy != charge.policy)
-        });
-        firsts.filter_map(|(_, charge)| self.policies[charge.policy as usize].conduct(charge)).collect()
     }
 
     /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
-use smallvec::SmallVec;
 
 use super::context::RequestContext;
 use super::reply::Refusal;
@@ -19,8 +18,7 @@ use crate::auth::{Asked, Checked, Kind, Method, Wait};
 use crate::cause::Cause;
 use crate::clock;
 use crate::identity::Identity;
-use crate::limit::Charge;
-use crate::policy::{Facts, Found, Route};
+use crate::policy::{Facts, Found, HttpSubject, Route};
 
 /// Who is calling, and what is to be answered where that is not enough.
 #[derive(Debug, Default)]
@@ -148,18 +146,9 @@ pub fn telling(before: Option<Cause>, cause: Cause) -> Cause {
 /// no password is worked out and no signature checked: who guesses too often keeps nobody else waiting. Nothing is
 /// spent by the question. A limit that might let the caller pass once it is known is not asked.
 fn may_try(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
-    let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
-    let facts = Facts { refused: true, ..*facts };
-    if context.view.snapshot.table.charges(found, &facts, &mut charges).is_err() {
-        return false;
-    }
+    let policies = context.view.snapshot.table.chosen(found.route, true);
     let (limiter, now_ns) = (&context.conn.worker.shared.limiter, clock::ns_of(context.started));
-    let table = &context.view.snapshot.table;
-    if found.route.penalises && limiter.is_kept_out(&table.conducts(&charges), now_ns) {
-        return false;
-    }
-    charges.retain(|charge| table.policies()[charge.policy as usize].is_blind());
-    charges.is_empty() || limiter.peek(&charges, now_ns).is_admitted()
+    limiter.has_room(policies, &HttpSubject::new(found, facts), now_ns)
 }
 
 /// Nobody was recognised.

@@ -22,7 +22,7 @@ use super::validate;
 use super::worker::Worker;
 use crate::cause::Cause;
 use crate::identity::Identity;
-use crate::{clock, metrics, record};
+use crate::{clock, limiter, metrics, record};
 
 /// One request's story.
 pub struct RequestContext {
@@ -53,7 +53,7 @@ pub struct RequestContext {
     /// Who sent it, where authentication was asked for and knows.
     pub identity: Option<Arc<Identity>>,
     /// What the limiter said of it.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<limiter::Count>,
     /// What it holds of its limits while it lasts.
     pub held: Option<Box<Reservation>>,
     /// The server it went to: indices of upstream and server.
@@ -74,17 +74,6 @@ pub struct RequestContext {
     complete: bool,
     /// What its head weighs on its connection, until it is answered.
     weight: usize,
-}
-
-/// What the limiter said of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// In one word.
-    pub decision: metrics::Decision,
-    /// Where it was decided.
-    pub tier: metrics::Tier,
-    /// Index of the policy that says so.
-    pub policy: u32,
 }
 
 /// How long each step took, nanoseconds. 0: it was not taken.
@@ -271,7 +260,7 @@ impl RequestContext {
         bytes_in: u64,
     ) -> record::Entry<'_> {
         let table = &self.view.snapshot.table;
-        let policy = |verdict: &Verdict| &*table.policies()[verdict.policy as usize].name;
+        let policy = |verdict: &limiter::Count| &*table.policies()[verdict.policy as usize].name;
         let decision =
             self.verdict.as_ref().map_or(record::Decision::None, |verdict| match verdict.decision {
                 metrics::Decision::Admitted => record::Decision::Admitted,

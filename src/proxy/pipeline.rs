@@ -223,11 +223,12 @@ async fn pass(
     let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
     let facts = Facts { identity, refused: refused_by_auth, ..facts };
-    let decided = match limits::begin(&mut context, found, &facts) {
+    let view = Rc::clone(&context.view);
+    let table = &view.snapshot.table;
+    let decided = match limits::begin(&mut context, table, found, &facts) {
         limits::Begun::Decided(decided) => decided,
         // Boxed: it is rare, and would make every request's future larger.
-        limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, found)).await,
-        limits::Begun::Asks(retry) => Box::pin(retry.end(&mut context, found, &facts)).await,
+        limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
     };
     let fields = match decided {
         limits::Decided::Admitted(fields) => fields,

@@ -228,7 +228,7 @@ impl History {
             2 => period_us * 3,
             3 => period_us,
             4 => {
-                let decision = self.limiter.peek(&self.charges, self.now_us * 1_000);
+                let decision = self.limiter.peek_charges(&self.charges, self.now_us * 1_000);
                 decision.retry_after_ns().map_or(1, |wait_ns| wait_ns.div_ceil(1_000).min(period_us * 4))
             }
             _ => self.below(period_us / 10 + 1),

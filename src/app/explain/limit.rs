@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::app::redis_view;
 use crate::limit::lease_messages::Lent;
-use crate::limit::{Algorithm, Answer, Charge, Outcome};
-use crate::limiter::{Limiter, Look};
+use crate::limit::{Algorithm, Answer, Charge, Conduct, Outcome};
+use crate::limiter::{Check, Limiter, Look};
 use crate::policy::definition::Dimension;
 use crate::policy::key::Value;
-use crate::policy::{Facts, Found, Policy, Table};
+use crate::policy::{Policy, Subject, Table};
 use crate::{clock, config};
 
 /// One window it would be charged by.
@@ -36,19 +36,15 @@ pub(super) struct Limit {
     pub(super) redis: Option<Look>,
 }
 
-pub(super) fn limits(
-    table: &Table,
-    limiter: Option<&Limiter>,
-    charges: &[Charge],
-    now_ns: u64,
-) -> Vec<Limit> {
-    let decision = limiter.map(|limiter| limiter.peek(charges, now_ns));
-    let outcome = |index: usize| decision.as_ref().map(|decision| decision.outcomes[index]);
-    charges
+/// The windows of a check that spent nothing. `is_known`: its decision is that of a running gateway.
+pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Limit> {
+    let mut limits: Vec<Limit> = check
+        .charges
         .iter()
         .enumerate()
         .map(|(index, charge)| {
             let policy = &table.policies()[charge.policy as usize];
+            let outcome = check.decision.outcomes.get(index).filter(|_| is_known);
             Limit {
                 policy: policy.name.to_string(),
                 by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
@@ -56,35 +52,32 @@ pub(super) fn limits(
                 window: policy.windows[usize::from(charge.window)].item.to_string(),
                 limit: charge.quota.limit().get(),
                 cost: charge.cost,
-                remaining: outcome(index).map(|outcome| outcome.remaining),
-                answer: outcome(index).map(|outcome| outcome.answer()),
-                delay_ns: outcome(index).map_or(0, |outcome| outcome.delay_ns()),
+                remaining: outcome.map(|outcome| outcome.remaining),
+                answer: outcome.map(Outcome::answer),
+                delay_ns: outcome.map_or(0, Outcome::delay_ns),
                 shadow: charge.shadow,
                 penalty: false,
                 charge: *charge,
                 redis: None,
             }
         })
-        .collect()
+        .collect();
+    if is_known {
+        penalise(&mut limits, &check.penalties);
+    }
+    limits
 }
 
-/// Says of limits that keep the caller out for how long they do.
-pub(super) fn penalise(
-    limits: &mut [Limit],
-    table: &Table,
-    limiter: &Limiter,
-    charges: &[Charge],
-    now_ns: u64,
-) {
-    for conduct in table.conducts(charges) {
-        let wait_ns = limiter.table().penalty_ns(conduct.key, now_ns);
-        let own = limits.iter_mut().zip(charges).filter(|(_, charge)| {
-            charge.policy == conduct.policy && charge.quota.algorithm() != Algorithm::Concurrency
+/// Says of limits that keep the client out for how long they do.
+fn penalise(limits: &mut [Limit], penalties: &[Conduct]) {
+    for penalty in penalties.iter().filter(|penalty| penalty.wait_ns > 0) {
+        let own = limits.iter_mut().filter(|limit| {
+            limit.charge.policy == penalty.policy && limit.charge.quota.algorithm() != Algorithm::Concurrency
         });
-        for (limit, _) in own.filter(|_| wait_ns > 0) {
+        for limit in own {
             let retry_after_ns = match limit.answer {
-                Some(Answer::Later { retry_after_ns }) => retry_after_ns.max(wait_ns),
-                _ => wait_ns,
+                Some(Answer::Later { retry_after_ns }) => retry_after_ns.max(penalty.wait_ns),
+                _ => penalty.wait_ns,
             };
             limit.answer = Some(Answer::Later { retry_after_ns });
             limit.remaining = Some(0);
@@ -94,8 +87,8 @@ pub(super) fn penalise(
 }
 
 /// What a policy counts a request as: each dimension and its value.
-pub(super) fn key(policy: &Policy, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Vec<(String, String)> {
-    let values = policy.counted_as(found, facts);
+pub(super) fn key(policy: &Policy, subject: &impl Subject) -> Vec<(String, String)> {
+    let values = policy.counted_as(subject);
     let shown = policy.by.iter().zip(values).map(|(by, value)| (by.to_string(), value_shown(by, &value)));
     shown.collect()
 }

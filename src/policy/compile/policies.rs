@@ -6,12 +6,13 @@ use std::num::NonZeroU64;
 use super::errors::{Errors, check_names};
 use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::counting::{Cost, CostRule, Matches, Memory, Policy, SF_INTEGER_MAX, Tiers, Window};
+use crate::policy::counting::{Memory, Policy, SF_INTEGER_MAX, Tiers, Window};
 use crate::policy::definition;
 use crate::policy::error::{PolicyField, Problem};
 use crate::policy::key::Keys;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
+use crate::policy::rules::{Cost, CostRule, Matches, Rules};
 
 pub(super) fn compile(
     policies: &[definition::Policy],
@@ -75,8 +76,11 @@ fn policy_of(
         shadow: policy.shadow,
         count_denied: policy.count_denied,
         penalty: policy.penalty,
-        matches: Matches { methods: Methods::new(&policy.matches.methods), path },
-        cost: cost_of(policy, index, errors),
+        rules: Rules {
+            matches: Matches { methods: Methods::new(&policy.matches.methods), path },
+            cost: cost_of(policy, index, errors),
+            idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
+        },
         keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
         idempotency: policy.idempotency.as_ref().map(memory_of),
         tiers: tiers.map(tiers_of),
@@ -104,7 +108,7 @@ fn memory_of(idempotency: &definition::Idempotency) -> Memory {
     let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
     let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
     let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
-    Memory { header: idempotency.header.clone(), quota, plan: 0 }
+    Memory { quota, plan: 0 }
 }
 
 fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {

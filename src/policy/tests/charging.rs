@@ -9,7 +9,7 @@ use super::{Ask, policy, route, table};
 use crate::identity::{Claim, Identity};
 use crate::limit::Charge;
 use crate::policy::definition::{Dimension, Matches, Missing, Policy, Route};
-use crate::policy::{Facts, MissingDimension, Table};
+use crate::policy::{HttpSubject, MissingDimension, Table};
 
 fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
     Route { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
@@ -19,7 +19,7 @@ fn charges<'t>(table: &'t Table, ask: &Ask) -> Result<SmallVec<[Charge; 4]>, Mis
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     let mut out = SmallVec::new();
-    table.charges(&found, &facts, &mut out).map(|()| out)
+    table.chosen(found.route, false).charges(&HttpSubject::new(&found, &facts), &mut out).map(|()| out)
 }
 
 /// The key of the only window.
@@ -128,7 +128,8 @@ fn nothing_is_appended_where_a_policy_refuses() {
     let facts = ask.facts();
     let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
     let found = table.find(&facts).expect("a route");
-    table.charges(&found, &facts, &mut out).expect_err("a consumer is missing");
+    let subject = HttpSubject::new(&found, &facts);
+    table.chosen(found.route, false).charges(&subject, &mut out).expect_err("a consumer is missing");
     assert!(out.is_empty());
 }
 
@@ -257,9 +258,11 @@ fn a_caller_who_is_refused_is_charged_by_what_needs_no_identity() {
     let table = table(&[limited("r", "/", &names)], &policies);
     let ask = Ask::new("GET /");
     let charged = |refused| {
-        let facts = Facts { refused, ..ask.facts() };
+        let facts = ask.facts();
+        let found = table.find(&facts).expect("a route");
         let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
-        table.charges(&table.find(&facts).expect("a route"), &facts, &mut out).expect("nothing is missing");
+        let subject = HttpSubject::new(&found, &facts);
+        table.chosen(found.route, refused).charges(&subject, &mut out).expect("nothing is missing");
         out.iter().map(|charge| charge.policy).collect::<Vec<_>>()
     };
     assert_eq!(charged(false), [0, 1, 2, 3]);

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use sluicegate::identity::{Claim, Identity};
 use sluicegate::policy::definition::{Dimension, Missing, Route};
 use sluicegate::policy::key::Keys;
-use sluicegate::policy::{Facts, Options, Table};
+use sluicegate::policy::{Facts, HttpSubject, Options, Table};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -104,7 +104,8 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
     };
     let table = table();
     let found = table.find(&facts).ok()?;
-    keys.encode(ROUTE, found.params, &facts).ok().map(|encoded| encoded.to_vec())
+    let subject = HttpSubject { route: ROUTE, params: found.params, facts: &facts };
+    keys.encode(&subject).ok().map(|encoded| encoded.to_vec())
 }
 
 /// One route, `/{id}`.

@@ -1,0 +1,407 @@
+//! How a policy is decided: one function for every subject, whoever asks.
+//!
+//! A check finds what the policies charge, leaves out what a retry has paid for, keeps penalised clients out, decides
+//! the charges, notes denials for penalties, remembers who was admitted, and says what each policy decided. What does
+//! not need Redis is decided at once and without allocating; the rest is a [`Pending`] that [`Limiter::finish`] ends.
+//!
+//! It knows no HTTP. A caller brings a [`Subject`], turns the [`Check`] into its answer, and hands the [`Event`] to its
+//! metrics and logs.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::timeout;
+
+use super::event::{Count, Event};
+use super::{Caller, Decision, Limiter, Recall, Waiting};
+use crate::clock;
+use crate::limit::{Algorithm, Charge, Conduct};
+use crate::metrics::{self, Tier};
+use crate::policy::{Chosen, MissingDimension, Subject};
+
+/// What is known of a subject while it is decided, and what came of it. It is filled where it lies, because moving it
+/// costs as much as deciding.
+#[derive(Debug, Default)]
+pub struct Check<'t> {
+    /// What the subject is charged; a retry, without what it has paid for.
+    pub charges: SmallVec<[Charge; 4]>,
+    /// What was decided of these charges.
+    pub decision: Decision,
+    /// What each policy decided.
+    pub event: Event,
+    /// The dimension for want of which a policy refuses the subject; then nothing is charged.
+    pub missing: Option<MissingDimension<'t>>,
+    /// The penalties of those policies that keep some.
+    pub penalties: SmallVec<[Conduct; 1]>,
+    policies: Chosen<'t>,
+    /// What remembers the subject once it is admitted.
+    memories: SmallVec<[Charge; 1]>,
+    begun_ns: u64,
+}
+
+/// What Redis must say before a check is over.
+#[must_use = "a check that is not over holds what it has taken"]
+pub enum Pending {
+    /// Whether it remembers the subject.
+    Recall(Recall),
+    /// Whether it admits it.
+    Charges(Box<Waiting>),
+}
+
+impl Check<'_> {
+    /// Whether the subject may pass.
+    pub fn is_admitted(&self) -> bool {
+        self.missing.is_none() && self.decision.is_admitted()
+    }
+
+    /// Whether a policy keeps the subject's client out, or would if it were not in shadow.
+    pub fn is_penalised(&self, policy: u32) -> bool {
+        self.penalties.iter().any(|penalty| penalty.policy == policy && penalty.wait_ns > 0)
+    }
+}
+
+impl Limiter {
+    /// Decides a subject on these policies, all or nothing; `check` is a new one. Returns `None` if that is done, else
+    /// what [`Limiter::finish`] ends.
+    pub fn check<'t>(
+        self: &Arc<Self>,
+        policies: Chosen<'t>,
+        subject: &impl Subject,
+        now_ns: u64,
+        check: &mut Check<'t>,
+    ) -> Option<Pending> {
+        check.policies = policies;
+        check.begun_ns = now_ns;
+        if let Err(missing) = policies.charges(subject, &mut check.charges) {
+            check.event.add(Count {
+                policy: missing.policy,
+                decision: metrics::Decision::MissingRejected,
+                tier: Tier::Local,
+            });
+            check.missing = Some(missing);
+            return None;
+        }
+        check.memories = policies.memories(subject);
+        if !check.memories.is_empty() {
+            // A policy that does not count this subject has nothing to remember.
+            let charges = &check.charges;
+            check.memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
+            self.route_tenant(&mut check.memories, subject.tenant());
+            check.pass_retries(|memory| self.is_remembered(memory, now_ns));
+            if let Some(recall) = self.recall(&check.memories) {
+                return Some(Pending::Recall(recall));
+            }
+        }
+        self.charge(subject, check).map(Box::new).map(Pending::Charges)
+    }
+
+    /// Ends a check, within the time that requests wait for Redis. What Redis has not said by then is decided without
+    /// it.
+    pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
+        let deadline = self.deadline();
+        let (waiting, left) = match pending {
+            Pending::Charges(waiting) => (waiting, deadline),
+            Pending::Recall(recall) => {
+                let asked_ns = clock::now_ns();
+                let _ = timeout(deadline, recall.settled()).await;
+                let memories = &check.memories;
+                let known: SmallVec<[Charge; 2]> =
+                    recall.remembered().iter().map(|index| memories[*index]).collect();
+                check.pass_retries(|memory| known.contains(memory));
+                let Some(waiting) = self.charge(subject, check).map(Box::new) else { return };
+                // Both waits together are no longer than the deadline.
+                let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
+                (waiting, deadline.saturating_sub(waited))
+            }
+        };
+        // Late or not, what has been said until now is what counts.
+        let _ = timeout(left, waiting.settled()).await;
+        self.resume(*waiting, clock::now_ns(), &mut check.decision);
+        self.conclude_check(check);
+    }
+
+    /// What a check would say now, with nothing spent, counted or remembered. Penalties are only looked at: what they do
+    /// to the decision is the caller's to show.
+    ///
+    /// # Errors
+    /// If a policy refuses the subject for want of a dimension.
+    pub fn peek<'t>(
+        &self,
+        policies: Chosen<'t>,
+        subject: &impl Subject,
+        now_ns: u64,
+        check: &mut Check<'t>,
+    ) -> Result<(), MissingDimension<'t>> {
+        check.policies = policies;
+        policies.charges(subject, &mut check.charges)?;
+        check.penalties = policies.conducts(&check.charges);
+        for penalty in &mut check.penalties {
+            penalty.wait_ns = self.table.penalty_ns(penalty.key, now_ns);
+        }
+        self.route_tenant(&mut check.charges, subject.tenant());
+        check.decision = self.peek_charges(&check.charges, now_ns);
+        Ok(())
+    }
+
+    /// Whether policies that say the same whoever the subject turns out to be would admit it. Nothing is spent.
+    pub fn has_room(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> bool {
+        let mut check = Check::default();
+        if policies.charges(subject, &mut check.charges).is_err() {
+            return false;
+        }
+        if self.is_kept_out(&policies.conducts(&check.charges), now_ns) {
+            return false;
+        }
+        check.charges.retain(|charge| policies.policy_of(charge).is_blind());
+        self.route_tenant(&mut check.charges, subject.tenant());
+        check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
+    }
+
+    /// Decides the charges that retries leave; `Some` if Redis must say.
+    fn charge(self: &Arc<Self>, subject: &impl Subject, check: &mut Check<'_>) -> Option<Waiting> {
+        if check.charges.is_empty() {
+            return None;
+        }
+        let now_ns = check.begun_ns;
+        // By the keys before they are routed: a record is this node's own.
+        check.penalties = check.policies.conducts(&check.charges);
+        self.route_tenant(&mut check.charges, subject.tenant());
+        let Check { charges, penalties, decision, .. } = check;
+        if penalties.is_empty() || !self.keep_out(charges, penalties, now_ns, decision) {
+            let caller = Caller { address: address_bits(check.policies.client_of(subject)) };
+            if let Some(waiting) = self.decide(&check.charges, caller, now_ns, &mut check.decision) {
+                return Some(waiting);
+            }
+        }
+        self.conclude_check(check);
+        None
+    }
+
+    /// Says what became of a check's charges, and remembers it.
+    fn conclude_check(&self, check: &mut Check<'_>) {
+        let now_ns = check.begun_ns;
+        // What is refused for want of Redis says nothing of the client.
+        if !check.penalties.is_empty() && !check.decision.is_redis_down {
+            self.watch(&check.charges, &mut check.penalties, now_ns, &mut check.decision);
+        }
+        check.count();
+        // Once it is admitted, never before: of two that come together both are charged, so no key lets a request pass
+        // that was not paid for once.
+        if check.decision.is_admitted() {
+            check.memories.iter().for_each(|memory| self.remember(memory, now_ns));
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Takes out what a policy that has charged this subject before would charge for it again; what is left of
+    /// `memories` is new. Only what is in flight counts anew.
+    fn pass_retries(&mut self, is_known: impl Fn(&Charge) -> bool) {
+        let Check { charges, memories, event, .. } = self;
+        memories.retain(|memory| {
+            if !is_known(memory) {
+                return true;
+            }
+            charges.retain(|charge| {
+                charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
+            });
+            if charges.iter().all(|charge| charge.policy != memory.policy) {
+                let decision = metrics::Decision::Admitted;
+                event.add(Count { policy: memory.policy, decision, tier: Tier::Local });
+            }
+            false
+        });
+    }
+
+    /// Counts what each policy said, once a policy however many windows it has.
+    fn count(&mut self) {
+        let mut windows = self.charges.iter().zip(&self.decision.outcomes).peekable();
+        while let Some((charge, outcome)) = windows.next() {
+            let mut is_over = !outcome.is_admitted();
+            while let Some((_, outcome)) = windows.next_if(|(next, _)| next.policy == charge.policy) {
+                is_over |= !outcome.is_admitted();
+            }
+            let is_of = |penalty: &Conduct| penalty.policy == charge.policy && penalty.wait_ns > 0;
+            let decision = match (self.penalties.iter().any(is_of), is_over, charge.shadow) {
+                (true, _, true) => metrics::Decision::ShadowPenalised,
+                (true, _, false) => metrics::Decision::Penalised,
+                (false, true, true) => metrics::Decision::ShadowDenied,
+                (false, true, false) => metrics::Decision::Denied,
+                (false, false, _) => metrics::Decision::Admitted,
+            };
+            self.event.add(Count { policy: charge.policy, decision, tier: self.decision.tier });
+        }
+    }
+}
+
+fn address_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::limit::Penalty;
+    use crate::local::Table as LocalTable;
+    use crate::policy::definition::{self, Dimension, Idempotency, Missing};
+    use crate::policy::rules::Rules;
+    use crate::policy::subject::Encoded;
+    use crate::policy::{Options, Table, shorthand};
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 3_600 * SECOND;
+
+    /// A subject that is no HTTP request: a consumer who asks for some units.
+    struct Job {
+        consumer: &'static str,
+        units: u64,
+        number: Option<&'static str>,
+    }
+
+    impl Subject for Job {
+        fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool {
+            if *dimension == Dimension::Consumer {
+                out.extend_from_slice(self.consumer.as_bytes());
+            }
+            true
+        }
+
+        fn address(&self) -> IpAddr {
+            Ipv4Addr::LOCALHOST.into()
+        }
+
+        fn tier(&self) -> Option<&str> {
+            None
+        }
+
+        fn tenant(&self) -> Option<&str> {
+            None
+        }
+
+        fn cost(&self, _: &Rules) -> u64 {
+            self.units
+        }
+
+        fn idempotency_key(&self, _: &Rules) -> Option<&[u8]> {
+            self.number.map(str::as_bytes)
+        }
+    }
+
+    fn policy(name: &str, limit: &str) -> definition::Policy {
+        let limit = shorthand::parse(limit).expect("a limit");
+        definition::Policy { by: limit.by, ..definition::Policy::new(name.to_owned(), vec![limit.window]) }
+    }
+
+    /// One route with all of these policies.
+    fn table(policies: &[definition::Policy]) -> Table {
+        let mut route = definition::Route::new("all".to_owned(), "/".to_owned());
+        route.limits = policies.iter().map(|policy| policy.name.clone()).collect();
+        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        Table::compile(&[route], policies, &options).expect("a table without mistakes")
+    }
+
+    fn limiter() -> Arc<Limiter> {
+        Arc::new(Limiter::new(LocalTable::with_memory(1 << 16)))
+    }
+
+    fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, job: &Job, now_ns: u64) -> Check<'t> {
+        let mut check = Check::default();
+        let chosen = table.chosen(&table.routes()[0], false);
+        assert!(limiter.check(chosen, job, now_ns, &mut check).is_none(), "one node waits for nobody");
+        check
+    }
+
+    fn decisions(check: &Check<'_>) -> Vec<(u32, metrics::Decision)> {
+        check.event.counts().iter().map(|count| (count.policy, count.decision)).collect()
+    }
+
+    #[test]
+    fn a_subject_that_is_no_request_is_decided_by_its_dimensions() {
+        let shadow = definition::Policy { shadow: true, ..policy("watched", "1/m by consumer") };
+        let (limiter, table) = (limiter(), table(&[policy("jobs", "5/m by consumer"), shadow]));
+        let job = |consumer, units| Job { consumer, units, number: None };
+        let first = check(&limiter, &table, &job("a", 1), NOW);
+        assert!(first.is_admitted());
+        assert_eq!(decisions(&first), [(0, metrics::Decision::Admitted), (1, metrics::Decision::Admitted)]);
+        let second = check(&limiter, &table, &job("a", 4), NOW);
+        assert!(second.is_admitted());
+        assert_eq!(
+            second.event.deciding().map(|count| (count.policy, count.decision)),
+            Some((1, metrics::Decision::ShadowDenied))
+        );
+        let third = check(&limiter, &table, &job("a", 1), NOW);
+        assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::Decision::Denied));
+        assert!(!third.is_admitted() && third.event.deciding().is_some_and(|count| count.policy == 0));
+        assert!(
+            check(&limiter, &table, &job("b", 1), NOW).is_admitted(),
+            "another one has a limit of its own"
+        );
+        assert!(
+            check(&limiter, &table, &job("a", 0), NOW).event.counts().is_empty(),
+            "of no cost, no policy"
+        );
+    }
+
+    #[test]
+    fn a_policy_refuses_a_subject_without_its_dimension() {
+        let strict = definition::Policy { missing: Missing::Reject, ..policy("jobs", "5/m by tenant") };
+        let (limiter, table) = (limiter(), table(&[strict]));
+        let check = check(&limiter, &table, &Job { consumer: "a", units: 1, number: None }, NOW);
+        assert_eq!(check.missing.map(|missing| missing.dimension), Some(&Dimension::Tenant));
+        assert!(!check.is_admitted());
+        assert_eq!(decisions(&check), [(0, metrics::Decision::MissingRejected)]);
+    }
+
+    #[test]
+    fn a_retry_of_an_admitted_subject_is_charged_once() {
+        let idempotency = Idempotency {
+            header: http::HeaderName::from_static("idempotency-key"),
+            window: Duration::from_secs(60),
+        };
+        let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", "1/m by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let job = |number| Job { consumer: "a", units: 1, number };
+        assert!(check(&limiter, &table, &job(Some("one")), NOW).is_admitted());
+        let retry = check(&limiter, &table, &job(Some("one")), NOW);
+        assert!(retry.is_admitted() && retry.charges.is_empty());
+        assert_eq!(decisions(&retry), [(0, metrics::Decision::Admitted)]);
+        assert!(!check(&limiter, &table, &job(Some("two")), NOW).is_admitted());
+        assert!(
+            !check(&limiter, &table, &job(Some("two")), NOW).is_admitted(),
+            "refused, it was not remembered"
+        );
+    }
+
+    #[test]
+    fn a_peek_says_what_a_check_would_and_spends_nothing() {
+        let rule = Penalty::new(1, 60 * SECOND, 2, 3_600);
+        let jobs = definition::Policy { penalty: Some(rule), ..policy("jobs", "2/s by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let job = Job { consumer: "a", units: 1, number: None };
+        let chosen = table.chosen(&table.routes()[0], false);
+        let peek = || {
+            let mut check = Check::default();
+            limiter.peek(chosen, &job, NOW, &mut check).expect("nothing is missing");
+            check
+        };
+        assert_eq!(peek().decision, peek().decision);
+        assert!(limiter.has_room(chosen, &job, NOW));
+        for left in [1, 0] {
+            assert_eq!(peek().decision.outcomes[0].remaining, left);
+            assert_eq!(check(&limiter, &table, &job, NOW).decision.outcomes[0].remaining, left);
+        }
+        assert!(!peek().is_admitted() && !peek().is_penalised(0) && !limiter.has_room(chosen, &job, NOW));
+        let refused = [0, 1].map(|_| check(&limiter, &table, &job, NOW));
+        assert!(refused[1].is_penalised(0) && peek().is_penalised(0));
+        assert_eq!(decisions(&refused[1]), [(0, metrics::Decision::Penalised)]);
+        // The limit itself is whole again then, the penalty is not over.
+        assert!(!limiter.has_room(chosen, &job, NOW + SECOND));
+    }
+}

@@ -1,0 +1,50 @@
+//! What a check decided, as a plain value that its caller hands to metrics, logs and whoever else wants to know.
+
+use smallvec::SmallVec;
+
+use crate::metrics::{Decision, Tier};
+
+/// What each policy decided about one subject, in the order in which that was known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    counts: SmallVec<[Count; 4]>,
+}
+
+/// What one policy decided, once however many windows it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Index of the policy.
+    pub policy: u32,
+    /// In one word.
+    pub decision: Decision,
+    /// Who decided.
+    pub tier: Tier,
+}
+
+impl Event {
+    /// All of them.
+    pub fn counts(&self) -> &[Count] {
+        &self.counts
+    }
+
+    /// The one that decides what a log says of the subject: a penalty before a refusal, a refusal before a shadow's, a
+    /// shadow's before an admission; of several alike the first.
+    pub fn deciding(&self) -> Option<Count> {
+        // `max_by_key` takes the last of equals.
+        self.counts.iter().rev().max_by_key(|count| weight(count.decision)).copied()
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, count: Count) {
+        self.counts.push(count);
+    }
+}
+
+fn weight(decision: Decision) -> u8 {
+    match decision {
+        Decision::Admitted => 0,
+        Decision::ShadowDenied | Decision::ShadowPenalised => 1,
+        Decision::Denied | Decision::MissingRejected => 2,
+        Decision::Penalised => 3,
+    }
+}

@@ -1,0 +1,108 @@
+//! An HTTP request as a subject of policies: what its dimensions, its cost and its idempotency key are.
+
+use std::net::IpAddr;
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName};
+
+use super::definition::Dimension;
+use super::percent::{self, Plus};
+use super::query;
+use super::request::{Facts, Params};
+use super::route::Found;
+use super::rules::Rules;
+use super::subject::{Encoded, Subject};
+
+/// A request that a route has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpSubject<'a> {
+    /// The route's name.
+    pub route: &'a str,
+    /// The parameters of its path.
+    pub params: Params<'a, 'a>,
+    /// The request itself.
+    pub facts: &'a Facts<'a, 'a>,
+}
+
+impl<'a> HttpSubject<'a> {
+    /// The request that this route has taken.
+    pub fn new(found: &'a Found<'a, 'a>, facts: &'a Facts<'a, 'a>) -> HttpSubject<'a> {
+        HttpSubject { route: &found.route.name, params: found.params, facts }
+    }
+}
+
+impl Subject for HttpSubject<'_> {
+    fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool {
+        let facts = self.facts;
+        let mut text = |value: &str| out.extend_from_slice(value.as_bytes());
+        match dimension {
+            Dimension::Consumer => text(facts.identity.consumer.as_deref().unwrap_or("")),
+            Dimension::Tenant => text(facts.identity.tenant.as_deref().unwrap_or("")),
+            Dimension::Route => text(self.route),
+            Dimension::Method => text(facts.method.as_str()),
+            Dimension::Host => text(facts.host),
+            Dimension::Header(name) => return write_header(name, facts.headers, out),
+            Dimension::Query(name) => return write_query(name, facts.query.unwrap_or(""), out),
+            Dimension::Param(name) => {
+                out.extend(percent::decode(self.params.raw(name).unwrap_or(""), Plus::Itself));
+            }
+            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
+            // A policy asks for `address` instead, which it cuts to its prefix.
+            Dimension::Ip => {}
+        }
+        true
+    }
+
+    fn address(&self) -> IpAddr {
+        self.facts.client_ip
+    }
+
+    fn tier(&self) -> Option<&str> {
+        self.facts.identity.tier.as_deref()
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        self.facts.identity.tenant.as_deref()
+    }
+
+    fn cost(&self, rules: &Rules) -> u64 {
+        rules.cost_of(self.facts)
+    }
+
+    fn idempotency_key(&self, rules: &Rules) -> Option<&[u8]> {
+        rules.idempotency_key_of(self.facts)
+    }
+}
+
+/// Appends a field's value. The same line twice is one value. Lines that differ are none: whichever the upstream goes
+/// by, each combination would be counted as a caller of its own. Cookies may come in pieces (RFC 9113 section 8.2.3).
+fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
+    let mut lines = headers.get_all(name).iter();
+    let Some(first) = lines.next() else { return true };
+    out.extend_from_slice(first.as_bytes());
+    if name == COOKIE {
+        for piece in lines {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(piece.as_bytes());
+        }
+        return true;
+    }
+    lines.all(|line| line == first)
+}
+
+/// Appends the value of a parameter in a query, decoded. Names are compared decoded: `%61=1` is `a=1`. Values that
+/// differ are none, as of a field: some servers take the first, some the last. So is one beside a `;`, which some take
+/// for a `&`.
+fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
+    if query::is_ambiguous(text, name) {
+        return false;
+    }
+    let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut values = pairs
+        .filter(|(key, _)| query::is_named(key, name))
+        .map(|(_, value)| percent::decode(value, Plus::Space));
+    let Some(first) = values.next() else { return true };
+    let start = out.len();
+    out.extend(first);
+    values.all(|value| value.eq(out[start..].iter().copied()))
+}
