@@ -10,7 +10,6 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
 
 use super::context::RequestContext;
-use super::reply::Refusal;
 use super::snapshot::View;
 use crate::auth::cache::Cache;
 use crate::auth::place::{self, Carried, Place};
@@ -19,6 +18,7 @@ use crate::cause::Cause;
 use crate::clock;
 use crate::identity::Identity;
 use crate::policy::{Facts, Found, HttpSubject, Route};
+use crate::service::refusal::Refusal;
 
 /// Who is calling, and what is to be answered where that is not enough.
 #[derive(Debug, Default)]

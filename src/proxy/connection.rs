@@ -22,19 +22,21 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
-use super::framing::{Fault, gate::Gate};
+use super::gate::Gate;
 use super::headers::Peer;
 use super::idle::{Awaited, FIRST_BYTES, IdleConnection};
 use super::io::{Activity, Presence, Stream, Tracked};
 use super::listener::Listener;
 use super::prelude::http2::PREFACE;
-use super::reason::Reason;
-use super::reply::Refusal;
 use super::timer::{ConnectionTimer, Expiry};
 use super::worker::Worker;
-use super::{config, context, headers, http2, linger, pipeline, prelude, reply, tunnel};
+use super::{config, context, headers, http2, linger, pipeline, prelude, tunnel};
 use crate::auth::mtls::Certificate;
 use crate::cause::Cause;
+use crate::service::problem::{self, Problem};
+use crate::service::reason::Reason;
+use crate::service::refusal::Refusal;
+use crate::wire::http1::Fault;
 use crate::{clock, metrics};
 
 /// What the requests of one connection share.
@@ -436,9 +438,9 @@ async fn conclude(
         End::Expired(Expiry::Head) => conn.late_http1(stream).await,
         End::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
-            let request_id =
-                conn.refuse_unread(Version::HTTP_11, refusal.reason(), refusal.status().as_u16());
-            let answer = reply::unread(&refusal, &request_id);
+            let problem = Problem::of(&refusal);
+            let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
+            let answer = problem.unread(&request_id);
             linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
             linger::linger(&stream).await;
         }
@@ -489,8 +491,8 @@ impl Conn {
     async fn late_http1(&self, mut stream: Stream) {
         self.deadline_passed(metrics::Deadline::Header);
         let request_id =
-            self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
-        linger::say(&mut stream, &reply::header_timeout(&request_id)).await;
+            self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
+        linger::say(&mut stream, &problem::header_timeout(&request_id)).await;
     }
 
     pub(super) fn deadline_passed(&self, deadline: metrics::Deadline) {
@@ -504,7 +506,7 @@ impl Conn {
         let status = self.activity.last_status();
         let is_told = error.is_parse() && status != 0;
         if is_told {
-            self.refuse_unread(Version::HTTP_11, reply::reason_of_parse_status(status), status);
+            self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);
         } else {
             tracing::debug!(peer = %self.peer.ip, %error, "connection");
         }

@@ -14,14 +14,15 @@ use super::config;
 use super::connection::{Conn, Ends};
 use super::grpc;
 use super::io::Phase;
-use super::reason::Reason;
-use super::reply::{self, Refusal};
 use super::reservation::Reservation;
 use super::snapshot::View;
 use super::validate;
 use super::worker::Worker;
 use crate::cause::Cause;
 use crate::identity::Identity;
+use crate::service::problem;
+use crate::service::reason::Reason;
+use crate::service::refusal::Refusal;
 use crate::{clock, limiter, metrics, record};
 
 /// One request's story.
@@ -360,7 +361,7 @@ impl Drop for RequestContext {
             }
             Some(Reason::Malformed) if self.reason != reason => {
                 self.conn.worker.refused(Reason::Malformed);
-                reply::BAD_REQUEST_STATUS
+                problem::BAD_REQUEST_STATUS
             }
             // It was not the client that went.
             Some(Reason::Drain) if self.status == CLIENT_GONE_STATUS => DRAIN_STATUS,

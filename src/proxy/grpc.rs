@@ -1,34 +1,14 @@
 //! How gRPC is told that a call is refused (gRPC over HTTP/2, "Responses"): Trailers-Only, the status in the head of an
 //! answer that is 200 and has no body. A client of gRPC shows its caller nothing of any other answer but the status.
 //!
-//! Which code a refusal has is [`super::reply`]'s to say.
+//! Which code a refusal has is [`problem`](crate::service::problem)'s to say.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
-/// A code of gRPC that the gateway itself answers with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Code {
-    /// Nothing that another one says.
-    Unknown = 2,
-    /// It took too long.
-    DeadlineExceeded = 4,
-    /// The caller may not.
-    PermissionDenied = 7,
-    /// A limit has nothing left.
-    ResourceExhausted = 8,
-    /// There is no such method.
-    Unimplemented = 12,
-    /// A rule of the protocol is broken.
-    Internal = 13,
-    /// It can be tried again.
-    Unavailable = 14,
-    /// Nobody knows the caller.
-    Unauthenticated = 16,
-}
+use crate::service::problem::Code;
 
 /// Whether a request is a call of gRPC: they are POST over HTTP/2, which most requests are not, and their
 /// `Content-Type` is `application/grpc`, with or without the form of its messages. `application/grpc-web` is not.

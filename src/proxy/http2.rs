@@ -15,13 +15,15 @@ use hyper_util::rt::TokioIo;
 
 use super::config::Timeouts;
 use super::connection::{Conn, End};
-use super::framing::Fault;
+
 use super::io::{Activity, Stream, Tracked};
-use super::reason::Reason;
 use super::timer::{ConnectionTimer, Expiry};
-use super::{config, linger, pipeline, prelude, reply};
-use crate::frames::{Excess, Meter, Metered, Peer, Refused};
+use super::{config, linger, pipeline, prelude};
+use crate::service::problem;
+use crate::service::reason::Reason;
 use crate::upstream::connect::LocalExecutor;
+use crate::wire::http1::Fault;
+use crate::wire::http2::{Excess, Meter, Metered, Peer, Refused};
 use crate::{clock, metrics};
 
 /// HTTP/2: on the porch until something is asked for.
@@ -154,7 +156,7 @@ impl Conn {
     /// Closes on a client that does not begin with the preface where only HTTP/2 is spoken; a GOAWAY would not reach it
     /// (RFC 9113 section 3.4).
     pub(super) async fn refuse_preface(&self, mut stream: Stream) {
-        self.refuse_unread(Version::HTTP_2, Reason::Malformed, reply::BAD_REQUEST_STATUS);
+        self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS);
         linger::say(&mut stream, &[]).await;
         linger::linger(&stream).await;
     }
@@ -186,27 +188,29 @@ impl Conn {
         };
         let excess = meter.excess().map_or("", Excess::name);
         tracing::debug!(peer = %self.peer.ip, %error, excess, "HTTP/2 connection closed");
-        self.refuse_unread(Version::HTTP_2, reason, reply::BAD_REQUEST_STATUS);
+        self.refuse_unread(Version::HTTP_2, reason, problem::BAD_REQUEST_STATUS);
     }
 
     /// A head over HTTP/2 takes too long.
     fn late_http2(&self) {
         self.deadline_passed(metrics::Deadline::Header);
-        self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, reply::HEADER_TIMEOUT_STATUS);
+        self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
     }
 
     /// Tells of a request over HTTP/2 that hyper refused without us.
     pub(super) fn tell_refused(&self, refused: Refused) {
         match refused {
             Refused::Reset(REFUSED_STREAM) => {
-                self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, reply::UNAVAILABLE_STATUS)
+                self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, problem::UNAVAILABLE_STATUS)
             }
             Refused::Reset(_) => {
-                self.refuse_unread(Version::HTTP_2, Reason::Malformed, reply::BAD_REQUEST_STATUS)
+                self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS)
             }
-            Refused::TooLarge => {
-                self.refuse_unread(Version::HTTP_2, Reason::HeadersTooLarge, reply::HEADERS_TOO_LARGE_STATUS)
-            }
+            Refused::TooLarge => self.refuse_unread(
+                Version::HTTP_2,
+                Reason::HeadersTooLarge,
+                problem::HEADERS_TOO_LARGE_STATUS,
+            ),
         };
     }
 }

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::framing::Fault;
 use crate::clock;
+use crate::wire::http1::Fault;
 
 /// A client's socket, in the clear or under TLS.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::context::RequestContext;
 use super::limit_fields::Fields;
-use super::reply::{Limited, Refusal, Violation};
 use super::reservation::Reservation;
 use crate::clock;
 use crate::limit::Algorithm;
 use crate::limiter::{Check, Event, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
+use crate::service::refusal::{Limited, Refusal, Violation};
 
 /// What came of a decision.
 #[derive(Debug)]

@@ -17,9 +17,9 @@ use http::{HeaderValue, Response, StatusCode, Version};
 
 use super::config::{self, Memory};
 use super::connection::Conn;
-use super::reply::Refusal;
 use crate::clock;
 use crate::metrics::MemoryUsage;
+use crate::service::refusal::Refusal;
 
 /// What is given up, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,13 +20,14 @@ use super::forward::{self, UpstreamRequest};
 use super::headers::Present;
 use super::io::Answer;
 use super::limit_fields::Fields;
-use super::reply::{self, Refusal};
+use super::reply;
 use super::unread::Received;
 use super::{authenticate, client, context, headers, limits, overload, reservation, validate};
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, Found, NotFound, Route, Table, path};
+use crate::service::refusal::Refusal;
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(

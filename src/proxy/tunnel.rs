@@ -15,10 +15,10 @@ use tokio::time::{sleep, timeout};
 use super::connection::Conn;
 use super::context::RequestContext;
 use super::io::{Activity, Stream, Tracked};
-use super::reason::Reason;
 use super::websocket::{Frames, GOING_AWAY};
 use super::worker::Worker;
 use crate::clock;
+use crate::service::reason::Reason;
 use crate::upstream::http1::Upgraded;
 
 /// The upstream's side of a switched protocol, waiting for the client's.

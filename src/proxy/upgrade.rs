@@ -7,7 +7,7 @@ use http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use super::headers::{Present, lists};
-use super::reply::Refusal;
+use crate::service::refusal::Refusal;
 
 /// The protocol a client asks to switch to, to be passed on to an upstream that may.
 ///

@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
 use super::config::{Sizes, Underscores};
 use super::headers::{self, Present};
-use super::reply::Refusal;
 use crate::policy::path::{self, Canonical};
 use crate::policy::{self, definition::HTTPS_PORT, host::is_authority};
+use crate::service::refusal::Refusal;
 
 /// Refuses what hyper lets through and a gateway must not pass on.
 pub fn head(
@@ -166,6 +166,7 @@ const FIELD_OVERHEAD: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::problem::Problem;
 
     fn parts(target: &str, version: Version, lines: &[(&str, &str)]) -> request::Parts {
         let mut builder = http::Request::builder().uri(target).version(version);
@@ -179,7 +180,7 @@ mod tests {
         let parts = parts(target, version, lines);
         let refusal =
             head(&parts, Present::of(&parts.headers), &Sizes::default(), Underscores::Refuse).err()?;
-        Some(refusal.status().as_u16())
+        Some(Problem::of(&refusal).status.as_u16())
     }
 
     #[test]
@@ -282,7 +283,7 @@ mod tests {
             let mut uri = Uri::from_static(target);
             normalise(&mut uri)
                 .map(|doubt| (uri.to_string(), doubt))
-                .map_err(|refusal| refusal.status().as_u16())
+                .map_err(|refusal| Problem::of(&refusal).status.as_u16())
         };
         let plain = |form: &str| Ok((form.to_owned(), None));
         assert_eq!(normalised("/a/../%62?x=%2e%2e//"), plain("/b?x=%2e%2e//"));

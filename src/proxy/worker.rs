@@ -28,13 +28,13 @@ use super::gather::Room;
 use super::idle::{self, IdleConnections};
 use super::listener::{self, Listener};
 use super::overload::Overload;
-use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
 use crate::auth::{self, Method};
 use crate::cause::Cause;
 use crate::limiter::Limiter;
 use crate::random::Random;
+use crate::service::reason::Reason;
 use crate::{clock, metrics, record, upstream};
 
 /// What the control runtime tells a worker.

@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::shared::Upstream;
 use crate::cause::Cause;
-use crate::frames::{Meter, Metered, Peer};
+use crate::wire::http2::{Meter, Metered, Peer};
 use crate::{clock, descriptors};
 
 /// Why there is no connection.

@@ -20,7 +20,7 @@ use super::deadline::Deadline;
 use super::error::{Error, SendError, Unsent};
 use super::open::Open;
 use super::request::Head;
-use crate::frames::{Excess, Meter};
+use crate::wire::http2::{Excess, Meter};
 
 /// An HTTP/2 connection, shared by requests.
 #[derive(Debug)]

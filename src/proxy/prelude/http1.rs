@@ -6,9 +6,9 @@ use tokio::time::timeout_at;
 
 use crate::clock;
 use crate::proxy::connection::Conn;
-use crate::proxy::framing::{End, Framing};
 use crate::proxy::idle::FIRST_BYTES;
 use crate::proxy::io::Stream;
+use crate::wire::http1::{End, Framing};
 
 /// Reads until a head is whole, has a fault, or is too long: what has come, behind `ahead`. At the end of the stream
 /// and at the drain it is what there is.

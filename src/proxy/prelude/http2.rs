@@ -13,13 +13,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout_at;
 
 use crate::clock;
-use crate::frames::{
-    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
-    frame,
-};
 use crate::proxy::connection::Conn;
 use crate::proxy::http2::announced;
 use crate::proxy::io::Tracked;
+use crate::wire::http2::{
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
+    frame,
+};
 
 /// How a client left the porch.
 pub enum Left {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::frames::frame;
+use crate::wire::http2::frame;
 
 /// A meter behind the preface and its SETTINGS, which are not counted, and when it began.
 fn meter() -> (Meter, Instant) {

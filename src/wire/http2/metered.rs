@@ -129,7 +129,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::frames::Peer;
+    use crate::wire::http2::Peer;
 
     const VAGUE: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x01";
     const FRAME_SIZE: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x06";

@@ -4,9 +4,8 @@
 //! chunks, codings in a list, blanks behind a chunk's size. [`Framing`] follows the bytes of an HTTP/1 connection
 //! through heads and bodies and lets nothing of that pass (RFC 9112 sections 2.2, 6 and 7). What it lets pass has one
 //! framing in every reader, so hyper and it cannot be out of step; what makes a field or a target valid is left to
-//! hyper and to [`super::validate`]. It does no I/O: [`gate`] puts it before a connection.
+//! hyper and to the reader behind it. It does no I/O.
 
-pub mod gate;
 mod head;
 
 use head::Head;

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{End, Framing, Scanned};
-use crate::proxy::io::{Activity, Stream, Tracked};
+use super::io::{Activity, Stream, Tracked};
+use crate::wire::http1::{End, Framing, Scanned};
 
 /// The stream below hyper, with what is known of its messages.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! Why a request was not answered as its route has it: one word a cause, for the log, the metrics and the answer.
-//! Which status a cause has is [`super::reply`]'s.
+//! Which status a cause has is [`super::problem`]'s.
 
 /// Why a request was not answered by what its route names, or not to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,318 @@
+//! What a refusal is answered with: the only file that picks a status of an error, of HTTP and of gRPC.
+//!
+//! [`Problem::of`] is one table: a row a refusal, with status, reason, gRPC code, headers and text. A problem goes out
+//! as problem+json (RFC 9457) with a stable `reason`, the same word the access log and the metrics use. What a client
+//! sent is never repeated to it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::reason::Reason;
+use super::refusal::{Limited, Refusal, Violation};
+use crate::cause::Cause;
+use crate::wire::http1::Fault;
+
+/// How one refusal is answered, logged and counted.
+#[derive(Debug)]
+pub struct Problem<'r> {
+    /// The status of HTTP.
+    pub status: StatusCode,
+    /// The word for logs, metrics and the body.
+    pub reason: Reason,
+    /// The status of gRPC.
+    pub code: Code,
+    /// One sentence for the client.
+    pub detail: Cow<'r, str>,
+    /// When to come back, seconds.
+    pub retry_after_seconds: Option<u64>,
+    /// What exactly was wrong, for logs and metrics alone; where the reason does not say it already.
+    pub cause: Option<Cause>,
+    extra: Extra<'r>,
+}
+
+/// What a problem has beyond what all have.
+#[derive(Debug)]
+enum Extra<'r> {
+    None,
+    /// The methods that would have done.
+    Allow(&'r HeaderValue),
+    /// How to authenticate.
+    Challenges(&'r [HeaderValue]),
+    /// The connection ends with the answer over HTTP/1; HTTP/2 knows by its frames where a request ends.
+    Close,
+    /// The windows that were violated.
+    Limits(&'r Limited),
+}
+
+/// A code of gRPC that the gateway itself answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// Nothing that another one says.
+    Unknown = 2,
+    /// It took too long.
+    DeadlineExceeded = 4,
+    /// The caller may not.
+    PermissionDenied = 7,
+    /// A limit has nothing left.
+    ResourceExhausted = 8,
+    /// There is no such method.
+    Unimplemented = 12,
+    /// A rule of the protocol is broken.
+    Internal = 13,
+    /// It can be tried again.
+    Unavailable = 14,
+    /// Nobody knows the caller.
+    Unauthenticated = 16,
+}
+
+impl<'r> Problem<'r> {
+    /// The row of a refusal. A gRPC code is the one that gRPC alone has a word for, or what a client of gRPC makes of
+    /// the status (gRPC's "HTTP to gRPC status code mapping").
+    #[rustfmt::skip] // A row a line: it is a table.
+    pub fn of(refusal: &'r Refusal) -> Problem<'r> {
+        use Code as C;
+        use Reason as R;
+        use StatusCode as S;
+        match refusal {
+            // Where one request ends and the next begins is not to be trusted any more.
+            Refusal::Malformed(what) => row(S::BAD_REQUEST, R::Malformed, C::Internal, *what).close(),
+            Refusal::Framing(fault) => Problem::of_framing(*fault).close(),
+            Refusal::MethodNotServed =>
+                row(S::NOT_IMPLEMENTED, R::MethodNotAllowed, C::Unknown, "this gateway does not serve the method"),
+            Refusal::Misdirected =>
+                row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was made to another host"),
+            Refusal::ExpectationFailed =>
+                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the expectation is not one this gateway meets"),
+            Refusal::UriTooLong =>
+                row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
+            Refusal::HeadersTooLarge =>
+                row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
+            Refusal::BodyTooLarge =>
+                row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route takes"),
+            // The rest of the body is not waited for (RFC 9110 section 15.5.9).
+            Refusal::BodySlow =>
+                row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
+            Refusal::ClientGone =>
+                row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended early"),
+            Refusal::NoRoute =>
+                row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches host and path"),
+            Refusal::MethodNotAllowed(allow) =>
+                row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not serve the method")
+                    .with(Extra::Allow(allow)),
+            // One text for every cause: what is wrong with a credential is not told.
+            Refusal::Unauthenticated(challenges, cause) =>
+                row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
+                    .with(Extra::Challenges(challenges)).because(*cause),
+            Refusal::AuthBusy =>
+                row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "too many callers are being authenticated").soon(),
+            Refusal::Forbidden(cause) =>
+                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the caller may not use this route").because(*cause),
+            Refusal::AddressDenied =>
+                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
+            Refusal::OriginDenied =>
+                row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
+            // Too much at once says something of the service, too much in a time of the caller.
+            Refusal::Limited(limited) if limited.is_in_flight() =>
+                row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
+            Refusal::Limited(limited) =>
+                row(S::TOO_MANY_REQUESTS, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
+            Refusal::RedisDown(limited) =>
+                row(S::SERVICE_UNAVAILABLE, R::RedisDown, C::Unavailable, "the limit cannot be checked at the moment").over(limited),
+            Refusal::MissingKey(dimension) =>
+                row(S::BAD_REQUEST, R::MissingKey, C::Internal, missing_text(dimension)),
+            Refusal::UpstreamUnresolved =>
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamUnresolved, C::Unavailable, "the upstream's name does not resolve").soon(),
+            Refusal::UpstreamConnect(cause) =>
+                row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, "the upstream cannot be reached").because(*cause),
+            Refusal::UpstreamConnectTimeout =>
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream cannot be reached in time")
+                    .because(Cause::ConnectTimeout),
+            Refusal::UpstreamPoolFull =>
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "all connections to the upstream are in use").soon(),
+            Refusal::UpstreamTimeout =>
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not answer in time"),
+            Refusal::UpstreamReset =>
+                row(S::BAD_GATEWAY, R::UpstreamReset, C::Unavailable, "the upstream closed the connection before it answered"),
+            Refusal::UpstreamBadResponse =>
+                row(S::BAD_GATEWAY, R::UpstreamBadResponse, C::Unavailable, "the upstream's answer is not valid HTTP"),
+            Refusal::Overloaded =>
+                row(S::SERVICE_UNAVAILABLE, R::Overload, C::Unavailable, "the gateway is short of memory or file descriptors").soon(),
+            Refusal::Panic =>
+                row(S::INTERNAL_SERVER_ERROR, R::Panic, C::Unknown, "an internal error"),
+        }
+    }
+
+    fn of_framing(fault: Fault) -> Problem<'static> {
+        let (status, reason) = match fault {
+            Fault::TargetTooLong => (StatusCode::URI_TOO_LONG, Reason::UriTooLong),
+            Fault::HeadTooLong => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Reason::HeadersTooLarge),
+            Fault::Version => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, Reason::Malformed),
+            Fault::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, Reason::Malformed),
+            Fault::BareLineFeed
+            | Fault::RequestLine
+            | Fault::OtherProtocol
+            | Fault::Fragment
+            | Fault::Folded
+            | Fault::Length
+            | Fault::Coding
+            | Fault::LengthAndCoding
+            | Fault::ChunkSize
+            | Fault::ChunkEnd => (StatusCode::BAD_REQUEST, Reason::Malformed),
+        };
+        row(status, reason, Code::Unknown, fault.to_string())
+    }
+
+    fn with(self, extra: Extra<'r>) -> Problem<'r> {
+        Problem { extra, ..self }
+    }
+
+    fn close(self) -> Problem<'r> {
+        self.with(Extra::Close)
+    }
+
+    fn because(self, cause: Cause) -> Problem<'r> {
+        Problem { cause: Some(cause), ..self }
+    }
+
+    /// It may go better in a second.
+    fn soon(self) -> Problem<'r> {
+        Problem { retry_after_seconds: Some(1), ..self }
+    }
+
+    fn over(self, limited: &'r Limited) -> Problem<'r> {
+        Problem { retry_after_seconds: limited.retry_after_seconds, extra: Extra::Limits(limited), ..self }
+    }
+
+    /// Writes the fields of the answer. `may_close` where the answer can end its connection.
+    pub fn write_headers(&self, may_close: bool, headers: &mut HeaderMap) {
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        match self.extra {
+            Extra::Allow(allow) => drop(headers.insert(ALLOW, allow.clone())),
+            Extra::Challenges(challenges) => {
+                for challenge in challenges {
+                    headers.append(WWW_AUTHENTICATE, challenge.clone());
+                }
+            }
+            Extra::Close if may_close => drop(headers.insert(CONNECTION, CLOSE)),
+            Extra::Close | Extra::Limits(_) | Extra::None => {}
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+    }
+
+    /// The body of the answer to the request of this id.
+    pub fn body(&self, id: &HeaderValue) -> Bytes {
+        // Registered types where there are any.
+        let kind = if self.reason == Reason::Limited { QUOTA_EXCEEDED } else { "about:blank" };
+        let mut problem = serde_json::json!({
+            "type": kind,
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "reason": self.reason.code(),
+        });
+        if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+            problem["request-id"] = id.into();
+        }
+        if let Extra::Limits(limited) = self.extra {
+            problem["violated-policies"] =
+                limited.violated.iter().map(|violation| violation.window.as_str()).collect();
+            problem["violations"] = limited.violated.iter().map(violation_json).collect();
+        }
+        Bytes::from(problem.to_string() + "\n")
+    }
+
+    /// The whole answer to a head that is refused before it is read, for a socket no parser stands behind any more.
+    pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
+        let body = self.body(id);
+        let mut answer = format!(
+            "HTTP/1.1 {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
+             cache-control: no-store\r\ncontent-length: {}\r\nx-request-id: ",
+            self.status,
+            body.len()
+        )
+        .into_bytes();
+        answer.extend_from_slice(id.as_bytes());
+        answer.extend_from_slice(b"\r\n\r\n");
+        answer.extend_from_slice(&body);
+        answer
+    }
+}
+
+fn row<'r>(status: StatusCode, reason: Reason, code: Code, detail: impl Into<Cow<'r, str>>) -> Problem<'r> {
+    let detail = detail.into();
+    Problem { status, reason, code, detail, retry_after_seconds: None, cause: None, extra: Extra::None }
+}
+
+fn missing_text(dimension: &str) -> String {
+    format!("the request has no {dimension}, or several, and its limit counts by it")
+}
+
+fn limits_text(limited: &Limited) -> String {
+    let windows: Vec<String> = limited
+        .violated
+        .iter()
+        .map(|Violation { policy, limit, period_seconds, is_penalty, .. }| match period_seconds {
+            Some(_) if *is_penalty => format!("{policy} keeps out callers that do not wait"),
+            Some(seconds) => format!("{policy} allows {limit} in {seconds} s"),
+            None => format!("{policy} allows {limit} in flight"),
+        })
+        .collect();
+    match limited.retry_after_seconds {
+        Some(seconds) => format!("{}; try again in {seconds} s", windows.join(", ")),
+        None => format!("{}; the request costs more than that", windows.join(", ")),
+    }
+}
+
+fn violation_json(violation: &Violation) -> serde_json::Value {
+    let mut json = serde_json::json!({
+        "policy": violation.policy,
+        "window": violation.window,
+        "limit": violation.limit,
+        "period-seconds": violation.period_seconds,
+        "decided": violation.decided,
+        "retry-after-seconds": violation.retry_after_seconds,
+    });
+    if violation.is_penalty {
+        json["penalty"] = true.into();
+    }
+    json
+}
+
+/// The answer to a head that does not come (RFC 9110 section 15.5.9), for a socket no parser stands behind any more.
+pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
+    let mut head =
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id: ".to_vec();
+    head.extend_from_slice(id.as_bytes());
+    head.extend_from_slice(b"\r\n\r\n");
+    head
+}
+
+/// Why hyper answered a head on its own, read from the status it chose.
+pub fn reason_of_parse_status(status: u16) -> Reason {
+    match status {
+        414 => Reason::UriTooLong,
+        431 => Reason::HeadersTooLarge,
+        _ => Reason::Malformed,
+    }
+}
+
+/// The status of [`header_timeout`].
+pub const HEADER_TIMEOUT_STATUS: u16 = 408;
+/// What is logged of a request or a connection over HTTP/2 that the protocol refused by a reset.
+pub const BAD_REQUEST_STATUS: u16 = 400;
+/// What hyper answers to a head over HTTP/2 that is too long for it.
+pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
+/// What is logged of a request over HTTP/2 that was refused for want of room.
+pub const UNAVAILABLE_STATUS: u16 = 503;
+/// draft-ietf-httpapi-ratelimit-headers-11, section 5.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
