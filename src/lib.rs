@@ -20,6 +20,7 @@ pub mod policy;
 pub mod proxy;
 pub mod random;
 pub mod record;
+pub mod server;
 pub mod service;
 pub mod tls;
 pub mod trust;

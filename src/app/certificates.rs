@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::server::ProducesTickets;
 
 use crate::metrics::CertificateExpiry;
-use crate::proxy::config::Listener;
+use crate::service::config::Listener;
 use crate::tls::{self, Certificate};
 
 /// The TLS side of a listener.

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::descriptors;
-use crate::proxy::config::CONNECTIONS_MAX_UNWRITTEN;
+use crate::service::config::CONNECTIONS_MAX_UNWRITTEN;
 
 /// Keeps those free that servers' connections may need.
 pub(super) fn keep(config: &Config, limit: u64) {

@@ -6,7 +6,7 @@
 use crate::auth::{self, Kind, jwt};
 use crate::config::{Config, Definition, Subject};
 use crate::global::Global;
-use crate::proxy::config::Listener;
+use crate::service::config::Listener;
 use crate::tls::{self, Certificate, ClientAuth, Part};
 
 /// What is wrong: with which part, at which of its keys, why, and what to do.

@@ -12,9 +12,9 @@ use tokio::sync::mpsc::Sender;
 use super::certificates::{self, Tls};
 use super::neighbour;
 use crate::metrics::{CertificateExpiry, Metrics};
-use crate::proxy::config;
-use crate::proxy::listener::{self, Listener};
-use crate::proxy::worker::Order;
+use crate::server::listener::{self, Listener};
+use crate::server::worker::Order;
+use crate::service::config;
 use crate::tls;
 
 /// The listeners in force by name.

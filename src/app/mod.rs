@@ -32,8 +32,10 @@ use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::proxy::overload::Overload;
-use crate::proxy::worker::{self, Order, Shared};
+use crate::proxy::services::{self, Services};
+use crate::server::run;
+use crate::server::worker::{Order, Shared};
+use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use crate::{clock, record};
 pub use publisher::prepare::{Prepared, prepare};
@@ -102,22 +104,28 @@ impl Gateway {
             salt: shared_tier::salt(config),
         };
         let publisher = Publisher::new(process, config)?;
-        let shared = Arc::new(Shared {
+        let services = Arc::new(services::Shared {
             current: Arc::clone(publisher.current()),
             overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
             gathered: Arc::default(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
+            auth_verifications: metrics.auth_verifications.clone(),
+            workers: count,
+        });
+        let shared = Arc::new(Shared {
+            overload: Arc::clone(&overload),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
-            auth_verifications: metrics.auth_verifications.clone(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
         let mut workers = Vec::with_capacity(count);
         for ((index, cells), orders) in cells.into_iter().enumerate().zip(receivers) {
-            let worker = worker::spawn(index, Arc::clone(&shared), cells, log.buffer(), orders);
+            let (services, log) = (Arc::clone(&services), log.buffer());
+            let services = move || Services::new(services, cells, log);
+            let worker = run::spawn(index, Arc::clone(&shared), orders, services);
             workers.push(worker.context("a worker does not start")?);
         }
         readers::show_table(&metrics, &limiter);

@@ -7,8 +7,8 @@ use arc_swap::ArcSwap;
 
 use crate::limiter::Limiter;
 use crate::metrics::{self, Metrics};
-use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
+use crate::service::overload::Overload;
 use crate::upstream::{self, Upstream};
 
 /// Lets /metrics show the local table.

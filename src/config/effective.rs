@@ -11,8 +11,9 @@ use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::{
     Access, Action, Cost, HeaderChanges, Idempotency, Missing, PathEscapes, Policy, Respond, Route,
 };
-use crate::proxy::config::{ClientIp, ForwardedHeader, Listener, Memory, Underscores};
+use crate::proxy::config::{ClientIp, ForwardedHeader};
 use crate::record::{AccessConfig, Sink, StatusMatch};
+use crate::service::config::{Listener, Memory, Underscores};
 use crate::upstream;
 use crate::upstream::config::{Balance, HostHeader, Version};
 

@@ -9,9 +9,8 @@ use ipnet::IpNet;
 use crate::admin::Bind;
 use crate::policy::access::Addresses;
 use crate::policy::definition::HTTPS_PORT;
-use crate::proxy::config::{
-    CONNECTIONS_MAX_UNWRITTEN, ClientIp, ForwardedHeader, Listener, Sizes, Timeouts, Underscores,
-};
+use crate::proxy::config::{ClientIp, ForwardedHeader};
+use crate::service::config::{CONNECTIONS_MAX_UNWRITTEN, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
 use super::Config;

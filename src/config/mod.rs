@@ -34,7 +34,8 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-use crate::proxy::config::{ClientIp, LimitHeaders, Listener, Overload};
+use crate::proxy::config::{ClientIp, LimitHeaders};
+use crate::service::config::{Listener, Overload};
 use crate::{admin, record};
 
 use expand::Variables;

@@ -9,8 +9,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::admin::{self, Bind};
 use crate::auth::place::Place;
-use crate::proxy::config::{LimitHeaders, Memory, Overload};
+use crate::proxy::config::LimitHeaders;
 use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Query, Sink, StatusMatch};
+use crate::service::config::{Memory, Overload};
 
 use super::reader::{self, Table, Text, Value};
 use super::report::Fields;

@@ -43,9 +43,9 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         headers: facts.headers,
         query: facts.query,
         certificate: conn.certificate.as_deref(),
-        now: conn.worker.unix(context.started),
+        now: context.services.unix(context.started),
     };
-    let verifications = &conn.worker.shared.auth_verifications;
+    let verifications = &context.services.shared.auth_verifications;
     let may_try = || {
         let may = may_try(context, found, facts);
         verifications.add(u64::from(may));
@@ -147,7 +147,7 @@ pub fn telling(before: Option<Cause>, cause: Cause) -> Cause {
 /// spent by the question. A limit that might let the caller pass once it is known is not asked.
 fn may_try(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
     let policies = context.view.snapshot.table.chosen(found.route, true);
-    let (limiter, now_ns) = (&context.conn.worker.shared.limiter, clock::ns_of(context.started));
+    let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.started));
     limiter.has_room(policies, &HttpSubject::new(found, facts), now_ns)
 }
 

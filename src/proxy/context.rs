@@ -5,21 +5,22 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, uri};
+use tokio::time::sleep;
 
-use super::body::Upload;
-use super::config;
-use super::connection::{Conn, Ends};
 use super::grpc;
-use super::io::Phase;
+use super::request_body::Upload;
 use super::reservation::Reservation;
+use super::services::Services;
 use super::snapshot::View;
 use super::validate;
-use super::worker::Worker;
 use crate::cause::Cause;
 use crate::identity::Identity;
+use crate::service::Ends;
+use crate::service::activity::Phase;
+use crate::service::conn::{Conn, SwitchedRequest};
 use crate::service::problem;
 use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
@@ -29,6 +30,8 @@ use crate::{clock, limiter, metrics, record};
 pub struct RequestContext {
     /// The connection it came on.
     pub conn: Rc<Conn>,
+    /// What it is served with.
+    pub services: Rc<Services>,
     /// What it is judged by.
     pub view: Rc<View>,
     /// When its head had come.
@@ -115,10 +118,10 @@ impl std::fmt::Debug for RequestContext {
 
 impl RequestContext {
     /// A request whose head has come.
-    pub fn begin(conn: Rc<Conn>, head: &http::request::Parts) -> Box<RequestContext> {
+    pub fn begin(services: Rc<Services>, conn: Rc<Conn>, head: &http::request::Parts) -> Box<RequestContext> {
         conn.activity.begin_exchange();
         Box::new(RequestContext {
-            view: conn.worker.view(),
+            view: services.view(),
             started: clock::instant(),
             method: head.method.clone(),
             uri: head.uri.clone(),
@@ -144,6 +147,7 @@ impl RequestContext {
             complete: false,
             weight: 0,
             conn,
+            services,
         })
     }
 
@@ -191,10 +195,10 @@ impl RequestContext {
     /// The gateway refuses the request; `cause` is more than any client is told.
     pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
         self.lighten();
-        self.conn.worker.refused(reason);
+        self.services.refused(reason);
         self.cause = cause;
         if let Some(cause) = cause {
-            self.conn.worker.caused(cause);
+            self.services.caused(cause);
         }
         self.status = status;
         self.reason = Some(reason);
@@ -214,8 +218,24 @@ impl RequestContext {
     /// The head of the upstream's answer has come, which may say what the request cost.
     pub fn settle(&mut self, answer: &HeaderMap) {
         if let Some(held) = &mut self.held {
-            let limiter = &self.conn.worker.shared.limiter;
+            let limiter = &self.services.shared.limiter;
             held.settle(&self.view.snapshot.table, limiter, answer, clock::now_ns());
+        }
+    }
+
+    /// Waits for the request's turn, if it has to. The wait is no longer than a queue is, which the configuration
+    /// bounds; a client that goes away meanwhile drops it, and the drain's deadline the worker.
+    pub async fn turn(&mut self) {
+        let Some(delay_ns) = self.held.as_ref().map(|held| held.delay_ns()).filter(|delay_ns| *delay_ns > 0)
+        else {
+            return;
+        };
+        // From when the place was taken, which is when the request began.
+        let left_ns = delay_ns.saturating_sub(self.elapsed_ns());
+        sleep(Duration::from_nanos(left_ns)).await;
+        self.steps.delay = self.elapsed_ns().saturating_sub(self.steps.decide).max(1);
+        if let Some(held) = &mut self.held {
+            held.turn_came();
         }
     }
 
@@ -242,7 +262,7 @@ impl RequestContext {
             Some(Reason::UpstreamBadResponse) => metrics::Exchange::BadAnswer,
             _ => metrics::Exchange::Answered,
         };
-        self.view.snapshot.figures.upstreams[upstream].exchanged(&self.conn.worker.metrics, outcome);
+        self.view.snapshot.figures.upstreams[upstream].exchanged(&self.services.metrics, outcome);
     }
 
     /// Whether it has taken longer than exchanges with this upstream may in all.
@@ -279,7 +299,7 @@ impl RequestContext {
         let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
         let peer = self.conn.tcp_peer;
         record::Entry {
-            time: self.conn.worker.unix(now),
+            time: self.services.unix(now),
             request_id: self.request_id.as_bytes(),
             listener: &self.conn.config.name,
             client: Some(self.client),
@@ -323,7 +343,7 @@ impl RequestContext {
             return Some(Reason::Panic);
         }
         match self.reason {
-            Some(Reason::ClientGone) | None if !self.complete && self.conn.worker.is_cut() => {
+            Some(Reason::ClientGone) | None if !self.complete && self.conn.drain.is_cut() => {
                 Some(Reason::Drain)
             }
             Some(Reason::ClientGone) | None if self.conn.stalled.get() => Some(Reason::BodyStall),
@@ -347,7 +367,7 @@ impl RequestContext {
 impl Drop for RequestContext {
     fn drop(&mut self) {
         if let Some(held) = &mut self.held {
-            held.end(&self.conn.worker.shared.limiter);
+            held.end(&self.services.shared.limiter);
         }
         let now = clock::instant();
         let duration_ns = now.saturating_duration_since(self.started).as_nanos() as u64;
@@ -360,7 +380,7 @@ impl Drop for RequestContext {
                 PANIC_STATUS
             }
             Some(Reason::Malformed) if self.reason != reason => {
-                self.conn.worker.refused(Reason::Malformed);
+                self.services.refused(Reason::Malformed);
                 problem::BAD_REQUEST_STATUS
             }
             // It was not the client that went.
@@ -368,18 +388,33 @@ impl Drop for RequestContext {
             _ => self.status,
         };
         let snapshot = &self.view.snapshot;
-        let worker = &self.conn.worker;
+        let services = &self.services;
         let figures = self.route.map_or(&snapshot.figures.no_route, |route| &snapshot.figures.routes[route]);
         let bytes_in = self.bytes_in();
         figures.finished(
-            &worker.metrics,
+            &services.metrics,
             &metrics::Request { status, duration_ns, bytes_in, bytes_out: self.bytes_out },
         );
         self.count_answer(reason);
         if snapshot.sampler.is_off(status) {
             return;
         }
-        worker.log.write(&snapshot.sampler, &self.entry(now, status, reason, duration_ns, bytes_in));
+        services.log.write(&snapshot.sampler, &self.entry(now, status, reason, duration_ns, bytes_in));
+    }
+}
+
+impl SwitchedRequest for RequestContext {
+    fn add_bytes(&mut self, from_client: u64, to_client: u64) {
+        self.bytes_in += from_client;
+        self.bytes_out += to_client;
+    }
+
+    fn complete(&mut self) {
+        RequestContext::complete(self);
+    }
+
+    fn fail(&mut self, reason: Reason) {
+        RequestContext::fail(self, reason);
     }
 }
 
@@ -402,17 +437,23 @@ thread_local! {
 }
 
 /// Counts and logs a head that never came whole, or was none: nothing is said of what nobody has read.
-pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reason: Reason, status: u16) {
-    let worker = &conn.worker;
-    let view = worker.view();
-    worker.refused(reason);
+pub fn tell_unread(
+    services: &Services,
+    conn: &Conn,
+    version: Version,
+    request_id: &HeaderValue,
+    reason: Reason,
+    status: u16,
+) {
+    let view = services.view();
+    services.refused(reason);
     let began = match conn.activity.phase() {
         Phase::Head(since) => since,
         Phase::Idle(_) | Phase::Busy => clock::instant(),
     };
     let duration_ns = clock::instant().saturating_duration_since(began).as_nanos() as u64;
     let request = metrics::Request { status, duration_ns, ..metrics::Request::default() };
-    view.snapshot.figures.no_route.finished(&worker.metrics, &request);
+    view.snapshot.figures.no_route.finished(&services.metrics, &request);
     let entry = record::Entry {
         time: clock::unix(),
         request_id: request_id.as_bytes(),
@@ -426,27 +467,27 @@ pub fn tell_unread(conn: &Conn, version: Version, request_id: &HeaderValue, reas
         reason: reason.code(),
         ..record::Entry::default()
     };
-    worker.log.write(&view.snapshot.sampler, &entry);
+    services.log.write(&view.snapshot.sampler, &entry);
 }
 
 /// Counts why a TLS handshake failed, and logs it where that was the client's certificate: an operator is asked about
 /// those, and whoever only looks for open ports fills no log.
-pub fn tell_handshake(worker: &Worker, config: &config::Listener, ends: Ends, cause: Cause) {
-    worker.caused(cause);
+pub fn tell_handshake(services: &Services, listener: &str, ends: Ends, cause: Cause) {
+    services.caused(cause);
     if !cause.is_of_certificate() {
         return;
     }
-    worker.refused(Reason::TlsHandshake);
+    services.refused(Reason::TlsHandshake);
     let entry = record::Entry {
         time: clock::unix(),
-        listener: &config.name,
+        listener,
         client: Some(ends.announced_peer.to_canonical()),
         peer: Some(ends.tcp_peer.to_canonical()),
         reason: Reason::TlsHandshake.code(),
         cause: cause.word(),
         ..record::Entry::default()
     };
-    worker.log.write(&worker.view().snapshot.sampler, &entry);
+    services.log.write(&services.view().snapshot.sampler, &entry);
 }
 
 fn protocol(version: Version) -> &'static str {

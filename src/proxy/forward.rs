@@ -8,17 +8,18 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{RequestBody, ResponseBody};
 use super::client::Client;
 use super::context::RequestContext;
 use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply;
-use super::tunnel::Tunnel;
+use super::request_body::RequestBody;
+use super::response_body::ResponseBody;
 use super::upgrade;
 use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
+use crate::service::conn::Switched;
 use crate::service::refusal::Refusal;
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
@@ -409,7 +410,7 @@ impl UpstreamAttempt<'_> {
     }
 
     fn cells(&self) -> &metrics::Worker {
-        &self.context.conn.worker.metrics
+        &self.context.services.metrics
     }
 }
 
@@ -494,7 +495,7 @@ fn switch(
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     headers.insert(UPGRADE, protocol);
     let conn = Rc::clone(&context.conn);
-    conn.tunnel.replace(Some(Tunnel::new(upgraded, is_websocket, context)));
+    conn.switched.replace(Some(Switched { upstream: upgraded, is_websocket, request: context }));
     let mut response = Response::new(ResponseBody::empty(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;

@@ -5,99 +5,18 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, Version};
-use http_body::{Body, Frame};
+use http::Version;
+use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::body::{Error, RequestBody};
 use super::context::RequestContext;
+use super::gathered::Room;
+use super::request_body::{Error, RequestBody};
 use crate::upstream::Upstream;
-
-/// What has been gathered of one body.
-#[derive(Debug, Default)]
-pub struct Gathered {
-    /// The piece that came first, as it was read; most bodies are one.
-    first: Bytes,
-    /// What came after it, copied: small pieces would each keep the buffer they were read into.
-    rest: BytesMut,
-    trailers: Option<HeaderMap>,
-    held: Option<HeldRoom>,
-}
-
-impl Gathered {
-    pub(super) fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.trailers.is_none()
-    }
-
-    pub(super) fn push(&mut self, frame: Frame<Bytes>) {
-        match frame.into_data() {
-            Ok(data) if self.is_empty() => self.first = data,
-            Ok(data) => self.rest.extend_from_slice(&data),
-            Err(frame) => self.trailers = frame.into_trailers().ok(),
-        }
-    }
-
-    /// Makes itself small while more is waited for, and counts what it holds. False where there is no room for that.
-    pub(super) fn settle(&mut self, room: &Arc<Room>) -> bool {
-        if !self.first.is_empty() {
-            let mut all = BytesMut::with_capacity(self.len());
-            all.extend_from_slice(&self.first);
-            all.extend_from_slice(&self.rest);
-            (self.first, self.rest) = (Bytes::new(), all);
-        }
-        self.held
-            .get_or_insert_with(|| HeldRoom { room: Arc::clone(room), bytes: 0 })
-            .grow(self.rest.capacity())
-    }
-
-    /// The next of what was gathered.
-    pub(super) fn take(&mut self) -> Option<Frame<Bytes>> {
-        if self.first.has_remaining() {
-            return Some(Frame::data(std::mem::take(&mut self.first)));
-        }
-        if !self.rest.is_empty() {
-            return Some(Frame::data(std::mem::take(&mut self.rest).freeze()));
-        }
-        self.trailers.take().map(Frame::trailers)
-    }
-}
-
-/// The memory that all bodies that are being gathered share.
-#[derive(Debug, Default)]
-pub struct Room(AtomicUsize);
-
-/// A part of it.
-#[derive(Debug)]
-struct HeldRoom {
-    room: Arc<Room>,
-    bytes: usize,
-}
-
-impl HeldRoom {
-    /// Holds so many bytes, if there is room.
-    fn grow(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let before = self.room.0.fetch_add(more, Ordering::Relaxed);
-        self.bytes += more;
-        before + more <= GATHERED_BYTES_MAX
-    }
-}
-
-impl Drop for HeldRoom {
-    fn drop(&mut self) {
-        self.room.0.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// Why a request goes no further than the first bytes of its body.
 #[derive(Debug)]
@@ -125,7 +44,7 @@ pub async fn gather(
     if max == 0 {
         return Ok(None);
     }
-    let room = Arc::clone(&context.conn.worker.shared.gathered);
+    let room = Arc::clone(&context.services.shared.gathered);
     let at_once = poll_fn(|cx| Poll::Ready(streaming.poll_gather(max, &room, cx))).await;
     match at_once {
         Poll::Ready(gathered) if streaming.is_gathered(max) => gathered.map(|()| None).map_err(Ended::Body),
@@ -186,8 +105,6 @@ async fn early_permit(early: &Arc<Semaphore>, after: Duration) -> OwnedSemaphore
     }
 }
 
-/// What all gathered bodies may hold together, as far as they wait for more.
-const GATHERED_BYTES_MAX: usize = 64 << 20;
 /// Over HTTP/2 so much comes at least within the time a body may stand still.
 const STEP_BYTES: usize = 1024;
 /// A body that is known to be small may go on after this though it is not whole.
@@ -196,42 +113,3 @@ const SMALL_EARLY_AFTER: Duration = Duration::from_secs(10);
 const EARLY_AFTER: Duration = Duration::from_secs(1);
 /// How long a body waits to go on where there is no room to gather more of it.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_come_back_in_order_and_small_ones_are_copied_once_more_is_waited_for() {
-        let room = Arc::new(Room::default());
-        let mut gathered = Gathered::default();
-        let buffer = Bytes::from(vec![b'a'; 8 * 1024]);
-        gathered.push(Frame::data(buffer.slice(..3)));
-        assert!(!buffer.is_unique(), "what comes at once is not copied");
-        assert!(gathered.settle(&room));
-        assert!(buffer.is_unique(), "what waits does not keep the buffer it was read into");
-        gathered.push(Frame::data(Bytes::from_static(b"bc")));
-        gathered.push(Frame::trailers(HeaderMap::new()));
-        assert!(gathered.settle(&room));
-        let held = room.0.load(Ordering::Relaxed);
-        assert!((5..64).contains(&held), "{held}");
-        let data = gathered.take().and_then(|frame| frame.into_data().ok()).expect("data comes first");
-        assert_eq!(data, "aaabc");
-        assert!(gathered.take().is_some_and(|frame| frame.is_trailers()));
-        assert!(gathered.take().is_none());
-        drop(gathered);
-        assert_eq!(room.0.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn there_is_room_for_so_much_and_no_more() {
-        let room = Arc::new(Room::default());
-        let held = |bytes| HeldRoom { room: Arc::clone(&room), bytes: 0 }.grow(bytes);
-        assert!(held(GATHERED_BYTES_MAX));
-        let mut first = HeldRoom { room: Arc::clone(&room), bytes: 0 };
-        assert!(first.grow(GATHERED_BYTES_MAX));
-        assert!(!held(1));
-        drop(first);
-        assert!(held(1));
-    }
-}

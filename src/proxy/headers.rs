@@ -12,6 +12,7 @@ use http::header::{
 use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
+use crate::service::conn::Peer;
 
 /// Which of the fields this module minds a message has: found in one pass over its names, because asking the map
 /// for each of twenty names costs more than everything else done to a request's head.
@@ -256,22 +257,6 @@ pub struct Hop<'a> {
     pub authority: &'a HeaderValue,
     /// The protocol it spoke.
     pub version: Version,
-}
-
-/// The socket's other end, written once a connection.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// Its address, an IPv4-mapped one as IPv4.
-    pub ip: IpAddr,
-    text: HeaderValue,
-}
-
-impl Peer {
-    /// The peer at this address.
-    pub fn new(ip: IpAddr) -> Peer {
-        let ip = ip.to_canonical();
-        Peer { ip, text: HeaderValue::from_str(&ip.to_string()).unwrap_or(NOTHING) }
-    }
 }
 
 /// Sets the forwarding fields for the upstream. What an untrusted peer said is overwritten, in both spellings.

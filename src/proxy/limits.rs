@@ -47,7 +47,7 @@ pub fn begin<'t>(
     if found.route.policies.is_empty() {
         return Begun::Decided(Decided::Admitted(Fields::default()));
     }
-    let limiter = Arc::clone(&context.conn.worker.shared.limiter);
+    let limiter = Arc::clone(&context.services.shared.limiter);
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
     let mut check = Check::default();
@@ -67,7 +67,7 @@ impl Wait<'_> {
         facts: &Facts<'_, '_>,
     ) -> Decided {
         let Wait { pending, mut check } = *self;
-        let limiter = Arc::clone(&context.conn.worker.shared.limiter);
+        let limiter = Arc::clone(&context.services.shared.limiter);
         limiter.finish(pending, &HttpSubject::new(found, facts), &mut check).await;
         end(context, table, found, &check)
     }
@@ -86,7 +86,7 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
     }
     context.steps.decide = context.elapsed_ns();
     let style = context.view.snapshot.limit_headers;
-    let unix_seconds = context.conn.worker.unix(context.started).as_secs();
+    let unix_seconds = context.services.unix(context.started).as_secs();
     let fields = Fields::new(style, unix_seconds, table, found, charges, decision);
     if decision.is_admitted() {
         if found.route.holds {
@@ -94,7 +94,7 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
         }
         return Decided::Admitted(fields);
     }
-    let limited = Box::new(limited(table, check, context.conn.worker.random()));
+    let limited = Box::new(limited(table, check, context.services.random()));
     let refusal =
         if decision.is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) };
     Decided::Refused(refusal, fields)
@@ -104,8 +104,8 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
 fn count(context: &mut RequestContext, event: &Event) {
     for said in event.counts() {
         let figures = &context.view.snapshot.figures.policies[said.policy as usize];
-        figures.decided(&context.conn.worker.metrics, said.decision);
-        figures.decided_by(&context.conn.worker.metrics, said.tier);
+        figures.decided(&context.services.metrics, said.decision);
+        figures.decided_by(&context.services.metrics, said.tier);
     }
     context.verdict = event.deciding();
 }

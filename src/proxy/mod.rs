@@ -1,34 +1,27 @@
-//! The data plane: from accept to the last byte. Its workers share nothing but what is built before a request comes.
+//! The proxy of requests: from a request's head to the last byte of its answer.
+//!
+//! [`pipeline`] is the whole life of a request on one screen. What is spoken on a connection is the server's.
 
 pub mod authenticate;
-pub mod body;
 pub mod client;
 pub mod config;
-pub mod connection;
 pub mod context;
 pub mod forward;
-mod gate;
 mod gather;
+pub mod gathered;
 pub mod grpc;
 pub mod headers;
-mod http2;
-pub mod idle;
-pub mod io;
 pub mod limit_fields;
 pub mod limits;
-pub mod linger;
-pub mod listener;
-pub mod overload;
 pub mod pipeline;
-mod prelude;
-mod proxy_protocol;
 pub mod reply;
+pub mod request_body;
 pub mod reservation;
+pub mod response_body;
+mod service;
+pub mod services;
+mod shed;
 pub mod snapshot;
-mod timer;
-pub mod tunnel;
 pub mod unread;
 pub mod upgrade;
 pub mod validate;
-mod websocket;
-pub mod worker;

@@ -12,33 +12,36 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::body::{RequestBody, ResponseBody};
 use super::client::Client;
-use super::connection::Conn;
 use super::context::RequestContext;
 use super::forward::{self, UpstreamRequest};
 use super::headers::Present;
-use super::io::Answer;
 use super::limit_fields::Fields;
 use super::reply;
+use super::request_body::RequestBody;
+use super::response_body::ResponseBody;
+use super::services::Services;
 use super::unread::Received;
-use super::{authenticate, client, context, headers, limits, overload, reservation, validate};
+use super::{authenticate, client, context, headers, limits, shed, validate};
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, Found, NotFound, Route, Table, path};
+use crate::service::activity::Answer;
+use crate::service::conn::Conn;
 use crate::service::refusal::Refusal;
 
 /// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
 pub async fn handle(
+    services: Rc<Services>,
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let (connection, version) = (Rc::clone(&conn), request.version());
+    let (served, connection, version) = (Rc::clone(&services), Rc::clone(&conn), request.version());
     let is_head = *request.method() == Method::HEAD;
     // Pinned here: handed over by value it would lie in this future twice.
-    let mut answer = caught(pin!(serve(conn, request))).await;
-    overload::shed(&connection, version, &mut answer);
+    let mut answer = caught(pin!(serve(services, conn, request))).await;
+    shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {
             promise_no_more(&mut answer, connection.activity.is_in_message());
@@ -77,10 +80,10 @@ async fn caught(
     answer.await
 }
 
-async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
+async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
-    let incoming = Received::new(incoming, head.version, &conn.worker);
-    let mut context = RequestContext::begin(Rc::clone(&conn), &head);
+    let incoming = Received::new(incoming, head.version, &services.unread);
+    let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
     let view = Rc::clone(&context.view);
     let snapshot = &*view.snapshot;
 
@@ -88,12 +91,12 @@ async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseB
     authenticate::hide_parameters(&mut context);
     let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
     context.client = client.ip;
-    context.request_id = headers::request_id(&head.headers, client.trusted_peer, || conn.worker.random());
+    context.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
     let present = Present::of(&head.headers);
     let judged = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
     let judged = judged.and_then(|doubt| context.weigh(&head).map(|()| doubt));
-    let doubt = match judged.and_then(|doubt| overload::admit(&conn).map(|()| doubt)) {
+    let doubt = match judged.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
         Ok(doubt) => doubt,
         Err(refusal) => return reply::refuse(context, &refusal),
     };
@@ -237,7 +240,7 @@ async fn pass(
     };
     if context.held.is_some() {
         // Boxed: a timer is large, and few wait.
-        Box::pin(reservation::turn(&mut context)).await;
+        Box::pin(context.turn()).await;
     }
     // Not before its turn: guessing waits in the queue like everything else.
     if let Some(refusal) = &passed.refusal {
@@ -305,39 +308,57 @@ const NAMES_KEPT_EVERY: u64 = 64;
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::net::IpAddr;
+    use std::sync::Arc;
 
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::proxy::headers::{Peer, X_REQUEST_ID};
-    use crate::proxy::io::Activity;
-    use crate::proxy::{listener, worker};
+    use crate::proxy::headers::X_REQUEST_ID;
+    use crate::proxy::services;
+    use crate::service::activity::Activity;
+    use crate::service::config;
+    use crate::service::conn::Peer;
 
     /// A connection on which nothing is sent.
     fn conn() -> Rc<Conn> {
-        let (worker, figures) = worker::tests::worker();
-        let listener = listener::tests::listener(figures.listener("plain"));
+        let config = config::Listener {
+            name: "plain".to_owned(),
+            bind: ([127, 0, 0, 1], 0).into(),
+            http1: true,
+            http2: true,
+            certs: Vec::new(),
+            sni_strict: true,
+            underscores: config::Underscores::Refuse,
+            client_auth: None,
+            addresses: Default::default(),
+            proxies: Vec::new(),
+            redirect_https: None,
+            reuse_port: false,
+            connections_max: 1,
+            connections_per_ip_max: 1,
+            timeouts: config::Timeouts::default(),
+            max: config::Sizes::default(),
+        };
         Rc::new(Conn {
-            worker,
-            config: listener.config.load_full(),
-            listener,
+            config: Arc::new(config),
             peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
             tcp_peer: IpAddr::from([192, 0, 2, 1]),
             tls: "",
             sni: "".into(),
             certificate: None,
             activity: Rc::new(Activity::new(crate::clock::instant())),
+            drain: Rc::default(),
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
-            tunnel: RefCell::new(None),
+            switched: RefCell::new(None),
         })
     }
 
     #[tokio::test]
     async fn the_answer_after_a_panic_has_the_request_s_id() {
         let (head, ()) = Request::new(()).into_parts();
-        let mut context = RequestContext::begin(conn(), &head);
+        let mut context = RequestContext::begin(services::tests::services().0, conn(), &head);
         context.request_id = HeaderValue::from_static("0123");
         let failing = async move {
             let _exchange = context;

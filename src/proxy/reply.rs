@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
-use super::body::ResponseBody;
 use super::context::{Panicked, RequestContext};
+use super::response_body::ResponseBody;
 
 use super::grpc;
 use super::headers::X_REQUEST_ID;
@@ -131,7 +131,7 @@ pub fn redirect(mut context: Box<RequestContext>, location: Option<HeaderValue>)
 /// The built-in echo upstream's answer.
 pub fn echo(
     mut context: Box<RequestContext>,
-    body: super::body::RequestBody,
+    body: super::request_body::RequestBody,
     kind: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);

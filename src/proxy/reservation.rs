@@ -5,13 +5,10 @@
 //! Most requests hold nothing; then there is none, and nothing of this is paid for. It decides nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderMap;
 use smallvec::SmallVec;
-use tokio::time::sleep;
 
-use super::context::RequestContext;
 use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Decision, Limiter, Refund};
 use crate::policy::Table;
@@ -74,27 +71,21 @@ impl Reservation {
         }
     }
 
+    /// How long its turn is after what it was taken at, nanoseconds; 0: it has come.
+    pub fn delay_ns(&self) -> u64 {
+        self.delay_ns
+    }
+
+    /// The turn has come.
+    pub fn turn_came(&mut self) {
+        self.delay_ns = 0;
+    }
+
     /// Gives back what is still held. A request whose turn had not come leaves its place to others.
     pub fn end(&mut self, limiter: &Arc<Limiter>) {
         let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
         for (charge, undo) in self.permits.iter().chain(places) {
             limiter.give_back(charge, *undo, self.taken_ns);
         }
-    }
-}
-
-/// Waits for the request's turn, where it has to. The wait is no longer than a queue is, which the configuration
-/// bounds; a client that goes away meanwhile drops it, and the drain's deadline the worker.
-pub async fn turn(context: &mut RequestContext) {
-    let Some(delay_ns) = context.held.as_ref().map(|held| held.delay_ns).filter(|delay_ns| *delay_ns > 0)
-    else {
-        return;
-    };
-    // From when the place was taken, which is when the request began.
-    let left_ns = delay_ns.saturating_sub(context.elapsed_ns());
-    sleep(Duration::from_nanos(left_ns)).await;
-    context.steps.delay = context.elapsed_ns().saturating_sub(context.steps.decide).max(1);
-    if let Some(held) = &mut context.held {
-        held.delay_ns = 0;
     }
 }

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::body::RequestBody;
 use super::config::{ClientIp, LimitHeaders};
+use super::request_body::RequestBody;
 use crate::{auth, metrics, policy, record, upstream};
 
 /// The routing and policy tables with all they point at; shared by all workers.

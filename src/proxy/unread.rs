@@ -17,21 +17,20 @@ use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::worker::Worker;
 use crate::clock;
 
 /// A request's body as it is received.
 pub struct Received {
     incoming: Option<Incoming>,
     /// Where it is left if it is not read to its end; `None` where that needs no care.
-    worker: Option<Rc<Worker>>,
+    unread: Option<Rc<Unread>>,
 }
 
 impl Received {
-    /// The body of a request that came to this worker.
-    pub fn new(incoming: Incoming, version: Version, worker: &Rc<Worker>) -> Received {
+    /// The body of a request. If it is dropped before its end, `unread` keeps it.
+    pub fn new(incoming: Incoming, version: Version, unread: &Rc<Unread>) -> Received {
         let may_linger = version == Version::HTTP_2 && !incoming.is_end_stream();
-        Received { incoming: Some(incoming), worker: may_linger.then(|| Rc::clone(worker)) }
+        Received { incoming: Some(incoming), unread: may_linger.then(|| Rc::clone(unread)) }
     }
 }
 
@@ -53,7 +52,7 @@ impl Body for Received {
         let Some(incoming) = &mut received.incoming else { return Poll::Ready(None) };
         let polled = Pin::new(incoming).poll_frame(cx);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            received.worker = None;
+            received.unread = None;
         }
         polled
     }
@@ -69,10 +68,10 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        if let (Some(worker), Some(incoming)) = (&self.worker, self.incoming.take())
+        if let (Some(unread), Some(incoming)) = (&self.unread, self.incoming.take())
             && !incoming.is_end_stream()
         {
-            worker.unread.keep(incoming);
+            unread.keep(incoming);
         }
     }
 }

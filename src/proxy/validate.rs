@@ -6,10 +6,10 @@ use http::header::{CONTENT_LENGTH, HOST};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
-use super::config::{Sizes, Underscores};
 use super::headers::{self, Present};
 use crate::policy::path::{self, Canonical};
 use crate::policy::{self, definition::HTTPS_PORT, host::is_authority};
+use crate::service::config::{Sizes, Underscores};
 use crate::service::refusal::Refusal;
 
 /// Refuses what hyper lets through and a gateway must not pass on.

@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("app", 6),
     ("config", 5),
     ("proxy", 4),
+    ("server", 4),
     ("admin", 4),
     ("service", 3),
     ("limiter", 3),

@@ -24,9 +24,9 @@ use super::listeners::Listeners;
 use crate::config::{Config, Definition, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::proxy::overload::Overload;
 use crate::proxy::snapshot::Snapshot;
-use crate::proxy::worker::Order;
+use crate::server::worker::Order;
+use crate::service::overload::Overload;
 use crate::{admin, clock, global, record};
 
 pub use changes::Changes;

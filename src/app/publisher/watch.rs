@@ -11,7 +11,7 @@ use super::stamps::Stamps;
 use crate::app::certificates;
 use crate::app::listeners::Listeners;
 use crate::metrics::Metrics;
-use crate::proxy::config::Listener;
+use crate::service::config::Listener;
 use crate::{auth, upstream};
 
 /// What the files looked like when they were read last.

@@ -6,8 +6,8 @@ use http::header::HOST;
 use http::{HeaderValue, Uri, Version, request};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use sluicegate::proxy::config::{Sizes, Underscores};
 use sluicegate::proxy::{headers, validate};
+use sluicegate::service::config::{Sizes, Underscores};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {

@@ -1,5 +1,4 @@
-//! An HTTP/2 connection: from the porch into hyper, the deadlines that its frames tell of, and the story of what was
-//! refused before anybody here read it.
+//! An HTTP/2 connection: from its prelude into hyper, and what is told of requests that hyper refused on its own.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -13,26 +12,27 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
-use super::config::Timeouts;
-use super::connection::{Conn, End};
-
-use super::io::{Activity, Stream, Tracked};
+use super::connection::{Connection, End};
+use super::frame_timer::FrameTimer;
+use super::stream::{Stream, Tracked};
 use super::timer::{ConnectionTimer, Expiry};
-use super::{config, linger, pipeline, prelude};
+use super::{linger, prelude};
 use crate::service::problem;
 use crate::service::reason::Reason;
+use crate::service::{Service, config};
 use crate::upstream::connect::LocalExecutor;
 use crate::wire::http1::Fault;
 use crate::wire::http2::{Excess, Meter, Metered, Peer, Refused};
 use crate::{clock, metrics};
 
-/// HTTP/2: on the porch until something is asked for.
-pub(super) async fn serve(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepted: Instant) {
-    let meter = Meter::new(Peer::Client, conn.config.max.streams, clock::instant());
+/// Serves a connection over HTTP/2: hyper is built when something is asked for.
+pub async fn serve<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes, accepted: Instant) {
+    let meter = Meter::new(Peer::Client, conn.facts.config.max.streams, clock::instant());
     let meter = Rc::new(RefCell::new(meter));
-    let io = Tracked::new(stream, ahead, Rc::clone(&conn.activity));
+    let io = Tracked::new(stream, ahead, Rc::clone(&conn.facts.activity));
     let io = Metered::new(io, Rc::clone(&meter), clock::instant);
-    match Box::pin(prelude::http2::wait(conn, io, accepted)).await {
+    match Box::pin(prelude::http2::wait(&conn.facts, &announced(&conn.facts.config.max), io, accepted)).await
+    {
         prelude::http2::Left::In(io) => Box::pin(drive(conn, io, meter)).await,
         prelude::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
         prelude::http2::Left::Late => conn.late_http2(),
@@ -40,8 +40,8 @@ pub(super) async fn serve(conn: &Rc<Conn>, stream: Stream, ahead: Bytes, accepte
 }
 
 /// One hyper connection from the first request to GOAWAY.
-async fn drive(conn: &Rc<Conn>, io: prelude::http2::Handed, meter: Rc<RefCell<Meter>>) {
-    let max = &conn.config.max;
+async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, meter: Rc<RefCell<Meter>>) {
+    let max = &conn.facts.config.max;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
         .max_concurrent_streams(max.streams)
@@ -54,11 +54,11 @@ async fn drive(conn: &Rc<Conn>, io: prelude::http2::Handed, meter: Rc<RefCell<Me
     let service = service_fn(|request| {
         meter.borrow_mut().accepted();
         // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
-        Box::pin(pipeline::handle(Rc::clone(conn), request))
+        Box::pin(Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = ConnectionTimer::new(&conn.config.timeouts, None, Some(FrameWatch::new(&meter)));
-    let drain = pin!(conn.worker.drain_begins());
+    let mut watch = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
+    let drain = pin!(conn.facts.drain.begins());
     let (mut drain, mut draining) = (Some(drain), false);
     let end = std::future::poll_fn(|cx| {
         loop {
@@ -66,16 +66,16 @@ async fn drive(conn: &Rc<Conn>, io: prelude::http2::Handed, meter: Rc<RefCell<Me
             while let Some(refused) = meter.borrow_mut().take_refused() {
                 conn.tell_refused(refused);
             }
-            conn.broken.set(conn.broken.get() + meter.borrow_mut().take_broken());
+            conn.facts.broken.set(conn.facts.broken.get() + meter.borrow_mut().take_broken());
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(End::Done(result));
             }
-            if !draining && (conn.leaving.get() || conn.worker.drain_has_begun(&mut drain, cx)) {
+            if !draining && (conn.facts.leaving.get() || conn.facts.drain.poll_begun(&mut drain, cx)) {
                 draining = true;
                 served.as_mut().graceful_shutdown();
                 continue;
             }
-            match ready!(watch.poll(&conn.activity, cx)) {
+            match ready!(watch.poll(&conn.facts.activity, cx)) {
                 // An idle connection is told to go (GOAWAY) and given one more period to do so.
                 Expiry::Idle if !draining => {
                     conn.deadline_passed(metrics::Deadline::Idle);
@@ -91,7 +91,7 @@ async fn drive(conn: &Rc<Conn>, io: prelude::http2::Handed, meter: Rc<RefCell<Me
     match end {
         End::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
         End::Expired(Expiry::Stall) => {
-            conn.stalled.set(true);
+            conn.facts.stalled.set(true);
             conn.deadline_passed(metrics::Deadline::BodyStall);
         }
         End::Expired(Expiry::Head) => conn.late_http2(),
@@ -100,7 +100,7 @@ async fn drive(conn: &Rc<Conn>, io: prelude::http2::Handed, meter: Rc<RefCell<Me
 }
 
 /// What hyper's first frame says of us, by what [`drive`] tells it.
-pub(super) fn announced(max: &config::Sizes) -> Vec<u8> {
+fn announced(max: &config::Sizes) -> Vec<u8> {
     prelude::http2::settings(&[
         (prelude::http2::MAX_CONCURRENT_STREAMS, max.streams),
         (prelude::http2::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
@@ -114,48 +114,10 @@ fn header_list_bytes_max(max: &config::Sizes) -> u32 {
     (max.header_bytes as u32).saturating_mul(2)
 }
 
-/// Deadlines of a head that does not end, and of answers that are not taken. Looked at now and then, like all of a
-/// connection's.
-#[derive(Debug)]
-pub(super) struct FrameWatch {
-    meter: Rc<RefCell<Meter>>,
-    /// How much of our bodies the client had taken, and when.
-    taken: u64,
-    taken_at: Instant,
-    /// The number of the head that is under way, and since when.
-    head: u64,
-    head_at: Instant,
-}
-
-impl FrameWatch {
-    pub(super) fn new(meter: &Rc<RefCell<Meter>>) -> FrameWatch {
-        let now = clock::instant();
-        FrameWatch { meter: Rc::clone(meter), taken: 0, taken_at: now, head: 0, head_at: now }
-    }
-
-    /// Which of the two has passed.
-    pub(super) fn look(&mut self, activity: &Activity, timeouts: &Timeouts, now: Instant) -> Option<Expiry> {
-        let meter = self.meter.borrow();
-        // A window that opens byte by byte holds as much of us as one that stays shut, and answers to PING go out
-        // whatever the windows are.
-        if !activity.is_reading_owed() || meter.data_sent() - self.taken >= DRAIN_BYTES_MIN {
-            (self.taken, self.taken_at) = (meter.data_sent(), now);
-        }
-        let (head, is_under_way) = meter.head();
-        if !is_under_way || head != self.head {
-            (self.head, self.head_at) = (head, now);
-        }
-        if now.saturating_duration_since(self.taken_at) >= timeouts.body_stall {
-            return Some(Expiry::Stall);
-        }
-        (now.saturating_duration_since(self.head_at) >= timeouts.header).then_some(Expiry::Head)
-    }
-}
-
-impl Conn {
+impl<S: Service> Connection<S> {
     /// Closes on a client that does not begin with the preface where only HTTP/2 is spoken; a GOAWAY would not reach it
     /// (RFC 9113 section 3.4).
-    pub(super) async fn refuse_preface(&self, mut stream: Stream) {
+    pub async fn refuse_preface(&self, mut stream: Stream) {
         self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS);
         linger::say(&mut stream, &[]).await;
         linger::linger(&stream).await;
@@ -163,13 +125,13 @@ impl Conn {
 
     /// Whether a first line that names no HTTP may as well be HTTP/2's preface gone wrong: whoever sends that would
     /// read an answer of HTTP/1.1 as frames.
-    pub(super) fn may_be_preface(&self, fault: Fault) -> bool {
-        let is_sniffed = self.tls.is_empty() && self.config.http2;
-        fault == Fault::OtherProtocol && is_sniffed && self.activity.last_status() == 0
+    pub fn may_be_preface(&self, fault: Fault) -> bool {
+        let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
+        fault == Fault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
     }
 
     /// hyper gave the connection up: a peer that broke the protocol or a budget is refused, one that left is not.
-    pub(super) fn broken_http2(&self, error: &dyn std::fmt::Display, meter: &Meter) {
+    pub fn broken_http2(&self, error: &dyn std::fmt::Display, meter: &Meter) {
         let reason = match (meter.excess(), meter.goaway_sent()) {
             (Some(Excess::RapidReset), _) => Reason::RapidReset,
             // hyper's own bound, for requests it has not handed over yet.
@@ -182,12 +144,12 @@ impl Conn {
             (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
             (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
             (None, _) => {
-                tracing::debug!(peer = %self.peer.ip, %error, "HTTP/2 connection");
+                tracing::debug!(peer = %self.facts.peer.ip, %error, "HTTP/2 connection");
                 return;
             }
         };
         let excess = meter.excess().map_or("", Excess::name);
-        tracing::debug!(peer = %self.peer.ip, %error, excess, "HTTP/2 connection closed");
+        tracing::debug!(peer = %self.facts.peer.ip, %error, excess, "HTTP/2 connection closed");
         self.refuse_unread(Version::HTTP_2, reason, problem::BAD_REQUEST_STATUS);
     }
 
@@ -198,7 +160,7 @@ impl Conn {
     }
 
     /// Tells of a request over HTTP/2 that hyper refused without us.
-    pub(super) fn tell_refused(&self, refused: Refused) {
+    pub fn tell_refused(&self, refused: Refused) {
         match refused {
             Refused::Reset(REFUSED_STREAM) => {
                 self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, problem::UNAVAILABLE_STATUS)
@@ -215,8 +177,6 @@ impl Conn {
     }
 }
 
-/// What a client takes at least of what waits for it, within the deadline of a stalled body.
-const DRAIN_BYTES_MIN: u64 = 16 * 1024;
 /// Requests a client may take back before they are read (hyper's default).
 const UNREAD_RESETS_MAX: usize = 20;
 /// How long a client has to take our last words.

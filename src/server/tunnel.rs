@@ -12,22 +12,13 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, split};
 use tokio::time::{sleep, timeout};
 
-use super::connection::Conn;
-use super::context::RequestContext;
-use super::io::{Activity, Stream, Tracked};
+use super::stream::{Stream, Tracked};
 use super::websocket::{Frames, GOING_AWAY};
-use super::worker::Worker;
 use crate::clock;
+use crate::service::activity::Activity;
+use crate::service::conn::{Conn, Switched, SwitchedRequest};
+use crate::service::drain::Drain;
 use crate::service::reason::Reason;
-use crate::upstream::http1::Upgraded;
-
-/// The upstream's side of a switched protocol, waiting for the client's.
-#[derive(Debug)]
-pub struct Tunnel {
-    upstream: Upgraded,
-    is_websocket: bool,
-    context: Box<RequestContext>,
-}
 
 /// How a tunnel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,51 +29,45 @@ enum End {
     Drain,
 }
 
-impl Tunnel {
-    /// Joins `upstream` to the connection the context came on, once its answer is out.
-    pub fn new(upstream: Upgraded, is_websocket: bool, context: Box<RequestContext>) -> Tunnel {
-        Tunnel { upstream, is_websocket, context }
+/// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain ends it. `read` is
+/// what the client sent beyond its request.
+pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
+    let Switched { upstream, is_websocket, request } = switched;
+    let activity = Rc::new(Activity::new(clock::instant()));
+    let bytes = Rc::new(Bytecount::default());
+    let mut told = Told { request, bytes: Rc::clone(&bytes) };
+    let client = Counted { stream: Tracked::new(client, read, Rc::clone(&activity)), bytes };
+    let frames = || is_websocket.then(Frames::default);
+    let (client_reads, client_writes) = split(client);
+    let (upstream_reads, upstream_writes) = split(upstream.stream);
+    let is_told = Cell::new(false);
+    let up = Up { from: client_reads, to: upstream_writes, frames: frames(), is_told: &is_told };
+    let down = Down {
+        from: upstream_reads,
+        to: client_writes,
+        frames: frames(),
+        is_told: &is_told,
+        early: upstream.read,
+    };
+    tokio::select! {
+        ended = carry(&conn.drain, up, down) => match ended {
+            Ok(End::Sides) => {}
+            Ok(End::Drain) => return told.request.fail(Reason::Drain),
+            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
+        },
+        () = quiet(&activity) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
     }
-
-    /// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain ends it. `read` is
-    /// what the client sent beyond its request.
-    pub async fn run(self, conn: &Rc<Conn>, client: Stream, read: Bytes) {
-        let activity = Rc::new(Activity::new(clock::instant()));
-        let bytes = Rc::new(Bytecount::default());
-        let mut told = Told { context: self.context, bytes: Rc::clone(&bytes) };
-        let client = Counted { stream: Tracked::new(client, read, Rc::clone(&activity)), bytes };
-        let frames = || self.is_websocket.then(Frames::default);
-        let (client_reads, client_writes) = split(client);
-        let (upstream_reads, upstream_writes) = split(self.upstream.stream);
-        let is_told = Cell::new(false);
-        let up = Up { from: client_reads, to: upstream_writes, frames: frames(), is_told: &is_told };
-        let down = Down {
-            from: upstream_reads,
-            to: client_writes,
-            frames: frames(),
-            is_told: &is_told,
-            early: self.upstream.read,
-        };
-        tokio::select! {
-            ended = carry(&conn.worker, up, down) => match ended {
-                Ok(End::Sides) => {}
-                Ok(End::Drain) => return told.context.fail(Reason::Drain),
-                Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
-            },
-            () = quiet(&activity) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
-        }
-        told.context.complete();
-    }
+    told.request.complete();
 }
 
 /// Carries both ways. A drain ends a tunnel whose server has nothing more to say; a client of WebSocket is told, and has
 /// a moment to answer; any other tunnel goes on until the drain's deadline takes the worker.
-async fn carry<C, U>(worker: &Worker, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<End>
+async fn carry<C, U>(drain: &Drain, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<End>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut up, mut down) = (pin!(up.run()), pin!(down.run(worker)));
+    let (mut up, mut down) = (pin!(up.run()), pin!(down.run(drain)));
     let mut is_up_over = false;
     let end = loop {
         tokio::select! {
@@ -99,7 +84,7 @@ where
     match end {
         End::Sides => tokio::select! {
             ended = &mut up => ended.map(|()| End::Sides),
-            () = worker.drain_begins() => Ok(End::Drain),
+            () = drain.begins() => Ok(End::Drain),
         },
         End::Drain => {
             // Its answer goes on to the server, which learns from it that the client leaves.
@@ -151,11 +136,11 @@ struct Down<'a, U, C> {
 
 impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
     /// Carries until the server ends, or until the client is told that the gateway goes.
-    async fn run(mut self, worker: &Worker) -> io::Result<End> {
+    async fn run(mut self, drain: &Drain) -> io::Result<End> {
         let early = std::mem::take(&mut self.early);
         self.pass(&early).await?;
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut drain = pin!(worker.drain_begins());
+        let mut drain = pin!(drain.begins());
         let mut is_draining = false;
         loop {
             if is_draining && self.frames.as_ref().is_some_and(Frames::is_between) {
@@ -213,16 +198,15 @@ struct Bytecount {
     down: Cell<u64>,
 }
 
-/// The context of a tunnel, told what was carried however it ends: by an error, or dropped at the drain's deadline.
+/// The request of a tunnel, told what was carried however it ends: by an error, or dropped at the drain's deadline.
 struct Told {
-    context: Box<RequestContext>,
+    request: Box<dyn SwitchedRequest>,
     bytes: Rc<Bytecount>,
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        self.context.bytes_in += self.bytes.up.get();
-        self.context.bytes_out += self.bytes.down.get();
+        self.request.add_bytes(self.bytes.up.get(), self.bytes.down.get());
     }
 }
 

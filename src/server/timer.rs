@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep};
 
-use super::config::Timeouts;
-use super::http2::FrameWatch;
-use super::io::{Activity, Phase};
+use super::frame_timer::{FrameExpiry, FrameTimer};
 use crate::clock;
+use crate::service::activity::{Activity, Phase};
+use crate::service::config::Timeouts;
 
 /// Which deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expiry {
+pub enum Expiry {
     /// It has been without a request long enough to rest.
     IdleConnection,
     /// It has been without a request too long.
@@ -31,7 +31,7 @@ pub(super) enum Expiry {
 
 /// Looks at the activity now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
 /// a deadline is kept to a quarter of itself. The first look comes early: many connections have one request.
-pub(super) struct ConnectionTimer<'a> {
+pub struct ConnectionTimer<'a> {
     timeouts: &'a Timeouts,
     rest: Option<Duration>,
     period: Duration,
@@ -43,14 +43,14 @@ pub(super) struct ConnectionTimer<'a> {
     /// Since when, and at what count of moved bytes, the client has owed us bytes.
     owed: (Instant, u64),
     /// The deadlines that only HTTP/2 has.
-    frames: Option<FrameWatch>,
+    frames: Option<FrameTimer>,
 }
 
 impl<'a> ConnectionTimer<'a> {
-    pub(super) fn new(
+    pub fn new(
         timeouts: &'a Timeouts,
         rest: Option<Duration>,
-        frames: Option<FrameWatch>,
+        frames: Option<FrameTimer>,
     ) -> ConnectionTimer<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
         let period = (shortest / 4).clamp(PERIOD_MIN, PERIOD_MAX);
@@ -69,13 +69,13 @@ impl<'a> ConnectionTimer<'a> {
     }
 
     /// Leaves everything be for `time`.
-    pub(super) fn give(&mut self, time: Duration) {
+    pub fn give(&mut self, time: Duration) {
         self.sleep.as_mut().reset(tokio::time::Instant::now() + time);
         self.is_set = false;
     }
 
     /// Asked at every turn of the one task that serves the connection: until the sleep is over it costs a look at it.
-    pub(super) fn poll(&mut self, activity: &Activity, cx: &mut Context<'_>) -> Poll<Expiry> {
+    pub fn poll(&mut self, activity: &Activity, cx: &mut Context<'_>) -> Poll<Expiry> {
         loop {
             if self.is_set && !self.sleep.is_elapsed() {
                 return Poll::Pending;
@@ -116,10 +116,10 @@ impl<'a> ConnectionTimer<'a> {
         if self.drips(activity, now) {
             return Some(Expiry::Stall);
         }
-        if let Some(expiry) =
-            self.frames.as_mut().and_then(|frames| frames.look(activity, self.timeouts, now))
-        {
-            return Some(expiry);
+        match self.frames.as_mut().and_then(|frames| frames.look(activity, self.timeouts, now)) {
+            Some(FrameExpiry::Head) => return Some(Expiry::Head),
+            Some(FrameExpiry::Stall) => return Some(Expiry::Stall),
+            None => {}
         }
         match activity.phase() {
             Phase::Busy => None,

@@ -5,9 +5,9 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout_at;
 
 use crate::clock;
-use crate::proxy::connection::Conn;
-use crate::proxy::idle::FIRST_BYTES;
-use crate::proxy::io::Stream;
+use crate::server::idle::FIRST_BYTES;
+use crate::server::stream::Stream;
+use crate::service::conn::Conn;
 use crate::wire::http1::{End, Framing};
 
 /// Reads until a head is whole, has a fault, or is too long: what has come, behind `ahead`. At the end of the stream
@@ -31,7 +31,7 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), stream.read_buf(&mut head)) => read.ok()?,
-            () = conn.worker.drain_begins() => Ok(0),
+            () = conn.drain.begins() => Ok(0),
         };
         // hyper meets the end, and the error, once more.
         if !read.is_ok_and(|count| count > 0) {

@@ -16,11 +16,12 @@ use tokio::time::timeout;
 use super::listener::Listener;
 use super::worker::Worker;
 use crate::metrics;
+use crate::service::Service;
 
 /// Whom it is for: `peer` itself where that says so, as of its own health checks. `None` where the connection is over:
 /// the header is wrong, takes longer than a head may, or is not there.
-pub async fn client(
-    worker: &Worker,
+pub async fn client<S: Service>(
+    worker: &Worker<S>,
     listener: &Listener,
     tcp: &mut TcpStream,
     peer: SocketAddr,
@@ -28,16 +29,16 @@ pub async fn client(
     let deadline = listener.config.load().timeouts.header;
     let read = tokio::select! {
         read = timeout(deadline, read(tcp)) => read,
-        () = worker.drain_begins() => return None,
+        () = worker.drain.begins() => return None,
     };
     let Ok(read) = read else {
-        listener.metrics.deadline_passed(&worker.metrics, metrics::Deadline::Header);
+        listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Header);
         return None;
     };
     match read.and_then(|header| source(&header)) {
         Ok(client) => Some(client.unwrap_or(peer)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            listener.metrics.announcement_failed(&worker.metrics);
+            listener.metrics.announcement_failed(worker.service.cells());
             tracing::warn!(%peer, "a connection without a header of the PROXY protocol, or with a wrong one, is closed");
             None
         }

@@ -12,14 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use http::header::CONNECTION;
-use http::{HeaderValue, Response, StatusCode, Version};
 
 use super::config::{self, Memory};
-use super::connection::Conn;
 use crate::clock;
 use crate::metrics::MemoryUsage;
-use crate::service::refusal::Refusal;
 
 /// What is given up, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,24 +158,6 @@ impl Overload {
     }
 }
 
-/// Refuses a request where requests are given up.
-pub fn admit(conn: &Conn) -> Result<(), Refusal> {
-    if conn.worker.shared.overload.step() >= Step::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
-}
-
-/// Lets a connection end with this answer where keep-alive is given up.
-pub fn shed<B>(conn: &Conn, version: Version, response: &mut Response<B>) {
-    if conn.worker.shared.overload.step() == Step::Normal {
-        return;
-    }
-    if version == Version::HTTP_2 {
-        conn.leaving.set(true);
-    } else if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // A connection that is switched is not kept for another request, and needs its own `Connection`.
-        response.headers_mut().insert(CONNECTION, CLOSE);
-    }
-}
-
 /// Resident memory of this process.
 fn resident_bytes() -> Option<u64> {
     kilobytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
@@ -213,7 +191,6 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// How long memory must not have risen for a step to be left above its mark.
 const STILL: Duration = Duration::from_secs(30);
 /// How far below its mark memory has to fall before a step is left, so that it is not left and taken at every look.

@@ -13,9 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout_at;
 
 use crate::clock;
-use crate::proxy::connection::Conn;
-use crate::proxy::http2::announced;
-use crate::proxy::io::Tracked;
+use crate::server::stream::Tracked;
+use crate::service::conn::Conn;
 use crate::wire::http2::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
     frame,
@@ -31,8 +30,8 @@ pub enum Left {
     Late,
 }
 
-/// Waits until hyper is needed. The first head counts from `since`.
-pub async fn wait(conn: &Conn, mut io: Metered<Tracked>, since: Instant) -> Left {
+/// Waits until hyper is needed. `announced` is the frame of SETTINGS that hyper would send. The first head counts from `since`.
+pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since: Instant) -> Left {
     let timeouts = &conn.config.timeouts;
     let mut hello = Hello::default();
     let mut answered = 0;
@@ -50,7 +49,7 @@ pub async fn wait(conn: &Conn, mut io: Metered<Tracked>, since: Instant) -> Left
         if standing == Standing::Introduced && answered == 0 {
             // It may wait for this before it asks.
             answered = ANSWERED;
-            let answer = [&announced(&conn.config.max)[..], &ACKNOWLEDGED].concat();
+            let answer = [announced, &ACKNOWLEDGED].concat();
             if let Err(error) = io.write_all(&answer).await {
                 return Left::Gone(error);
             }
@@ -58,7 +57,7 @@ pub async fn wait(conn: &Conn, mut io: Metered<Tracked>, since: Instant) -> Left
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), hello.read(&mut io)) => read,
-            () = conn.worker.drain_begins() => return Left::In(Handed::new(io, hello, answered)),
+            () = conn.drain.begins() => return Left::In(Handed::new(io, hello, answered)),
         };
         match read {
             Ok(Ok(0)) => return Left::Gone(io::ErrorKind::UnexpectedEof.into()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::io::Stream;
+use super::stream::Stream;
 
 /// Sends the last answer of a connection that no parser stands behind any more, and shuts our side of it.
 pub async fn say(stream: &mut Stream, answer: &[u8]) {

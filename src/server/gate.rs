@@ -11,7 +11,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::io::{Activity, Stream, Tracked};
+use super::stream::{Stream, Tracked};
+use crate::service::activity::Activity;
 use crate::wire::http1::{End, Framing, Scanned};
 
 /// The stream below hyper, with what is known of its messages.

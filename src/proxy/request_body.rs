@@ -1,0 +1,254 @@
+//! A request's body on its way to the upstream, counted against its limit. It streams: what the upstream does not take is
+//! not read from the client.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::gathered::{Gathered, Room};
+use super::headers;
+use super::unread::Received;
+use crate::service::activity::Activity;
+use crate::upstream;
+use crate::upstream::uploads::Progress;
+
+/// Why a body ends before it is whole.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The client sends more than the route takes.
+    #[error("request body over {max} bytes")]
+    TooLarge {
+        /// The limit, bytes.
+        max: u64,
+    },
+    /// The answer stood still for too long, or the context took too long in all.
+    #[error("the upstream's answer did not go on in time")]
+    Timeout,
+    /// The client sends too slowly, or gave its connection upstream up to other requests.
+    #[error("the request's body comes too slowly")]
+    Slow,
+    /// The client's connection broke.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// The server's did.
+    #[error(transparent)]
+    Upstream(#[from] upstream::Error),
+}
+
+/// What is known of a request's body while it streams; shared with the context that logs it.
+#[derive(Debug)]
+pub struct Upload {
+    /// Bytes taken from the client.
+    pub bytes: Cell<u64>,
+    /// Whether it went over the route's limit.
+    pub too_large: Cell<bool>,
+    /// Whether the client broke off.
+    pub broken: Cell<bool>,
+}
+
+/// A request's body on its way to the upstream.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// There is none: most requests.
+    Empty,
+    /// What the client sends, counted against the limit. Boxed: most requests have none and are moved about.
+    Streaming(Box<Streaming>),
+}
+
+/// A body as the client sends it.
+#[derive(Debug)]
+pub struct Streaming {
+    incoming: Received,
+    left: u64,
+    max: u64,
+    upload: Rc<Upload>,
+    /// Told while more is owed.
+    activity: Rc<Activity>,
+    ended: bool,
+    /// What was read before there was a connection for it.
+    gathered: Option<Gathered>,
+    /// Told how far it is, from when there was one.
+    progress: Option<Arc<Progress>>,
+}
+
+impl RequestBody {
+    /// Wraps what the client sends; `max` bytes may pass.
+    pub fn streaming(incoming: Received, max: u64, activity: Rc<Activity>) -> (RequestBody, Rc<Upload>) {
+        let upload =
+            Rc::new(Upload { bytes: Cell::new(0), too_large: Cell::new(false), broken: Cell::new(false) });
+        activity.begin_body();
+        let body = Streaming {
+            incoming,
+            left: max,
+            max,
+            upload: Rc::clone(&upload),
+            activity,
+            ended: false,
+            gathered: None,
+            progress: None,
+        };
+        (RequestBody::Streaming(Box::new(body)), upload)
+    }
+
+    /// Whether the client has not sent all of it yet.
+    pub fn is_on_its_way(&self) -> bool {
+        matches!(self, RequestBody::Streaming(streaming) if !streaming.is_whole())
+    }
+
+    /// How far the rest of it is from now on; `None` where it is whole.
+    pub fn progress(&mut self) -> Option<Arc<Progress>> {
+        let RequestBody::Streaming(streaming) = self else { return None };
+        if streaming.is_whole() {
+            return None;
+        }
+        Some(Arc::clone(streaming.progress.get_or_insert_default()))
+    }
+}
+
+impl Streaming {
+    /// Reads ahead until `max` bytes are gathered or the body is whole.
+    pub(super) fn poll_gather(
+        &mut self,
+        max: usize,
+        room: &Arc<Room>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        while !self.is_gathered(max) {
+            match self.poll_incoming(cx) {
+                Poll::Ready(Some(frame)) => self.gathered.get_or_insert_default().push(frame?),
+                Poll::Ready(None) => {
+                    // A body that turned out to be empty goes as it came: in chunks, of which there are none.
+                    self.gathered.get_or_insert_default();
+                }
+                Poll::Pending => {
+                    if !self.gathered.as_mut().is_none_or(|gathered| gathered.settle(room)) {
+                        return Poll::Ready(Ok(()));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether so many bytes are there, or all that will be.
+    pub(super) fn is_gathered(&self, max: usize) -> bool {
+        self.is_whole() || self.gathered.as_ref().map_or(0, Gathered::len) >= max
+    }
+
+    /// Whether all of it has come.
+    pub(super) fn is_whole(&self) -> bool {
+        self.ended || self.incoming.is_end_stream()
+    }
+
+    /// What the client has sent since, counted against the limit.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => cleaned(frame),
+            Some(Err(error)) => {
+                self.upload.broken.set(true);
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            None => {
+                self.ended = true;
+                self.activity.end_body();
+                return Poll::Ready(None);
+            }
+        };
+        let count = frame.data_ref().map_or(0, Bytes::len) as u64;
+        self.upload.bytes.set(self.upload.bytes.get() + count);
+        if count > self.left {
+            self.upload.too_large.set(true);
+            return Poll::Ready(Some(Err(Error::TooLarge { max: self.max })));
+        }
+        self.left -= count;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    /// Tells how far the body is.
+    fn tell(&self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
+        let Some(progress) = &self.progress else { return };
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                progress.move_on(frame.data_ref().map_or(0, Bytes::len) as u64);
+                if self.is_whole() {
+                    progress.end();
+                }
+            }
+            Poll::Ready(None | Some(Err(_))) => progress.end(),
+            Poll::Pending => progress.wait(),
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let RequestBody::Streaming(streaming) = self.get_mut() else { return Poll::Ready(None) };
+        if let Some(gathered) = &mut streaming.gathered {
+            let frame = gathered.take();
+            if gathered.is_empty() {
+                streaming.gathered = None;
+            }
+            if let Some(frame) = frame {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+        }
+        let polled = streaming.poll_incoming(cx);
+        streaming.tell(&polled);
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            RequestBody::Empty => true,
+            RequestBody::Streaming(streaming) => streaming.gathered.is_none() && streaming.is_whole(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            RequestBody::Empty => SizeHint::with_exact(0),
+            RequestBody::Streaming(streaming) => {
+                let gathered = streaming.gathered.as_ref().map_or(0, Gathered::len) as u64;
+                let rest =
+                    if streaming.ended { SizeHint::with_exact(0) } else { streaming.incoming.size_hint() };
+                let mut whole = SizeHint::new();
+                whole.set_lower(rest.lower() + gathered);
+                if let Some(upper) = rest.upper() {
+                    whole.set_upper(upper + gathered);
+                }
+                whole
+            }
+        }
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        if let Some(progress) = &self.progress {
+            progress.end();
+        }
+        if !self.ended {
+            self.activity.end_body();
+        }
+    }
+}
+
+/// A frame whose trailers, if it has any, are only that.
+pub fn cleaned(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        headers::clean_trailers(trailers);
+    }
+    frame
+}

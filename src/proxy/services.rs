@@ -1,0 +1,210 @@
+//! What the requests of one worker are served with: the snapshot in force, the limiter, the access log, the metrics.
+//!
+//! A request on an open connection, on a key that is in the table, over an idle connection upstream takes no lock and
+//! wakes no other thread.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+
+use super::gathered::Room;
+use super::request_body::RequestBody;
+use super::snapshot::{Snapshot, View};
+use super::unread::Unread;
+use crate::auth::{self, Method};
+use crate::cause::Cause;
+use crate::limiter::Limiter;
+use crate::random::Random;
+use crate::service::overload::Overload;
+use crate::service::reason::Reason;
+use crate::{clock, metrics, record, upstream};
+
+/// What the services of every worker are made with.
+#[derive(Debug)]
+pub struct Shared {
+    /// The snapshot in force.
+    pub current: Arc<ArcSwap<Snapshot>>,
+    /// The limiter.
+    pub limiter: Arc<Limiter>,
+    /// What is given up for want of memory.
+    pub overload: Arc<Overload>,
+    /// The memory for bodies of requests that have no connection upstream yet.
+    pub gathered: Arc<Room>,
+    /// Where refusals are counted, by [`Reason`].
+    pub refusals: Vec<Arc<metrics::Refusal>>,
+    /// Where causes are counted, by [`Cause`].
+    pub causes: Vec<Arc<metrics::Refusal>>,
+    /// Credentials that were looked at because nothing was known of them.
+    pub auth_verifications: metrics::Counter,
+    /// How many workers there are.
+    pub workers: usize,
+}
+
+/// One worker's services; they never leave its thread.
+pub struct Services {
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+    /// The worker's cells of the metrics.
+    pub metrics: metrics::Worker,
+    /// The worker's part of the access log.
+    pub log: record::Buffer,
+    /// Bodies of requests that were answered before they were whole.
+    pub unread: Rc<Unread>,
+    snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
+    view: RefCell<Rc<View>>,
+    random: Random,
+    /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
+    unix_offset_ns: Cell<i64>,
+}
+
+impl Services {
+    /// The services of one more worker, made on its thread.
+    pub fn new(shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Services {
+        let mut snapshot = Cache::new(Arc::clone(&shared.current));
+        let random = Random::seeded();
+        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new(), caches: Vec::new() };
+        let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
+        Services {
+            shared,
+            metrics: cells,
+            log,
+            unread: Rc::default(),
+            snapshot: RefCell::new(snapshot),
+            view: RefCell::new(view),
+            random,
+            unix_offset_ns: Cell::new(unix_offset_ns()),
+        }
+    }
+
+    /// The snapshot in force, once a request. Notices a reload by one load of a pointer.
+    pub fn view(&self) -> Rc<View> {
+        let mut snapshot = self.snapshot.borrow_mut();
+        let current = snapshot.load();
+        let mut view = self.view.borrow_mut();
+        if !Arc::ptr_eq(current, &view.snapshot) {
+            let next = View { snapshot: Arc::clone(current), pools: Vec::new(), caches: Vec::new() };
+            *view = Rc::new(next.with_pools(&view.pools, self.random()).with_caches(&view.caches));
+        }
+        Rc::clone(&view)
+    }
+
+    /// Counts a refusal.
+    pub fn refused(&self, reason: Reason) {
+        self.shared.refusals[reason as usize].count(&self.metrics);
+    }
+
+    /// Counts what exactly was wrong.
+    pub fn caused(&self, cause: Cause) {
+        self.shared.causes[cause as usize].count(&self.metrics);
+    }
+
+    /// A random number; see [`Random`].
+    pub fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    /// Wall-clock time at an instant, without reading that clock.
+    pub fn unix(&self, instant: Instant) -> Duration {
+        let now_ns = clock::ns_of(instant) as i64 + self.unix_offset_ns.get();
+        Duration::from_nanos(now_ns.max(0) as u64)
+    }
+
+    /// What is done now and then: the log goes out, idle connections upstream are closed, a reload is seen without a
+    /// request.
+    pub fn upkeep(&self, now: Instant) {
+        self.unix_offset_ns.set(unix_offset_ns());
+        self.log.hand_over();
+        self.unread.sweep(now);
+        for pool in &self.view().pools {
+            pool.sweep(now, self.shared.workers);
+        }
+    }
+}
+
+impl View {
+    /// Takes over the pools of upstreams that are still the same; makes the others.
+    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
+        self.pools = self
+            .snapshot
+            .upstreams
+            .iter()
+            .zip(&self.snapshot.figures.upstreams)
+            .map(|(upstream, _)| {
+                let same = before.iter().find(|pool| pool.upstream.id == upstream.id);
+                same.cloned().unwrap_or_else(|| {
+                    Rc::new(upstream::Pool::new(Arc::clone(upstream), seed ^ upstream.id.rotate_left(32)))
+                })
+            })
+            .collect();
+        self
+    }
+
+    /// Takes over what was verified by ways to authenticate that are still the same; makes the others.
+    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
+        let cache = |method: &Arc<Method>| {
+            let same = before.iter().find(|cache| cache.method == method.id);
+            same.cloned().unwrap_or_else(|| Rc::new(auth::cache::Cache::new(method.id)))
+        };
+        self.caches = self.snapshot.auth.iter().map(cache).collect();
+        self
+    }
+}
+
+fn unix_offset_ns() -> i64 {
+    clock::unix().as_nanos() as i64 - clock::now_ns() as i64
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::policy::{Options, Table};
+    use crate::proxy::config::{ClientIp, LimitHeaders};
+    use crate::proxy::snapshot::Figures;
+    use crate::{local, record};
+
+    /// Services without routes, and what they count.
+    pub fn services() -> (Rc<Services>, Arc<metrics::Metrics>) {
+        let (figures, mut cells) = metrics::Metrics::new(1);
+        let access = record::AccessConfig {
+            to: record::Sink::Off,
+            sample: Vec::new(),
+            headers: Vec::new(),
+            query: Default::default(),
+        };
+        let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
+        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        let snapshot = Snapshot {
+            generation: 0,
+            table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
+            upstreams: Vec::new(),
+            auth: Vec::new(),
+            secret_parameters: Box::default(),
+            client_ip: ClientIp::default(),
+            limit_headers: LimitHeaders::default(),
+            sampler: record::Sampler::new(&access),
+            shown: record::Shown::new(&access),
+            figures: Figures {
+                routes: Vec::new(),
+                no_route: figures.route(""),
+                policies: Vec::new(),
+                upstreams: Vec::new(),
+            },
+        };
+        let shared = Shared {
+            current: Arc::new(ArcSwap::from_pointee(snapshot)),
+            limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
+            overload: Arc::new(Overload::new(Default::default())),
+            gathered: Arc::default(),
+            causes: Cause::ALL.iter().map(|cause| figures.cause(cause.word())).collect(),
+            refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
+            auth_verifications: figures.auth_verifications.clone(),
+            workers: 1,
+        };
+        let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());
+        (Rc::new(services), figures)
+    }
+}

@@ -1,0 +1,270 @@
+//! Accepting connections: the caps, the share of each worker, and nothing of what is spoken on them.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mio::{Events, Poll};
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::idle::{Awaited, EVENTS, FIRST_BYTES, IdleConnection};
+use super::listener::{Admission, Listener};
+use super::worker::{Order, Served, Worker};
+use super::{proxy_protocol, serve};
+use crate::service::overload::Step;
+use crate::service::{Ends, Service};
+use crate::{clock, descriptors, metrics};
+
+/// Accepts on one socket until the worker drains, then takes what the kernel has accepted already and closes it.
+pub async fn accept<S: Service>(
+    worker: Rc<Worker<S>>,
+    socket: std::net::TcpListener,
+    listener: Arc<Listener>,
+) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be used");
+            return;
+        }
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = socket.accept() => accepted,
+            () = worker.drain.begins() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let is_last = descriptors::is_last(stream.as_raw_fd());
+                place(&worker, stream, peer, &listener);
+                if is_last {
+                    descriptors::ran_out("accept", &"what is left is for upstreams", clock::now_ns());
+                    rest(&worker).await;
+                }
+            }
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                worker.shared.accept_errors.add(1);
+                descriptors::ran_out("accept", &error, clock::now_ns());
+                rest(&worker).await;
+            }
+        }
+    }
+    let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
+    while let std::task::Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
+        start(&worker, stream, peer, listener.clone());
+    }
+}
+
+/// Accepts nothing while there is no descriptor for clients: they wait in the kernel until others have gone.
+async fn rest<S: Service>(worker: &Worker<S>) {
+    let there_is_one = async {
+        loop {
+            tokio::time::sleep(ACCEPT_REST).await;
+            match File::open(ANY_FILE) {
+                Ok(file) if !descriptors::is_last(file.as_raw_fd()) => return,
+                _ => descriptors::note_again(clock::now_ns()),
+            }
+        }
+    };
+    tokio::select! {
+        () = there_is_one => {}
+        () = worker.drain.begins() => {}
+    }
+}
+
+/// Serves a connection here, or hands it to the worker that has clearly fewer: the kernel spreads connections by a
+/// hash, which over a few long-lived ones (HTTP/2) can leave a core without any.
+fn place<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
+    let loads = &worker.shared.loads;
+    let mine = worker.connections();
+    let least =
+        loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, load)| load);
+    let Some((other, load)) = least.filter(|&(_, load)| mine > load + 1 + load / 4) else {
+        return start(worker, stream, peer, Arc::clone(listener));
+    };
+    tracing::trace!(mine, load, other, "handing a connection over");
+    let handed = stream.into_std().map(|stream| Order::Adopt(stream, Arc::clone(listener)));
+    if let Ok(order) = handed
+        && let Err(refused) = worker.shared.orders[other].try_send(order)
+        && let Order::Adopt(stream, listener) = refused.into_inner()
+    {
+        adopt(worker, stream, listener);
+    }
+}
+
+/// Serves a connection that another worker accepted.
+pub fn adopt<S: Service>(worker: &Rc<Worker<S>>, stream: std::net::TcpStream, listener: Arc<Listener>) {
+    let adopted = stream.peer_addr().and_then(|peer| Ok((TcpStream::from_std(stream)?, peer)));
+    match adopted {
+        Ok((stream, peer)) => start(worker, stream, peer, listener),
+        Err(error) => tracing::debug!(%error, "a connection was gone before it was served"),
+    }
+}
+
+fn start<S: Service>(
+    worker: &Rc<Worker<S>>,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    listener: Arc<Listener>,
+) {
+    if worker.shared.overload.step() == Step::NoConnections {
+        return listener.metrics.refused(worker.service.cells(), metrics::Refused::Overload);
+    }
+    let admission = match listener.admit() {
+        Ok(admission) => admission,
+        Err(refused) => return listener.metrics.refused(worker.service.cells(), refused),
+    };
+    if !listener.config.load().announces(peer.ip()) {
+        let ends = Ends { tcp_peer: peer.ip(), announced_peer: peer.ip() };
+        return serve(worker, stream, ends, listener, admission);
+    }
+    let worker = Rc::clone(worker);
+    tokio::task::spawn_local(async move {
+        if let Some(client) = proxy_protocol::client(&worker, &listener, &mut stream, peer).await {
+            let ends = Ends { tcp_peer: peer.ip(), announced_peer: client.ip() };
+            serve(&worker, stream, ends, listener, admission);
+        }
+    });
+}
+
+fn serve<S: Service>(
+    worker: &Rc<Worker<S>>,
+    stream: TcpStream,
+    ends: Ends,
+    listener: Arc<Listener>,
+    admission: Admission,
+) {
+    match admission.of(ends.announced_peer) {
+        Ok(admission) => {
+            let served = Served::new(worker, listener, admission);
+            tokio::task::spawn_local(async move {
+                let rest = serve::serve(&served.worker, &served.listener, stream, ends).await;
+                leave(served, rest);
+            });
+        }
+        Err(refused) => listener.metrics.refused(worker.service.cells(), refused),
+    }
+}
+
+/// Serves a connection that has rested, and whose client has said this now.
+pub fn resume<S: Service>(served: Served<S>, rest: IdleConnection, said: Bytes) {
+    tokio::task::spawn_local(async move {
+        let rest = serve::resume(&served.worker, &served.listener, rest, said).await;
+        leave(served, rest);
+    });
+}
+
+/// Leaves a connection that only rests with the worker.
+fn leave<S: Service>(served: Served<S>, rest: Option<IdleConnection>) {
+    let Some(rest) = rest.filter(|_| !served.worker.drain.has_begun()) else { return };
+    let worker = Rc::clone(&served.worker);
+    worker.idle.add(served, rest);
+}
+
+/// Closes the idle connections that have waited too long.
+pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
+    while let Some((served, rest)) = worker.idle.take_late(now) {
+        let deadline = match rest.awaited {
+            Awaited::First => metrics::Deadline::Header,
+            Awaited::Next(_) => metrics::Deadline::Idle,
+        };
+        served.listener.metrics.deadline_passed(worker.service.cells(), deadline);
+    }
+}
+
+/// Serves idle connections whose clients speak, until the drain closes all that rest.
+pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: Poll) {
+    #[expect(
+        deprecated,
+        reason = "what comes in its place is unsafe, for types that do not own their descriptor"
+    )]
+    let watched = AsyncFd::new(poll);
+    let mut watched = match watched {
+        Ok(watched) => watched,
+        Err(error) => return tracing::error!(%error, "idle connections cannot be watched"),
+    };
+    let mut events = Events::with_capacity(EVENTS);
+    let mut said = vec![0; FIRST_BYTES];
+    loop {
+        let ready = tokio::select! {
+            biased;
+            () = worker.drain.begins() => break,
+            ready = watched.readable_mut() => ready,
+        };
+        let Ok(mut ready) = ready else { break };
+        let polled = ready.get_inner_mut().poll(&mut events, Some(Duration::ZERO));
+        // Fewer than there is room for are all there were.
+        if polled.is_err() || events.iter().count() < EVENTS {
+            ready.clear_ready();
+        }
+        for event in &events {
+            if let Some((served, rest, said)) = worker.idle.wake(event.token(), &mut said) {
+                resume(served, rest, said);
+            }
+        }
+        // Those who come back in a crowd do not keep the others from their turn.
+        tokio::task::yield_now().await;
+    }
+    worker.idle.close();
+}
+
+/// Errors that say something of one connection, not of the socket (accept(2)).
+fn is_of_the_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// A file that is always there: its descriptor tells how many are in use.
+const ANY_FILE: &str = "/dev/null";
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::server::listener::tests::listener;
+    use crate::server::worker::tests::worker;
+
+    fn admit(listener: &Arc<Listener>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
+        listener.admit()?.of(peer)
+    }
+
+    #[test]
+    fn a_panic_takes_its_connection_is_counted_and_leaves_no_count_behind() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime");
+        let (worker, figures) = worker();
+        let listener = listener(figures.listener("plain"));
+        let peer = IpAddr::from([192, 0, 2, 1]);
+        runtime.block_on(async {
+            let admission = admit(&listener, peer).expect("there is room for one");
+            let served = Served::new(&worker, Arc::clone(&listener), admission);
+            assert_eq!(worker.connections(), 1);
+            assert!(admit(&listener, peer).is_err(), "there is room for one only");
+            let body = std::future::poll_fn(|_| -> std::task::Poll<()> { panic!("in a body") });
+            let ended = tokio::task::spawn_local(async move {
+                let _served = served;
+                body.await;
+            });
+            assert!(ended.await.is_err_and(|error| error.is_panic()));
+        });
+        assert_eq!(worker.connections(), 0);
+        assert!(admit(&listener, peer).is_ok(), "its place is free again");
+        assert_eq!(figures.panics.value(), 1);
+        let page = figures.encode(metrics::Format::Prometheus);
+        assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
+    }
+}

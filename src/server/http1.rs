@@ -1,0 +1,181 @@
+//! An HTTP/1.1 connection: served by hyper while there are requests; while there are none it rests, under TLS here.
+
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Version;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout_at;
+
+use super::connection::{Connection, End};
+use super::gate::Gate;
+use super::idle::{Awaited, IdleConnection};
+use super::stream::{Stream, Tracked};
+use super::timer::{ConnectionTimer, Expiry};
+use super::{linger, prelude, tunnel};
+use crate::service::activity::Presence;
+use crate::service::problem::Problem;
+use crate::service::refusal::Refusal;
+use crate::service::{Ends, Service};
+use crate::{clock, metrics};
+
+/// HTTP/1.1: served while there are requests; while there are none it rests, under TLS here.
+pub async fn serve<S: Service>(
+    conn: &Connection<S>,
+    mut stream: Stream,
+    mut ahead: Bytes,
+    first: Instant,
+) -> Option<IdleConnection> {
+    let mut deadline = (first, metrics::Deadline::Header);
+    loop {
+        if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
+            return None;
+        }
+        let Some(head) = Box::pin(prelude::http1::gather(&conn.facts, &mut stream, ahead)).await else {
+            conn.late_http1(stream).await;
+            return None;
+        };
+        if head.is_empty() {
+            // It has gone, or must.
+            return None;
+        }
+        (stream, ahead) = Box::pin(drive(conn, stream, head)).await?;
+        deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::Deadline::Idle);
+        stream = match stream {
+            Stream::Plain(tcp) if ahead.is_empty() => {
+                let awaited = Awaited::Next(conn.facts.activity.last_status());
+                let ends = Ends { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
+                return IdleConnection::of(tcp, ends, Arc::clone(&conn.facts.config), deadline.0, awaited);
+            }
+            stream => stream,
+        };
+    }
+}
+
+/// Waits for the next byte with nothing kept but the socket; false where the connection is over.
+async fn park<S: Service>(
+    conn: &Connection<S>,
+    stream: &Stream,
+    deadline: (Instant, metrics::Deadline),
+) -> bool {
+    if stream.holds_bytes() {
+        return true;
+    }
+    tokio::select! {
+        biased;
+        readable = timeout_at(deadline.0.into(), stream.tcp().readable()) => match readable {
+            Ok(readable) => readable.is_ok(),
+            Err(_) => {
+                conn.deadline_passed(deadline.1);
+                false
+            }
+        },
+        () = conn.facts.drain.begins() => false,
+    }
+}
+
+/// Runs hyper over the stream until the connection ends, or rests: then the stream comes back.
+async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_headers(conn.facts.config.max.headers)
+        .max_header_size(conn.facts.config.max.header_bytes)
+        .max_buf_size(conn.facts.config.max.header_bytes.max(MIN_BUFFER_BYTES));
+    let began = (!ahead.is_empty()).then(clock::instant);
+    let io = Tracked::new(stream, ahead, Rc::clone(&conn.facts.activity));
+    let io = Gate::new(io, Rc::clone(&conn.facts.activity), conn.facts.config.max.header_bytes);
+    if let Some(now) = began {
+        conn.facts.activity.begin_head(now);
+    }
+    let service =
+        service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request));
+    let mut served = builder.serve_connection(TokioIo::new(io), service);
+    let mut watch = ConnectionTimer::new(&conn.facts.config.timeouts, Some(REST_AFTER), None);
+    let drain = pin!(conn.facts.drain.begins());
+    let (mut drain, mut draining) = (Some(drain), false);
+    conn.facts.activity.mind_presence();
+    let mut presence = Presence::There;
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(End::Done(result));
+            }
+            if !draining && conn.facts.drain.poll_begun(&mut drain, cx) {
+                draining = true;
+                Pin::new(&mut served).graceful_shutdown();
+                continue;
+            }
+            if let Some(fault) = conn.facts.activity.due_fault() {
+                return Poll::Ready(End::Refused(fault));
+            }
+            if conn.facts.activity.presence() != presence {
+                presence = conn.facts.activity.presence();
+                watch.give(presence.look_after());
+            }
+            if presence == Presence::Gone {
+                return Poll::Ready(End::Gone);
+            }
+            match ready!(watch.poll(&conn.facts.activity, cx)) {
+                // hyper reads nothing while a request is answered, and flushes at every turn: that is the moment.
+                Expiry::Presence => conn.facts.activity.ask_presence(),
+                expiry => return Poll::Ready(End::Expired(expiry)),
+            }
+        }
+    })
+    .await;
+    // Before its requests go down with hyper's side, so that they know by what.
+    conn.facts.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
+    let parts = served.into_parts();
+    conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
+}
+
+/// What becomes of a connection that hyper is done with, or was taken from: it comes back where it only rests. `read`
+/// is what hyper had read of the next message.
+async fn conclude<S: Service>(
+    conn: &Connection<S>,
+    end: End,
+    gate: Gate,
+    read: Bytes,
+    draining: bool,
+) -> Option<(Stream, Bytes)> {
+    let is_owed = gate.is_owed();
+    let (mut stream, ahead) = gate.into_parts(read);
+    match end {
+        End::Done(Ok(())) => match conn.facts.switched.take() {
+            Some(switched) => tunnel::run(&conn.facts, switched, stream, ahead).await,
+            None if is_owed => linger::linger(&stream).await,
+            None => {}
+        },
+        End::Done(Err(error)) => {
+            if conn.broken(&error) {
+                linger::linger(&stream).await;
+            }
+        }
+        End::Expired(Expiry::IdleConnection) if !draining => return Some((stream, ahead)),
+        End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence) | End::Gone => {}
+        End::Expired(Expiry::Head) => conn.late_http1(stream).await,
+        End::Refused(fault) => {
+            let refusal = Refusal::Framing(fault);
+            let problem = Problem::of(&refusal);
+            let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
+            let answer = problem.unread(&request_id);
+            linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
+            linger::linger(&stream).await;
+        }
+        End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
+    }
+    None
+}
+
+/// A connection rests after this long without a request.
+pub const REST_AFTER: Duration = Duration::from_millis(100);
+/// hyper's own least size of a connection's buffer.
+const MIN_BUFFER_BYTES: usize = 64 * 1024;

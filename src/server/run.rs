@@ -1,0 +1,108 @@
+//! The life of a worker: one thread, one runtime, its own listening sockets.
+//!
+//! The control runtime speaks to it in [`Order`]s; it answers by ending.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::idle::IdleConnections;
+use super::worker::{Order, Shared, Worker};
+use super::{accept, panics};
+use crate::clock;
+use crate::service::drain::Drain;
+use crate::service::Service;
+
+/// Starts worker `index` on a thread of its own and waits until it runs; it ends after an [`Order::Drain`]. `service`
+/// makes there what answers its requests.
+///
+/// # Errors
+/// If there is no thread for it, or no descriptors for its runtime.
+pub fn spawn<S: Service>(
+    index: usize,
+    shared: Arc<Shared>,
+    orders: mpsc::Receiver<Order>,
+    service: impl FnOnce() -> S + Send + 'static,
+) -> std::io::Result<thread::JoinHandle<()>> {
+    let (started, starts) = std::sync::mpsc::sync_channel(1);
+    let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .event_interval(EVENT_INTERVAL)
+            .build_local(LocalOptions::default());
+        match runtime.and_then(|runtime| Ok((runtime, IdleConnections::open()?))) {
+            Ok((runtime, (idle, poll))) => {
+                let _ = started.send(Ok(()));
+                panics::count(shared.panics.clone());
+                let worker = Worker::new(index, shared, Rc::new(service()), Rc::new(Drain::default()), idle);
+                runtime.block_on(run(Rc::new(worker), poll, orders));
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        }
+    })?;
+    starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("it ended in a panic")))?;
+    Ok(thread)
+}
+
+async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mpsc::Receiver<Order>) {
+    tokio::task::spawn_local(accept::watch_idle(Rc::clone(&worker), poll));
+    let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
+    let mut tick = tokio::time::interval(TICK);
+    let deadline = loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Listen(socket, listener)) => {
+                    let name = listener.config.load().name.clone();
+                    let task = tokio::task::spawn_local(accept::accept(Rc::clone(&worker), socket, listener));
+                    listeners.entry(name).or_default().push(task);
+                }
+                Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
+                Some(Order::Adopt(socket, listener)) => accept::adopt(&worker, socket, listener),
+                Some(Order::Drain(deadline)) => break deadline,
+                // The process is going down without a word: so do we.
+                None => break clock::instant(),
+            },
+            _ = tick.tick() => upkeep(&worker),
+        }
+    };
+    worker.drain.begin();
+    // The accept loops take what the kernel has accepted already, then close their sockets.
+    for task in listeners.into_values().flatten() {
+        let _ = task.await;
+    }
+    while worker.connections() > 0 {
+        tokio::select! {
+            () = worker.emptied.notified() => {}
+            _ = tick.tick() => upkeep(&worker),
+            // A connection may have been handed over by a worker that had not heard yet.
+            Some(Order::Adopt(socket, listener)) = orders.recv() => accept::adopt(&worker, socket, listener),
+            () = tokio::time::sleep_until(deadline.into()) => {
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
+                worker.drain.cut();
+                break;
+            }
+        }
+    }
+    worker.service.close();
+}
+
+/// What is done now and then: idle connections are closed, memory is given back, and what the service has to do.
+fn upkeep<S: Service>(worker: &Worker<S>) {
+    let now = clock::instant();
+    worker.service.upkeep(now);
+    accept::expire(worker, now);
+}
+
+/// How often [`upkeep`] runs.
+const TICK: Duration = Duration::from_millis(200);
+/// Polls of tasks between two looks at the sockets.
+const EVENT_INTERVAL: u32 = 61;

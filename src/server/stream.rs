@@ -1,0 +1,274 @@
+//! A client's connection as bytes: its socket, in the clear or under TLS, and what is told to the [`Activity`] of
+//! every read and write.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::service::activity::{Activity, Answer, Presence};
+
+/// A client's socket, in the clear or under TLS.
+#[derive(Debug)]
+pub enum Stream {
+    /// In the clear.
+    Plain(TcpStream),
+    /// Under TLS; boxed, because most of its size is rustls' state.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Whether bytes for us have left the socket already: a client may send its request along with the end of the
+    /// handshake, and then TLS holds it and the socket stays silent.
+    pub fn holds_bytes(&self) -> bool {
+        match self {
+            Stream::Plain(_) => false,
+            // rustls wants no more only where what it decrypted has not been taken, or the client has closed.
+            Stream::Tls(tls) => !tls.get_ref().1.wants_read(),
+        }
+    }
+
+    /// The socket underneath.
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Stream::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Stream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(tcp) => tcp.is_write_vectored(),
+            Stream::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+}
+
+/// A client's stream with its activity, and with bytes that were read ahead of hyper.
+#[derive(Debug)]
+pub struct Tracked {
+    /// The stream.
+    pub stream: Stream,
+    ahead: Bytes,
+    activity: Rc<Activity>,
+    /// The first byte of what hyper writes next has gone out already.
+    is_begun: bool,
+    /// What had moved when the client was looked for last.
+    moved_seen: u64,
+}
+
+impl Tracked {
+    /// Watches `stream`; `ahead` is read first.
+    pub fn new(stream: Stream, ahead: Bytes, activity: Rc<Activity>) -> Tracked {
+        Tracked { stream, ahead, activity, is_begun: false, moved_seen: 0 }
+    }
+
+    /// Looks whether the client is there. hyper flushes with nothing left to write, so this is between two messages, or
+    /// two chunks of one. Until it has ended its side it wakes the task when it does, as a read would; afterwards the
+    /// timer asks.
+    ///
+    /// Who has closed and who has ended only its own side have said the same, and differ in what a byte brings them to:
+    /// the one resets the connection. So the first byte of what comes in any case is sent: of the answer's head, or of
+    /// the size of its next chunk, which may begin with a zero (RFC 9112 section 7.1). Within a body of known length
+    /// there is none: whoever ends its side there is gone, unless more of it can be sent soon.
+    fn look_for_client(&mut self, cx: &mut Context<'_>) {
+        let known = self.activity.presence();
+        let moved = self.activity.moved();
+        let has_moved = moved != std::mem::replace(&mut self.moved_seen, moved);
+        let is_asked = self.activity.take_presence_question();
+        if !is_asked && (known != Presence::There || self.stream.tcp().poll_read_ready(cx).is_pending()) {
+            return;
+        }
+        let ready = self.readiness();
+        if known == Presence::There && !ready.is_read_closed() {
+            return;
+        }
+        let presence = match known {
+            _ if ready.is_write_closed() || self.is_reset() => Presence::Gone,
+            Presence::There => self.knock(has_moved, cx),
+            Presence::Doubted { moved: before, .. } if moved != before => Presence::Silent,
+            Presence::Doubted { looks: 0, .. } => Presence::Gone,
+            Presence::Doubted { looks, moved } => Presence::Doubted { looks: looks - 1, moved },
+            Presence::Silent | Presence::Gone => known,
+        };
+        self.activity.set_presence(presence);
+    }
+
+    /// What the runtime knows of the socket without a look at it.
+    fn readiness(&self) -> Ready {
+        let readiness = pin!(self.stream.tcp().ready(Interest::READABLE | Interest::WRITABLE));
+        match readiness.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ready) => ready.unwrap_or(Ready::WRITE_CLOSED),
+            Poll::Pending => Ready::EMPTY,
+        }
+    }
+
+    /// Whether the client has reset the connection, which nobody may have been told yet.
+    fn is_reset(&self) -> bool {
+        !matches!(self.stream.tcp().take_error(), Ok(None))
+    }
+
+    /// Sends a byte to a client that has ended its side; `has_moved` where something has just gone to it.
+    fn knock(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
+        let begin: &[u8] = match self.activity.answer_at_hand() {
+            Answer::Awaited => HEAD_BEGIN,
+            Answer::Chunked => CHUNK_BEGIN,
+            Answer::Begun if has_moved => return Presence::Silent,
+            Answer::Begun => {
+                let looks = if self.activity.has_flown() { LOOKS } else { 0 };
+                return Presence::Doubted { looks, moved: self.activity.moved() };
+            }
+        };
+        match Pin::new(&mut self.stream).poll_write(cx, begin) {
+            Poll::Ready(Ok(1)) => self.is_begun = begin == HEAD_BEGIN,
+            Poll::Ready(_) => return Presence::Gone,
+            Poll::Pending => return Presence::There,
+        }
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            Poll::Ready(Err(_)) => Presence::Gone,
+            _ if self.is_reset() => Presence::Gone,
+            _ => Presence::Silent,
+        }
+    }
+}
+
+impl AsyncRead for Tracked {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead[..count]);
+            this.ahead.advance(count);
+            this.activity.on_read(count);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.activity.set_read_blocked(polled.is_pending());
+        ready!(polled)?;
+        this.activity.on_read(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tracked {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let sent = usize::from(this.is_begun);
+        let polled = Pin::new(&mut this.stream).poll_write(cx, &buf[sent.min(buf.len())..]);
+        this.activity.set_write_blocked(polled.is_pending());
+        let count = ready!(polled)? + sent;
+        this.is_begun = false;
+        this.activity.on_write(buf, count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        // TLS keeps records of its own that a flush has to bring out.
+        if polled.is_pending() {
+            this.activity.set_write_blocked(true);
+        } else if this.activity.is_presence_minded() && this.activity.is_busy() {
+            this.look_for_client(cx);
+        }
+        polled
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_begun {
+            let first = bufs.first().map_or(&[][..], |first| first);
+            return self.poll_write(cx, first);
+        }
+        let this = self.get_mut();
+        let mut whole = [0; SMALL_BYTES];
+        let polled = match join(bufs, &mut whole) {
+            Some(bytes) => Pin::new(&mut this.stream).poll_write(cx, bytes),
+            None => Pin::new(&mut this.stream).poll_write_vectored(cx, bufs),
+        };
+        this.activity.set_write_blocked(polled.is_pending());
+        let count = ready!(polled)?;
+        this.activity.on_write(bufs.first().map_or(&[], |first| first), count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// Small pieces copied into one: the kernel takes one buffer faster than a list of them, and TLS makes one record of
+/// it instead of several.
+fn join<'a>(bufs: &[io::IoSlice<'_>], whole: &'a mut [u8; SMALL_BYTES]) -> Option<&'a [u8]> {
+    let mut filled = 0;
+    for buf in bufs {
+        whole.get_mut(filled..filled + buf.len())?.copy_from_slice(buf);
+        filled += buf.len();
+    }
+    Some(&whole[..filled])
+}
+
+/// What every answer begins with, be it of HTTP/1.0 or HTTP/1.1.
+const HEAD_BEGIN: &[u8] = b"H";
+const CHUNK_BEGIN: &[u8] = b"0";
+/// How often a client in doubt is looked at before it is taken for gone.
+const LOOKS: u8 = 4;
+/// A head and a short body.
+const SMALL_BYTES: usize = 2048;

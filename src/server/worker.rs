@@ -1,0 +1,194 @@
+//! A worker as its connections see it: one thread's counts, its idle connections, its drain, and the service that answers
+//! its requests. [`super::run`] is its life.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use super::idle::IdleConnections;
+use super::listener::{Admission, Listener};
+use crate::metrics;
+use crate::service::Service;
+use crate::service::drain::Drain;
+use crate::service::overload::Overload;
+
+/// What the control runtime tells a worker.
+#[derive(Debug)]
+pub enum Order {
+    /// Accept on this socket.
+    Listen(std::net::TcpListener, Arc<Listener>),
+    /// Stop accepting on the listener of this name; its connections go on until they are done.
+    Close(String),
+    /// Serve this connection, which another worker accepted.
+    Adopt(std::net::TcpStream, Arc<Listener>),
+    /// Accept no more, finish what runs, end at the deadline at the latest.
+    Drain(Instant),
+}
+
+/// What every worker is made with.
+#[derive(Debug)]
+pub struct Shared {
+    /// What is given up for want of memory.
+    pub overload: Arc<Overload>,
+    /// Panics of the workers' threads.
+    pub panics: metrics::Counter,
+    /// Connections the kernel would not hand over.
+    pub accept_errors: metrics::Counter,
+    /// Connections of each worker, for the balance between them.
+    pub loads: Vec<AtomicUsize>,
+    /// How each worker is reached.
+    pub orders: Vec<mpsc::Sender<Order>>,
+}
+
+/// One worker's own things; never leaves its thread.
+pub struct Worker<S: Service> {
+    /// Its number, from 0.
+    pub index: usize,
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+    /// What answers its requests.
+    pub service: Rc<S>,
+    /// TLS handshakes that may be under way at once.
+    pub handshakes: Semaphore,
+    /// Its connections that have nothing to say.
+    pub idle: IdleConnections<Served<S>>,
+    /// How far its drain has come.
+    pub drain: Rc<Drain>,
+    /// Notified when its last connection is over.
+    pub emptied: Notify,
+}
+
+impl<S: Service> Worker<S> {
+    /// A worker without connections.
+    pub fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        service: Rc<S>,
+        drain: Rc<Drain>,
+        idle: IdleConnections<Served<S>>,
+    ) -> Worker<S> {
+        let handshakes = Semaphore::new(HANDSHAKES_MAX);
+        Worker { index, shared, service, handshakes, idle, drain, emptied: Notify::new() }
+    }
+
+    /// Connections it serves.
+    pub fn connections(&self) -> usize {
+        self.shared.loads[self.index].load(Ordering::Relaxed)
+    }
+
+    /// How long a TLS handshake may take that begins now. If half of the room for them is taken, clients that do not go
+    /// on are given up sooner, so that those who do need not wait for them.
+    pub fn handshake_deadline(&self, usual: Duration) -> Duration {
+        if self.handshakes.available_permits() >= HANDSHAKES_MAX / 2 { usual } else { usual / 4 }
+    }
+
+    fn connection_opened(&self) {
+        self.shared.loads[self.index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn connection_closed(&self) {
+        if self.shared.loads[self.index].fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.emptied.notify_waiters();
+        }
+    }
+}
+
+/// A connection that is served: counted in, and counted out when dropped, be it by a panic.
+pub struct Served<S: Service> {
+    /// Who serves it.
+    pub worker: Rc<Worker<S>>,
+    /// Where it came to.
+    pub listener: Arc<Listener>,
+    _admission: Admission,
+}
+
+impl<S: Service> Served<S> {
+    /// Counts it in.
+    pub fn new(worker: &Rc<Worker<S>>, listener: Arc<Listener>, admission: Admission) -> Served<S> {
+        worker.connection_opened();
+        listener.metrics.opened(worker.service.cells());
+        Served { worker: Rc::clone(worker), listener, _admission: admission }
+    }
+}
+
+impl<S: Service> Drop for Served<S> {
+    fn drop(&mut self) {
+        self.listener.metrics.closed(self.worker.service.cells());
+        self.worker.connection_closed();
+    }
+}
+
+/// TLS handshakes of one worker at once; each holds some 12 KiB.
+const HANDSHAKES_MAX: usize = 4096;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use http::{HeaderValue, Request, Response, Version};
+    use hyper::body::Incoming;
+
+    use super::*;
+    use crate::cause::Cause;
+    use crate::server::panics;
+    use crate::service::Ends;
+    use crate::service::conn::Conn;
+    use crate::service::reason::Reason;
+
+    /// A service that is never asked.
+    pub struct Silent(metrics::Worker);
+
+    impl Service for Silent {
+        type Body = http_body_util::Empty<bytes::Bytes>;
+
+        async fn answer(
+            self: Rc<Self>,
+            _: Rc<Conn>,
+            _: Request<Incoming>,
+        ) -> Result<Response<Self::Body>, std::convert::Infallible> {
+            Ok(Response::default())
+        }
+
+        fn refuse_unread(&self, _: &Conn, _: Version, _: Reason, _: u16) -> HeaderValue {
+            HeaderValue::from_static("")
+        }
+
+        fn refuse_handshake(&self, _: &str, _: Ends, _: Cause) {}
+
+        fn cells(&self) -> &metrics::Worker {
+            &self.0
+        }
+
+        fn upkeep(&self, _: Instant) {}
+
+        fn close(&self) {}
+    }
+
+    /// A worker without a proxy, and what it counts.
+    pub fn worker() -> (Rc<Worker<Silent>>, Arc<metrics::Metrics>) {
+        let (metrics, mut cells) = metrics::Metrics::new(1);
+        let shared = Shared {
+            overload: Arc::new(Overload::new(Default::default())),
+            panics: metrics.panics.clone(),
+            accept_errors: metrics.accept_errors.clone(),
+            loads: vec![AtomicUsize::new(0)],
+            orders: Vec::new(),
+        };
+        panics::count(shared.panics.clone());
+        let (idle, _) = IdleConnections::open().expect("there are descriptors");
+        let service = Rc::new(Silent(cells.remove(0)));
+        (Rc::new(Worker::new(0, Arc::new(shared), service, Rc::default(), idle)), metrics)
+    }
+
+    #[test]
+    fn half_open_handshakes_have_less_time_the_more_there_are() {
+        let (worker, _) = worker();
+        let usual = Duration::from_secs(4);
+        assert_eq!(worker.handshake_deadline(usual), usual);
+        let half = worker.handshakes.try_acquire_many(HANDSHAKES_MAX as u32 / 2 + 1).expect("there is room");
+        assert_eq!(worker.handshake_deadline(usual), usual / 4);
+        drop(half);
+        assert_eq!(worker.handshake_deadline(usual), usual);
+    }
+}
