@@ -12,6 +12,7 @@ mod algorithms;
 mod auth;
 mod backstop;
 mod bodies;
+mod circles;
 mod cli;
 mod connections;
 mod costs;

@@ -11,6 +11,7 @@ pub mod nginx;
 pub mod python;
 pub mod redis;
 pub mod scripts;
+pub mod source;
 pub mod tls;
 pub mod toxic;
 pub mod upstream;
