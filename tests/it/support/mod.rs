@@ -34,6 +34,7 @@ pub use upstream::Upstream;
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Asks until there is an answer; panics with `what` when [`PATIENCE`] is over.
+#[track_caller]
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
