@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::support::source::Tree;
 
 /// Every module there may be, and its floor.
-const FLOORS: &[(&str, u8)] = &[
+pub const FLOORS: &[(&str, u8)] = &[
     ("main", 8),
     ("cli", 7),
     ("app", 6),

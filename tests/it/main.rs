@@ -44,6 +44,7 @@ mod long_windows;
 mod looks;
 mod lua_exact;
 mod many_routes;
+mod names;
 mod one_node;
 mod overload;
 mod patterns;

@@ -19,6 +19,8 @@ pub struct File {
     pub name: String,
     /// Whether all of it is compiled for tests alone.
     pub is_test: bool,
+    /// What stands in it.
+    pub text: String,
     tokens: Vec<String>,
     /// Names that it has from others, with their paths.
     shown: BTreeMap<String, Names>,
@@ -41,7 +43,7 @@ impl Tree {
         let read = |(name, text): (&str, &str)| {
             let (module, tokens) = (module_of(name), tokens(text));
             let shown = Reading::of(&without_tests(&tokens), &module).imported;
-            (module, File { name: name.to_owned(), is_test: false, tokens, shown })
+            (module, File { name: name.to_owned(), is_test: false, text: text.to_owned(), tokens, shown })
         };
         let mut files: BTreeMap<Names, File> = texts.into_iter().map(read).collect();
         let tests: BTreeSet<Names> =
@@ -89,6 +91,11 @@ impl File {
     /// The paths that it uses itself, but for what is compiled for tests alone.
     pub fn uses(&self, module: &[String]) -> Vec<Names> {
         if self.is_test { Vec::new() } else { Reading::of(&without_tests(&self.tokens), module).found }
+    }
+
+    /// Its words and signs, without comments and strings.
+    pub fn tokens(&self) -> &[String] {
+        &self.tokens
     }
 
     /// Modules in files of their own that only tests have: `#[cfg(test)] mod tests;`.
