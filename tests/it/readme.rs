@@ -22,6 +22,11 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// The names of the table of metrics.
+pub fn metrics_listed() -> Vec<String> {
+    rows("### Metrics").iter().flat_map(|row| quoted(&row[0])).map(str::to_owned).collect()
+}
+
 /// What a scrape shows: metrics by name, without what belongs to a histogram, and the labels of each.
 fn served(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut served = BTreeMap::new();

@@ -10,7 +10,7 @@ use crate::support::{Directory, Upstream, eventually, text};
 pub(super) const KEYS: &str = "[auth.keys]\nkind = \"api-key\"\nkeys = { file = \"keys.toml\" }\n";
 
 /// What a file of keys holds for this key: `hash-key`'s word.
-pub(super) fn hashed(key: &str, arguments: &[&str]) -> String {
+pub fn hashed(key: &str, arguments: &[&str]) -> String {
     let mut child = binary()
         .arg("hash-key")
         .args(arguments)

@@ -5,7 +5,7 @@ mod access;
 mod basic;
 mod causes;
 mod jwt;
-mod keys;
+pub mod keys;
 mod mtls;
 
 use crate::support::{Directory, Gateway, Response, Upstream};

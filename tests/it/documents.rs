@@ -1,0 +1,164 @@
+//! What README.md and docs/ show and name is what there is: configurations, messages, metrics.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::auth::keys::hashed;
+use crate::support::gateway::binary;
+use crate::support::tls::certify;
+use crate::support::{Directory, text};
+
+/// Every document for users, with its name.
+fn documents() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).expect("docs are there");
+    let docs = docs.map(|entry| entry.expect("docs are there").path());
+    let files = ["README.md", "SECURITY.md"].map(|name| root.join(name)).into_iter().chain(docs);
+    let read = |path: std::path::PathBuf| {
+        let name = path.strip_prefix(root).expect("it was found there").display().to_string();
+        (name, fs::read_to_string(&path).expect("it was found there"))
+    };
+    files.map(read).collect()
+}
+
+/// A fenced block: where it begins, what stands behind the fence, what is in it.
+struct Block<'a> {
+    place: String,
+    kind: &'a str,
+    text: &'a str,
+}
+
+fn blocks<'a>(name: &str, document: &'a str) -> Vec<Block<'a>> {
+    let mut found = Vec::new();
+    let mut line = 1;
+    for (at, piece) in document.split("```").enumerate() {
+        if at % 2 == 1 {
+            let (kind, text) = piece.split_once('\n').expect("a fence ends its line");
+            found.push(Block { place: format!("{name}:{line}"), kind: kind.trim(), text });
+        }
+        line += piece.matches('\n').count();
+    }
+    found
+}
+
+/// `sluicegate check` in a directory with the files that documents name.
+fn check(directory: &Directory, config: &str) -> Output {
+    directory.write("gateway.toml", config);
+    let mut command = binary();
+    command.current_dir(directory.join("")).args(["check", "--config", "gateway.toml"]);
+    command.output().expect("the binary under test can be started")
+}
+
+/// A configuration around what is only a part of one.
+fn completed(block: &Block<'_>, directory: &Directory) -> String {
+    let route = "[[route]]\nname = \"around\"\npath = \"/around\"\nto = \"echo\"\n";
+    match block.kind {
+        "toml" if block.text.contains("[[route]]") => block.text.to_owned(),
+        "toml" => format!("{}\n{route}", block.text),
+        "toml key-file" => {
+            directory.write("keys.toml", block.text);
+            format!("[auth.a]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n{route}auth = \"a\"\n")
+        }
+        "toml user-file" => {
+            let whole = hashed("a password", &["--basic", "--consumer", "ann"]);
+            let hash = whole.split('"').find(|part| part.starts_with("$argon2id")).expect("a hash was made");
+            let parts: Vec<&str> = block.text.split('"').collect();
+            let shown = parts.iter().find(|part| part.starts_with("$argon2id")).expect("a hash is shown");
+            directory.write("users.toml", block.text.replace(shown, hash));
+            format!("[auth.a]\nkind = \"basic\"\nusers = {{ file = \"users.toml\" }}\n{route}auth = \"a\"\n")
+        }
+        kind => panic!("{}: nobody knows how to complete `{kind}`", block.place),
+    }
+}
+
+#[test]
+fn every_configuration_that_is_shown_passes_check() {
+    let mut checked = 0;
+    for (name, document) in documents() {
+        for block in blocks(&name, &document) {
+            if !block.kind.starts_with("toml") || block.kind == "toml wrong" {
+                continue;
+            }
+            let directory = Directory::new();
+            fs::create_dir_all(directory.join("certs")).expect("the target directory is writable");
+            certify(&directory, "certs/api", &["api.example.com"]);
+            let output = check(&directory, &completed(&block, &directory));
+            let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.code(), Some(0), "{}:\n{said}", block.place);
+            checked += 1;
+        }
+    }
+    assert!(checked > 0, "no configuration was found");
+}
+
+#[test]
+fn a_wrong_configuration_that_is_shown_gives_the_errors_below_it() {
+    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    let blocks = blocks("README.md", readme);
+    let wrong = blocks.iter().find(|block| block.kind == "toml wrong").expect("there is one");
+    let (_, below) = readme.split_once(wrong.text).expect("it is from there");
+    let shown = below.lines().skip_while(|line| !line.starts_with("    "));
+    let shown = shown.take_while(|line| line.is_empty() || line.starts_with("    "));
+    let shown: Vec<&str> = shown.map(|line| line.strip_prefix("    ").unwrap_or(line).trim_end()).collect();
+    let output = check(&Directory::new(), wrong.text);
+    let said = text(&output.stderr);
+    let said: Vec<&str> = said.lines().map(str::trim_end).collect();
+    let end = shown.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
+    assert!(
+        said.starts_with(&shown[..end]),
+        "README.md shows\n{}\n\nsaid is\n{}",
+        shown.join("\n"),
+        said.join("\n")
+    );
+    assert_eq!(output.status.code(), Some(78));
+}
+
+/// Names that a text gives to metrics, `sluicegate_up` and the two of `sluicegate_{hits,misses}_total`.
+fn metrics(text: &str) -> Vec<String> {
+    let is_name = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_';
+    let mut found = Vec::new();
+    for after in text.split("sluicegate_").skip(1) {
+        let mut names = vec![String::new()];
+        let mut rest = after;
+        loop {
+            let length = rest.find(|sign| !is_name(sign)).unwrap_or(rest.len());
+            names.iter_mut().for_each(|name| name.push_str(&rest[..length]));
+            let Some((inside, behind)) =
+                rest[length..].strip_prefix('{').and_then(|rest| rest.split_once('}'))
+            else {
+                break;
+            };
+            // Braces behind a whole name hold labels.
+            if !inside.chars().all(|sign| is_name(sign) || sign == ',') {
+                break;
+            }
+            let all =
+                names.iter().flat_map(|name| inside.split(',').map(move |other| format!("{name}{other}")));
+            names = all.collect();
+            rest = behind;
+        }
+        found.extend(names.into_iter().filter(|name| !name.is_empty()));
+    }
+    found
+}
+
+#[test]
+fn every_metric_that_a_document_names_stands_in_the_table() {
+    let listed: BTreeSet<String> = crate::readme::metrics_listed().into_iter().collect();
+    for (document, text) in documents() {
+        for name in metrics(&text) {
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let is_listed = listed.contains(&name) || family.is_some_and(|family| listed.contains(family));
+            assert!(is_listed, "{document} names sluicegate_{name}, which README.md does not list");
+        }
+    }
+}
+
+#[test]
+fn metrics_are_found_in_every_spelling() {
+    let text = "All begin with `sluicegate_`. `sluicegate_up`, sluicegate_{hits,misses}_total, \
+                `sluicegate_requests_total{route=\"a\"}` and sluicegate_x_{a,b}.";
+    assert_eq!(metrics(text), ["up", "hits_total", "misses_total", "requests_total", "x_a", "x_b"]);
+}
