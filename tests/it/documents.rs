@@ -1,4 +1,4 @@
-//! What README.md and docs/ show and name is what there is: configurations, messages, metrics.
+//! What documents show and name is what there is: configurations, messages, metrics, other documents.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,12 +10,13 @@ use crate::support::gateway::binary;
 use crate::support::tls::certify;
 use crate::support::{Directory, text};
 
-/// Every document for users, with its name.
+/// Every document, with its name.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = fs::read_dir(root.join("docs")).expect("docs are there");
     let docs = docs.map(|entry| entry.expect("docs are there").path());
-    let files = ["README.md", "SECURITY.md"].map(|name| root.join(name)).into_iter().chain(docs);
+    let files =
+        ["README.md", "SECURITY.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into_iter().chain(docs);
     let read = |path: std::path::PathBuf| {
         let name = path.strip_prefix(root).expect("it was found there").display().to_string();
         (name, fs::read_to_string(&path).expect("it was found there"))
@@ -71,6 +72,35 @@ fn completed(block: &Block<'_>, directory: &Directory) -> String {
         }
         kind => panic!("{}: nobody knows how to complete `{kind}`", block.place),
     }
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept.chars().filter(|sign| sign.is_alphanumeric() || matches!(sign, ' ' | '-' | '_'));
+    kept.map(|sign| if sign == ' ' { '-' } else { sign }).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut followed = 0;
+    let mut broken = Vec::new();
+    for (name, text) in documents() {
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            let (file, wanted) = link.split_once('#').unwrap_or((link, ""));
+            let path = if file.is_empty() { root.join(&name) } else { root.join(&name).with_file_name(file) };
+            let target = fs::read_to_string(&path).unwrap_or_default();
+            let headings = target.lines().filter(|line| line.starts_with('#'));
+            if !path.exists() || !wanted.is_empty() && !headings.map(anchor).any(|anchor| anchor == wanted) {
+                broken.push(format!("{name}: {link}"));
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 0, "no link was found");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn modules_import_only_from_lower_floors() {
     let floors: BTreeMap<&str, u8> = FLOORS.iter().copied().collect();
     let mut wrong = Vec::new();
     let mut imports = 0;
-    for (module, file) in Tree::read().files() {
+    for (module, file) in Tree::read("src").files() {
         let Some(importer) = module.first() else { continue };
         let Some(floor) = floors.get(importer.as_str()) else {
             wrong.push(format!("{}: module {importer} has no floor", file.name));

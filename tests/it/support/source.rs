@@ -1,4 +1,4 @@
-//! The gateway's own source, as a tree of files and what each of them takes from others.
+//! Source of the repository, as a tree of files and what each of them takes from others.
 //!
 //! It reads words and signs, not Rust: no macro is expanded. A name that a file passes on by `pub use` is taken from
 //! the file that it comes from; the one that passes it on takes it only if it uses it, too.
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A path from the crate's root: `[proxy, forward]`, and behind a module what is taken from it.
 pub type Names = Vec<String>;
 
-/// The files under `src/`.
+/// The files under a folder: a crate's.
 pub struct Tree(BTreeMap<Names, File>);
 
 /// One of them.
@@ -27,9 +27,9 @@ pub struct File {
 }
 
 impl Tree {
-    /// Reads what stands in the repository.
-    pub fn read() -> Tree {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    /// Reads a folder of the repository: `src`.
+    pub fn read(folder: &str) -> Tree {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let mut texts = Vec::new();
         for path in files_under(&source) {
             let name = path.strip_prefix(&source).expect("it was found there").display().to_string();
@@ -38,7 +38,7 @@ impl Tree {
         Tree::new(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
     }
 
-    /// A tree of these files, by their names below `src/`.
+    /// A tree of these files, by their names below the folder.
     pub fn new<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Tree {
         let read = |(name, text): (&str, &str)| {
             let (module, tokens) = (module_of(name), tokens(text));
