@@ -3,33 +3,59 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use crate::support::upstream::receive;
-use crate::support::{Client, Directory, Gateway, Upstream, eventually};
+use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually};
 
 /// Requests of one measurement.
 const REQUESTS: usize = 4_200;
 
-/// An upstream that counts its requests.
-fn counting() -> (Upstream, Arc<AtomicUsize>) {
+/// Rounds of requests that are all on their way together: none is answered before the last of its round has come, so
+/// that no server is the slower one on a machine that lets one wait.
+struct Rounds {
+    size: usize,
+    arrived: Mutex<usize>,
+    moved: Condvar,
+}
+
+impl Rounds {
+    fn of(size: usize) -> Arc<Rounds> {
+        Arc::new(Rounds { size, arrived: Mutex::new(0), moved: Condvar::new() })
+    }
+
+    /// Waits for the rest of the round.
+    fn arrive(&self) {
+        let mut arrived = self.arrived.lock().expect("nobody panics");
+        *arrived += 1;
+        let all = arrived.next_multiple_of(self.size);
+        self.moved.notify_all();
+        let whole = self.moved.wait_timeout_while(arrived, PATIENCE, |arrived| *arrived < all);
+        drop(whole.expect("nobody panics"));
+    }
+}
+
+/// An upstream that counts its requests, and answers them round by round.
+fn counting(rounds: &Arc<Rounds>) -> (Upstream, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
+    let (counted, rounds) = (Arc::clone(&count), Arc::clone(rounds));
     let upstream = Upstream::raw(move |stream| {
         let mut peer = Client::over(stream);
         while receive(&mut peer).is_some() {
             counted.fetch_add(1, Ordering::Relaxed);
+            rounds.arrive();
             peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
     (upstream, count)
 }
 
-/// The share of each server of these weights, of what so many clients ask one request after the other.
+/// The share of each server of these weights, of what so many clients ask, each one request after the other.
 fn shares(weights: &[u32], clients: usize) -> Vec<f64> {
-    let servers: Vec<_> = weights.iter().map(|_| counting()).collect();
+    let rounds = Rounds::of(clients);
+    let servers: Vec<_> = weights.iter().map(|_| counting(&rounds)).collect();
     let list: Vec<String> = servers
         .iter()
         .zip(weights)
