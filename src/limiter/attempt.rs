@@ -6,68 +6,11 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::exact::Fate;
-use super::waiting::{Verdict, Wait, Waiting};
+use super::charge_state::{ChargeState, Refund};
+use super::waiting::{Fate, Wait, Waiting};
 use super::{Caller, Decision, Limiter};
 use crate::limit::{Algorithm, Charge, Outcome};
-use crate::local::Place;
 use crate::metrics::Tier;
-
-/// What became of one charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stand {
-    /// It is spent.
-    Taken {
-        /// So it is given back.
-        undo: Refund,
-        /// The lease it came from should be renewed, if the request passes.
-        renews: bool,
-    },
-    /// It does not fit.
-    Refused,
-    /// Nothing was spent on it: another charge refuses the request already.
-    Unspent,
-    /// Redis must say.
-    Asked,
-}
-
-impl Stand {
-    /// It is spent, and what it was spent of is as it should be.
-    pub(super) fn taken(undo: Refund) -> Stand {
-        Stand::Taken { undo, renews: false }
-    }
-}
-
-/// How a charge is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refund {
-    /// To this node's own table, under its own quota.
-    Table(Place),
-    /// To the same, under this node's share of the quota: it was decided without Redis, perhaps after a wait.
-    Fallback {
-        /// Where in the table.
-        place: Place,
-        /// When, nanoseconds.
-        taken_ns: u64,
-    },
-    /// To the lease.
-    Lease,
-    /// To Redis, which took it at this time of its clock.
-    Redis {
-        /// Microseconds since 1970.
-        taken_us: u64,
-    },
-    /// To this node's permits, which Redis is told of.
-    Permit,
-    /// Not at all: nothing was counted.
-    Nothing,
-}
-
-impl Default for Refund {
-    fn default() -> Refund {
-        Refund::Table(Place::Slot)
-    }
-}
 
 impl Limiter {
     /// Decides the one charge of a fleet's request: the usual one, with nothing to be weighed against. `None`: it is
@@ -80,19 +23,21 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) -> Option<Waiting> {
-        let (stand, outcome) = self.stand(charge, caller, now_ns, decision);
-        if let Stand::Taken { renews: true, .. } = stand {
+        let (state, outcome) = self.decide_charge(charge, caller, now_ns, decision);
+        if let ChargeState::Taken { renews: true, .. } = state {
             self.renew_ahead(charge, now_ns);
         }
         decision.outcomes.push(outcome);
-        match stand {
-            Stand::Taken { undo, .. } => {
-                decision.note(0, undo);
-                self.fleet.iter().for_each(|fleet| fleet.owe_fallback(charge, &stand));
+        match state {
+            ChargeState::Taken { refund, .. } => {
+                decision.note(0, refund);
+                self.fleet.iter().for_each(|fleet| fleet.owe_fallback(charge, &state));
             }
-            Stand::Refused => decision.is_refused = !charge.shadow,
-            Stand::Asked => return Some(self.ask(slice::from_ref(charge), smallvec![stand], caller, now_ns)),
-            Stand::Unspent => {}
+            ChargeState::Refused => decision.is_refused = !charge.shadow,
+            ChargeState::Asked => {
+                return Some(self.ask(slice::from_ref(charge), smallvec![state], caller, now_ns));
+            }
+            ChargeState::Fits | ChargeState::Unanswered | ChargeState::Untaken => {}
         }
         if !charge.shadow {
             decision.binding = Some(0);
@@ -109,68 +54,68 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) -> Option<Waiting> {
-        let mut stands: SmallVec<[Stand; 4]> = SmallVec::new();
+        let mut states: SmallVec<[ChargeState; 4]> = SmallVec::new();
         let mut waits = false;
         for charge in charges {
-            let (stand, outcome) = if decision.is_refused && !charge.count_denied {
-                (Stand::Unspent, self.foresee(charge, now_ns))
+            let (state, outcome) = if decision.is_refused && !charge.count_denied {
+                (ChargeState::Fits, self.foresee(charge, now_ns))
             } else {
-                self.stand(charge, caller, now_ns, decision)
+                self.decide_charge(charge, caller, now_ns, decision)
             };
-            decision.is_refused |= stand == Stand::Refused && !charge.shadow;
-            waits |= stand == Stand::Asked;
-            stands.push(stand);
+            decision.is_refused |= state == ChargeState::Refused && !charge.shadow;
+            waits |= state == ChargeState::Asked;
+            states.push(state);
             decision.outcomes.push(outcome);
         }
         if waits && !decision.is_refused {
-            return Some(self.ask(charges, stands, caller, now_ns));
+            return Some(self.ask(charges, states, caller, now_ns));
         }
-        for (charge, _) in charges.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Asked) {
+        for (charge, _) in charges.iter().zip(&states).filter(|(_, state)| **state == ChargeState::Asked) {
             self.forget_wanted(charge);
         }
-        self.conclude(charges, &stands, now_ns, decision);
+        self.conclude(charges, &states, now_ns, decision);
         if decision.is_admitted() {
-            self.renew_all(charges, &stands, now_ns);
-            self.owe_all(charges, &stands);
+            self.renew_all(charges, &states, now_ns);
+            self.owe_all(charges, &states);
         }
         None
     }
 
     /// Notes what was admitted without Redis where it had not even been asked.
-    fn owe_all(&self, charges: &[Charge], stands: &[Stand]) {
+    fn owe_all(&self, charges: &[Charge], states: &[ChargeState]) {
         if let Some(fleet) = &self.fleet {
-            charges.iter().zip(stands).for_each(|(charge, stand)| fleet.owe_fallback(charge, stand));
+            charges.iter().zip(states).for_each(|(charge, state)| fleet.owe_fallback(charge, state));
         }
     }
 
     /// Ends a wait with what Redis has said so far, in the decision that began it. What it has not said is
     /// decided as the policies want it without Redis, and an answer that comes later is undone.
     pub fn resume(self: &Arc<Self>, mut waiting: Waiting, now_ns: u64, decision: &mut Decision) {
-        let verdicts = waiting.wait.close();
+        let answers = waiting.wait.close();
         // From here on it is undone here, not when the wait is dropped.
-        let mut stands = std::mem::take(&mut waiting.stands);
+        let mut states = std::mem::take(&mut waiting.states);
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
-        let (before, reserved) = (stands.clone(), std::mem::take(&mut waiting.reserved));
+        let (before, reserved) = (states.clone(), std::mem::take(&mut waiting.reserved));
         let plans = &fleet.plans;
         // Who wait for an answer still, and whose questions Redis certainly did nothing about.
-        let (mut awaits, mut undone) = (SmallVec::<[usize; 4]>::new(), SmallVec::<[usize; 4]>::new());
-        for (index, verdict) in verdicts.into_iter().enumerate() {
-            if stands[index] != Stand::Asked {
+        let (mut awaits, mut untaken) = (SmallVec::<[usize; 4]>::new(), SmallVec::<[usize; 4]>::new());
+        for (index, answer) in answers.into_iter().enumerate() {
+            if states[index] != ChargeState::Asked {
                 continue;
             }
             let charge = &waiting.charges[index];
-            match verdict {
-                None => awaits.push(index),
-                Some(Verdict::Undone) => undone.push(index),
-                Some(_) => {}
+            match answer.0 {
+                ChargeState::Asked => awaits.push(index),
+                ChargeState::Untaken => untaken.push(index),
+                _ => {}
             }
-            let said = verdict.and_then(Verdict::stand);
+            let said = Some(answer).filter(|(state, _)| state.is_decided());
             let mine = reserved.iter().find(|reserved| reserved.index == index);
-            let (stand, outcome) = match (said, plans.get(charge.plan)) {
+            let (state, outcome) = match (said, plans.get(charge.plan)) {
                 (Some(said), _) => {
                     decision.tier = decision.tier.max(Tier::Global);
-                    if let (Some(mine), false) = (mine, matches!(said.0, Stand::Taken { .. })) {
-                        self.give_back_share(fleet, charge, mine.undo);
+                    if let (Some(mine), false) = (mine, matches!(said.0, ChargeState::Taken { .. })) {
+                        self.refund_reserved(fleet, charge, mine.refund);
                     }
                     said
                 }
@@ -181,23 +126,23 @@ impl Limiter {
                 (None, Some(plan)) => self.alone(fleet, plan, charge, waiting.caller, now_ns, decision),
                 (None, None) => unreachable!("what was asked of Redis has a plan"),
             };
-            decision.is_refused |= stand == Stand::Refused && !charge.shadow;
+            decision.is_refused |= state == ChargeState::Refused && !charge.shadow;
             decision.outcomes[index] = outcome;
-            stands[index] = stand;
+            states[index] = state;
         }
-        self.conclude(&waiting.charges, &stands, waiting.started_ns, decision);
+        self.conclude(&waiting.charges, &states, waiting.started_ns, decision);
         if decision.is_admitted() {
             // What another window was owed while this one was asked is told, too.
-            self.renew_all(&waiting.charges, &stands, now_ns);
+            self.renew_all(&waiting.charges, &states, now_ns);
             self.owe_all(&waiting.charges, &before);
         }
-        if awaits.is_empty() && undone.is_empty() {
+        if awaits.is_empty() && untaken.is_empty() {
             return;
         }
-        let fates = Limiter::fates(&waiting.charges, &stands, decision.is_admitted());
-        for index in undone {
+        let fates = Limiter::fates(&waiting.charges, &states, decision.is_admitted());
+        for index in untaken {
             if fates[index] == Some(Fate::Stands) {
-                fleet.owe_fallback(&waiting.charges[index], &stands[index]);
+                fleet.owe_fallback(&waiting.charges[index], &states[index]);
             }
         }
         self.tell_fates(&waiting.wait, &waiting.charges, fates);
@@ -207,20 +152,20 @@ impl Limiter {
     fn conclude(
         self: &Arc<Self>,
         charges: &[Charge],
-        stands: &[Stand],
+        states: &[ChargeState],
         taken_ns: u64,
         decision: &mut Decision,
     ) {
         if decision.is_refused {
-            self.undo(charges, stands, taken_ns);
-            for ((charge, stand), outcome) in charges.iter().zip(stands).zip(&mut decision.outcomes) {
-                match stand {
+            self.refund_all(charges, states, taken_ns);
+            for ((charge, state), outcome) in charges.iter().zip(states).zip(&mut decision.outcomes) {
+                match state {
                     // What Redis said holds without the cost that has just been given back.
-                    Stand::Taken { undo: Refund::Redis { .. } | Refund::Permit, .. } => {
+                    ChargeState::Taken { refund: Refund::Redis { .. } | Refund::Permit, .. } => {
                         let remaining = outcome.remaining.saturating_add(charge.cost);
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
-                    Stand::Refused | Stand::Unspent if charge.plan != 0 => {}
+                    ChargeState::Refused | ChargeState::Fits if charge.plan != 0 => {}
                     _ => {
                         let left = self.look(charge, taken_ns);
                         *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);
@@ -228,9 +173,9 @@ impl Limiter {
                 }
             }
         } else {
-            for (index, stand) in stands.iter().enumerate() {
-                if let Stand::Taken { undo, .. } = stand {
-                    decision.note(index, *undo);
+            for (index, state) in states.iter().enumerate() {
+                if let ChargeState::Taken { refund, .. } = state {
+                    decision.note(index, *refund);
                 }
             }
         }
@@ -239,21 +184,21 @@ impl Limiter {
 
     /// Gives back what a refused request has taken. What counts when denied stays taken; but a refused request is not
     /// in flight.
-    pub(super) fn undo(self: &Arc<Self>, charges: &[Charge], stands: &[Stand], taken_ns: u64) {
-        for (charge, stand) in charges.iter().zip(stands) {
+    pub(super) fn refund_all(self: &Arc<Self>, charges: &[Charge], states: &[ChargeState], taken_ns: u64) {
+        for (charge, state) in charges.iter().zip(states) {
             let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
-            if let Stand::Taken { undo, .. } = stand
+            if let ChargeState::Taken { refund, .. } = state
                 && !stays
             {
-                self.give_back(charge, *undo, taken_ns);
+                self.refund(charge, *refund, taken_ns);
             }
         }
     }
 
     /// Renews the leases that an admitted request has left low.
-    fn renew_all(self: &Arc<Self>, charges: &[Charge], stands: &[Stand], now_ns: u64) {
-        for (charge, stand) in charges.iter().zip(stands) {
-            if let Stand::Taken { renews: true, .. } = stand {
+    fn renew_all(self: &Arc<Self>, charges: &[Charge], states: &[ChargeState], now_ns: u64) {
+        for (charge, state) in charges.iter().zip(states) {
+            if let ChargeState::Taken { renews: true, .. } = state {
                 self.renew_ahead(charge, now_ns);
             }
         }
@@ -298,14 +243,14 @@ impl Limiter {
     fn ask(
         self: &Arc<Self>,
         charges: &[Charge],
-        stands: SmallVec<[Stand; 4]>,
+        states: SmallVec<[ChargeState; 4]>,
         caller: Caller,
         now_ns: u64,
     ) -> Waiting {
-        let asked = |stand: &&Stand| **stand == Stand::Asked;
-        let wait = Arc::new(Wait::new(charges.len(), stands.iter().filter(asked).count()));
+        let asked = |state: &&ChargeState| **state == ChargeState::Asked;
+        let wait = Arc::new(Wait::new(charges.len(), states.iter().filter(asked).count()));
         let indices: SmallVec<[usize; 4]> =
-            (0..charges.len()).filter(|index| stands[*index] == Stand::Asked).collect();
+            (0..charges.len()).filter(|index| states[*index] == ChargeState::Asked).collect();
         let reserved = match &self.fleet {
             Some(fleet) => self.reserve(fleet, charges, &indices, now_ns),
             None => SmallVec::new(),
@@ -314,7 +259,7 @@ impl Limiter {
         let waiting = Waiting {
             limiter: Arc::clone(self),
             charges: charges.into(),
-            stands,
+            states,
             wait: Arc::clone(&wait),
             caller,
             started_ns: now_ns,
@@ -322,17 +267,5 @@ impl Limiter {
         };
         self.ask_redis(charges, indices, &wait, now_ns);
         waiting
-    }
-}
-
-impl Verdict {
-    /// What becomes of its charge; `None` where there is no answer.
-    fn stand(self) -> Option<(Stand, Outcome)> {
-        match self {
-            Verdict::Taken(outcome, undo) => Some((Stand::taken(undo), outcome)),
-            Verdict::Fits(outcome) => Some((Stand::Unspent, outcome)),
-            Verdict::Refused(outcome) => Some((Stand::Refused, outcome)),
-            Verdict::Unanswered | Verdict::Undone => None,
-        }
     }
 }

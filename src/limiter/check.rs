@@ -105,7 +105,7 @@ impl Limiter {
             Pending::Charges(waiting) => (waiting, deadline),
             Pending::Recall(recall) => {
                 let asked_ns = clock::now_ns();
-                let _ = timeout(deadline, recall.settled()).await;
+                let _ = timeout(deadline, recall.resolved()).await;
                 let memories = &check.memories;
                 let known: SmallVec<[Charge; 2]> =
                     recall.remembered().iter().map(|index| memories[*index]).collect();
@@ -117,7 +117,7 @@ impl Limiter {
             }
         };
         // Late or not, what has been said until now is what counts.
-        let _ = timeout(left, waiting.settled()).await;
+        let _ = timeout(left, waiting.resolved()).await;
         self.resume(*waiting, clock::now_ns(), &mut check.decision);
         self.conclude_check(check);
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Limiter;
-use super::attempt::{Refund, Stand};
+use super::charge_state::{ChargeState, Refund};
 use super::fleet::{Fleet, part};
 use crate::clock;
 use crate::limit::lease_messages::{Op, Unanswered};
@@ -114,8 +114,8 @@ impl Fleet {
     }
 
     /// The same of what was decided at the first look, where it was this node's own to decide.
-    pub(super) fn owe_fallback(&self, charge: &Charge, stand: &Stand) {
-        if matches!(stand, Stand::Taken { undo: Refund::Fallback { .. }, .. })
+    pub(super) fn owe_fallback(&self, charge: &Charge, state: &ChargeState) {
+        if matches!(state, ChargeState::Taken { refund: Refund::Fallback { .. }, .. })
             && self.plans.get(charge.plan).is_some_and(|plan| plan.sharing.is_exact())
         {
             self.owe(charge);

@@ -15,10 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::attempt::{Refund, Stand};
+use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::fleet::{Fleet, denied_before, part};
-use super::renewals::verdict;
-use super::waiting::{Reserved, Verdict, Wait};
+use super::waiting::{Fate, Late, Reserved, Wait};
 use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
 
@@ -46,26 +45,6 @@ pub(super) struct Question {
 type Group = SmallVec<[Question; 1]>;
 /// Units free of each window of a question.
 type Rooms = SmallVec<[u64; 2]>;
-
-/// An answer to a request that waits no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Late {
-    /// Redis took the charge, at this time of its clock, microseconds since 1970.
-    Taken { taken_us: u64 },
-    /// It certainly took nothing.
-    Undone,
-    /// Nobody knows.
-    Unknown,
-}
-
-/// What became of a charge that was decided without Redis's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Admitted: it counts.
-    Stands,
-    /// Its request was refused, or has gone.
-    Refused,
-}
 
 impl Default for Questions {
     fn default() -> Questions {
@@ -153,14 +132,15 @@ impl Question {
         self.charges.len() == other.charges.len() && self.charges.iter().zip(&other.charges).all(is_of)
     }
 
-    /// Tells its request the same of every charge.
-    fn settle_all(&self, fleet: &Fleet, limiter: &Arc<Limiter>, verdict: Verdict, late: Late) {
-        for (index, charge) in self.indices.iter().zip(&self.charges) {
-            if !self.wait.settle(*index, || verdict) {
-                limiter.late(fleet, &self.wait, *index, charge, late);
-            }
-        }
+    /// Its charges and their indices.
+    fn charges(&self) -> impl Iterator<Item = (usize, &Charge)> {
+        self.indices.iter().copied().zip(&self.charges)
     }
+}
+
+/// What all of a group want of one of their windows.
+fn cost_of(group: &Group, window: usize) -> u64 {
+    group.iter().fold(0, |sum, question| sum.saturating_add(question.charges[window].cost))
 }
 
 /// The longest beginning of the queue that may be asked for as one: alike, within these rooms, or the first alone.
@@ -202,8 +182,7 @@ impl Limiter {
             first.charges.iter().for_each(|charge| self.tell_debt(fleet, charge.key, sent_ns));
         }
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
-            let cost =
-                group.iter().fold(0, |sum: u64, question| sum.saturating_add(question.charges[at].cost));
+            let cost = cost_of(&group, at);
             Some(part(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
         });
         let parts: SmallVec<[Part; 2]> = parts.collect();
@@ -240,9 +219,9 @@ impl Limiter {
             }
             answer => {
                 let is_undone = answer.err().is_none_or(Unanswered::is_undone);
-                let late = if is_undone { Late::Undone } else { Late::Unknown };
-                let unanswered = if is_undone { Verdict::Undone } else { Verdict::Unanswered };
-                group.iter().for_each(|question| question.settle_all(fleet, self, unanswered, late));
+                let late = if is_undone { Late::Untaken } else { Late::Unknown };
+                let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
+                group.iter().for_each(|question| self.resolve_all(fleet, question, state, late));
                 // Who waits for it decides without Redis, too.
                 if is_plain {
                     let queued = fleet.questions.take_queued(key);
@@ -250,7 +229,7 @@ impl Limiter {
                         return;
                     }
                     queued.iter().for_each(|question| {
-                        question.settle_all(fleet, self, Verdict::Undone, Late::Undone);
+                        self.resolve_all(fleet, question, ChargeState::Untaken, Late::Untaken);
                     });
                 }
             }
@@ -270,7 +249,7 @@ impl Limiter {
             queued.retain(|question| {
                 // What was reserved has been admitted meanwhile: Redis is asked for it in its turn.
                 if question.wait.is_over() && !question.is_reserved() {
-                    question.settle_all(fleet, self, Verdict::Undone, Late::Undone);
+                    self.resolve_all(fleet, question, ChargeState::Untaken, Late::Untaken);
                     return false;
                 }
                 !self.refuse_by_memory(fleet, question, now_ns)
@@ -292,14 +271,12 @@ impl Limiter {
         if denials.iter().all(Option::is_none) {
             return false;
         }
-        for ((index, charge), denial) in question.indices.iter().zip(&question.charges).zip(denials) {
-            let verdict = || match denial {
-                Some(outcome) => Verdict::Refused(outcome),
-                None => Verdict::Fits(self.foresee(charge, now_ns)),
+        for ((index, charge), denial) in question.charges().zip(denials) {
+            let answer = || match denial {
+                Some(outcome) => (ChargeState::Refused, outcome),
+                None => (ChargeState::Fits, self.foresee(charge, now_ns)),
             };
-            if !question.wait.settle(*index, verdict) {
-                self.late(fleet, &question.wait, *index, charge, Late::Undone);
-            }
+            self.resolve_one(fleet, &question.wait, (index, charge), Late::Untaken, answer);
         }
         true
     }
@@ -319,16 +296,9 @@ impl Limiter {
         asking.queued = rest;
         drop(keys);
         for question in refused {
-            for ((index, charge), outcome) in
-                question.indices.iter().zip(&question.charges).zip(&taken.outcomes)
-            {
-                let verdict = match outcome.is_admitted() {
-                    true => Verdict::Fits(*outcome),
-                    false => Verdict::Refused(*outcome),
-                };
-                if !question.wait.settle(*index, || verdict) {
-                    self.late(fleet, &question.wait, *index, charge, Late::Undone);
-                }
+            for (which, outcome) in question.charges().zip(&taken.outcomes) {
+                let state = if outcome.is_admitted() { ChargeState::Fits } else { ChargeState::Refused };
+                self.resolve_one(fleet, &question.wait, which, Late::Untaken, || (state, *outcome));
             }
         }
     }
@@ -360,8 +330,8 @@ impl Limiter {
                 self.table.give_back(&Charge { quota, ..charge }, taken.place, now_ns);
                 return None;
             }
-            let undo = Refund::Fallback { place: taken.place, taken_ns: now_ns };
-            Some(Reserved { index: *index, undo, outcome: taken.outcome })
+            let refund = Refund::Fallback { place: taken.place, taken_ns: now_ns };
+            Some(Reserved { index: *index, refund, outcome: taken.outcome })
         };
         asked.iter().filter_map(reserve).collect()
     }
@@ -374,15 +344,15 @@ impl Limiter {
         charge: &Charge,
         reserved: Option<&Reserved>,
         now_ns: u64,
-    ) -> Option<(Stand, Outcome)> {
+    ) -> Option<Said> {
         if !fleet.is_reservable(charge) {
             return None;
         }
         let plan = fleet.plans.get(charge.plan)?;
         let denied = denied_before(fleet, plan, charge, now_ns);
         match (denied, reserved) {
-            (None, Some(reserved)) => return Some((Stand::taken(reserved.undo), reserved.outcome)),
-            (_, Some(reserved)) => self.give_back_share(fleet, charge, reserved.undo),
+            (None, Some(reserved)) => return Some((ChargeState::taken(reserved.refund), reserved.outcome)),
+            (_, Some(reserved)) => self.refund_reserved(fleet, charge, reserved.refund),
             (_, None) if !fleet.link.is_up(charge.key) => return None,
             (_, None) => {}
         }
@@ -391,14 +361,13 @@ impl Limiter {
             let retry_after_ns = left.retry_after_ns().unwrap_or(LATE_RETRY_NS).max(LATE_RETRY_NS);
             Outcome::new(Answer::Later { retry_after_ns }, left.remaining, left.reset_ns.max(retry_after_ns))
         };
-        Some((Stand::Refused, denied.unwrap_or_else(refused)))
+        Some((ChargeState::Refused, denied.unwrap_or_else(refused)))
     }
 
     /// Gives back what was reserved.
-    pub(super) fn give_back_share(&self, fleet: &Fleet, charge: &Charge, undo: Refund) {
-        if let Refund::Fallback { place, taken_ns } = undo {
-            let quota = fleet.share_of(charge);
-            self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+    pub(super) fn refund_reserved(&self, fleet: &Fleet, charge: &Charge, refund: Refund) {
+        if let Refund::Fallback { place, taken_ns } = refund {
+            self.refund_share(fleet, charge, place, taken_ns);
         }
     }
 
@@ -408,39 +377,35 @@ impl Limiter {
             self.note_said(fleet, &last.charges, taken, sent_ns);
         }
         // What those behind one took was still there for it.
-        let costs = |at: usize| {
-            group.iter().fold(0, |sum: u64, question| sum.saturating_add(question.charges[at].cost))
-        };
-        let mut behind: Rooms = (0..taken.outcomes.len()).map(costs).collect();
+        let mut behind: Rooms = (0..taken.outcomes.len()).map(|at| cost_of(&group, at)).collect();
         for question in &group {
-            for (at, (index, charge)) in question.indices.iter().zip(&question.charges).enumerate() {
+            for (at, which) in question.charges().enumerate() {
                 let Some(said) = taken.outcomes.get(at) else { continue };
-                behind[at] = behind[at].saturating_sub(charge.cost);
+                behind[at] = behind[at].saturating_sub(which.1.cost);
                 let outcome = match behind[at] {
                     0 => *said,
                     more => Outcome::new(said.answer(), said.remaining.saturating_add(more), said.reset_ns),
                 };
-                self.decided_one(fleet, &question.wait, *index, charge, taken, outcome, sent_ns);
+                self.decided_one(fleet, &question.wait, which, (taken, outcome), sent_ns);
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one charge, and all that was said of it")]
+    /// Tells one charge what Redis said of it.
     fn decided_one(
         self: &Arc<Self>,
         fleet: &Fleet,
         wait: &Wait,
-        index: usize,
-        charge: &Charge,
-        taken: &Taken,
-        outcome: Outcome,
+        (index, charge): (usize, &Charge),
+        (taken, outcome): (&Taken, Outcome),
         sent_ns: u64,
     ) {
         let said = match taken.admitted {
-            false if outcome.is_admitted() => Verdict::Fits(outcome),
-            _ => verdict(outcome, Refund::Redis { taken_us: taken.at_us }),
+            false if outcome.is_admitted() => (ChargeState::Fits, outcome),
+            _ => said(outcome, Refund::Redis { taken_us: taken.at_us }),
         };
-        let (is_taken, is_reserved) = (matches!(said, Verdict::Taken(..)), wait.is_reserved(index));
+        let is_taken = matches!(said.0, ChargeState::Taken { .. });
+        let is_reserved = wait.is_reserved(index);
         let note = || {
             // What this node would have to know if Redis went away now.
             if is_taken && !is_reserved {
@@ -448,15 +413,30 @@ impl Limiter {
             }
             said
         };
-        if !wait.settle(index, note) {
-            let late = if is_taken { Late::Taken { taken_us: taken.at_us } } else { Late::Undone };
-            self.late(fleet, wait, index, charge, late);
+        let late = if is_taken { Late::Taken { taken_us: taken.at_us } } else { Late::Untaken };
+        self.resolve_one(fleet, wait, (index, charge), late, note);
+    }
+
+    /// Tells a request the same of every charge of its question.
+    fn resolve_all(self: &Arc<Self>, fleet: &Fleet, question: &Question, state: ChargeState, late: Late) {
+        for which in question.charges() {
+            self.resolve_one(fleet, &question.wait, which, late, || unheard(state));
         }
     }
 
-    /// Takes up an answer to a charge whose request waits no longer, or leaves it to who decides it right now.
-    fn late(self: &Arc<Self>, fleet: &Fleet, wait: &Wait, index: usize, charge: &Charge, late: Late) {
-        if let Some(fate) = wait.settle_late(index, late) {
+    /// Answers one charge. If its request waits no longer, takes up the answer as a late one, or leaves it to the
+    /// thread that decides the request right now.
+    fn resolve_one(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        wait: &Wait,
+        (index, charge): (usize, &Charge),
+        late: Late,
+        answer: impl FnOnce() -> Said,
+    ) {
+        if !wait.resolve(index, answer)
+            && let Some(fate) = wait.resolve_late(index, late)
+        {
             self.late_decided(fleet, charge, late, fate);
         }
     }
@@ -464,9 +444,9 @@ impl Limiter {
     pub(super) fn late_decided(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, late: Late, fate: Fate) {
         match (late, fate) {
             (Late::Taken { taken_us }, Fate::Refused) => self.return_to_redis(fleet, charge, taken_us),
-            (Late::Undone, Fate::Stands) => fleet.owe(charge),
+            (Late::Untaken, Fate::Stands) => fleet.owe(charge),
             (Late::Taken { .. } | Late::Unknown, Fate::Stands) => {}
-            (Late::Undone | Late::Unknown, Fate::Refused) => {}
+            (Late::Untaken | Late::Unknown, Fate::Refused) => {}
         }
     }
 
@@ -510,14 +490,14 @@ impl Limiter {
     /// What became of each charge that was decided without Redis's answer.
     pub(super) fn fates(
         charges: &[Charge],
-        stands: &[Stand],
+        states: &[ChargeState],
         is_admitted: bool,
     ) -> SmallVec<[Option<Fate>; 4]> {
-        let fate = |(charge, stand): (&Charge, &Stand)| match stand {
-            Stand::Taken { .. } if is_admitted || charge.count_denied => Some(Fate::Stands),
+        let fate = |(charge, state): (&Charge, &ChargeState)| match state {
+            ChargeState::Taken { .. } if is_admitted || charge.count_denied => Some(Fate::Stands),
             _ => Some(Fate::Refused),
         };
-        charges.iter().zip(stands).map(fate).collect()
+        charges.iter().zip(states).map(fate).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::attempt::{Refund, Stand};
+use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::debts::Debts;
 use super::exact::Questions;
 use super::link::Link;
@@ -230,21 +230,21 @@ impl Fleet {
 
 impl Limiter {
     /// What this node can say of one charge.
-    pub(super) fn stand(
+    pub(super) fn decide_charge(
         self: &Arc<Self>,
         charge: &Charge,
         caller: Caller,
         now_ns: u64,
         decision: &mut Decision,
-    ) -> (Stand, Outcome) {
+    ) -> Said {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
         let Some((fleet, plan)) = shared else {
             let taken = self.table.take(charge, now_ns);
-            return (stand_of(&taken.outcome, Refund::Table(taken.place)), taken.outcome);
+            return said(taken.outcome, Refund::Table(taken.place));
         };
         // One unit fits into any window.
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
-            return (Stand::Refused, self.foresee(charge, now_ns));
+            return (ChargeState::Refused, self.foresee(charge, now_ns));
         }
         let known = if !plan.sharing.is_exact() {
             self.spend_lease(fleet, plan, charge, now_ns)
@@ -253,12 +253,12 @@ impl Limiter {
             // denied is Redis's to count.
             None
         } else {
-            denied_before(fleet, plan, charge, now_ns).map(|outcome| (Stand::Refused, outcome))
+            denied_before(fleet, plan, charge, now_ns).map(|outcome| (ChargeState::Refused, outcome))
         };
         match known {
             Some(known) => known,
             None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
-                (Stand::Asked, Outcome::new(Answer::Admitted, 0, 0))
+                unheard(ChargeState::Asked)
             }
             None => self.without_answer(fleet, plan, charge, caller, now_ns, decision),
         }
@@ -274,7 +274,7 @@ impl Limiter {
         caller: Caller,
         now_ns: u64,
         decision: &mut Decision,
-    ) -> (Stand, Outcome) {
+    ) -> Said {
         let is_slow =
             !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !fleet.is_held_back(charge.key);
         let lead_ns = fleet.lead_ns();
@@ -287,20 +287,14 @@ impl Limiter {
         match left.flatten() {
             Some(left) => {
                 let told = Told::Denied { retry_after_ns: lead_ns };
-                (Stand::Refused, lease_outcome(plan, charge.cost, told, left))
+                (ChargeState::Refused, lease_outcome(plan, charge.cost, told, left))
             }
             None => self.alone(fleet, plan, charge, caller, now_ns, decision),
         }
     }
 
     /// Spends what this node holds; `None`: Redis must say.
-    fn spend_lease(
-        &self,
-        fleet: &Fleet,
-        plan: &Plan,
-        charge: &Charge,
-        now_ns: u64,
-    ) -> Option<(Stand, Outcome)> {
+    fn spend_lease(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
         let (told, left) = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
                 Told::Ask if fleet.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
@@ -321,12 +315,12 @@ impl Limiter {
             };
             (told, share.estimate(plan, now_ns))
         })?;
-        let stand = match told {
+        let state = match told {
             Told::Ask => return None,
-            Told::Admitted { renew } => Stand::Taken { undo: Refund::Lease, renews: renew },
-            Told::Denied { .. } => Stand::Refused,
+            Told::Admitted { renew } => ChargeState::Taken { refund: Refund::Lease, renews: renew },
+            Told::Denied { .. } => ChargeState::Refused,
         };
-        Some((stand, lease_outcome(plan, charge.cost, told, left)))
+        Some((state, lease_outcome(plan, charge.cost, told, left)))
     }
 
     /// Decides a charge without Redis, as its policy wants it.
@@ -338,12 +332,12 @@ impl Limiter {
         caller: Caller,
         now_ns: u64,
         decision: &mut Decision,
-    ) -> (Stand, Outcome) {
+    ) -> Said {
         decision.tier = Tier::Fallback;
         match plan.sharing.when_down {
             WhenDown::Deny => {
                 decision.is_redis_down |= !charge.shadow;
-                (Stand::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
+                (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
             }
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
                 // Not by address: what is in flight is told to Redis when it is back.
@@ -352,7 +346,7 @@ impl Limiter {
                     WhenDown::Allow | WhenDown::Deny => charge.quota,
                 };
                 let outcome = fleet.permits.take_fallback(charge, plan, &share);
-                (stand_of(&outcome, Refund::Permit), outcome)
+                said(outcome, Refund::Permit)
             }
             WhenDown::Allow => {
                 // Coarse. It is not given back what another policy refuses.
@@ -361,7 +355,7 @@ impl Limiter {
                 // A client is promised no more than the window that it knows.
                 let remaining = outcome.remaining.min(plan.quota.capacity());
                 let outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
-                (stand_of(&outcome, Refund::Nothing), outcome)
+                said(outcome, Refund::Nothing)
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
@@ -373,7 +367,7 @@ impl Limiter {
                 match told {
                     Some((told, left)) => {
                         let outcome = outcome_of(told, left);
-                        (stand_of(&outcome, Refund::Lease), outcome)
+                        said(outcome, Refund::Lease)
                     }
                     // No room for its share: the table's overflow bucket stands in for it.
                     None => self.take_share(fleet, charge, now_ns),
@@ -383,11 +377,11 @@ impl Limiter {
     }
 
     /// Spends this node's share of a window in its own table.
-    fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> (Stand, Outcome) {
+    fn take_share(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) -> Said {
         let quota = fleet.share_of(charge);
         let taken = self.table.take(&Charge { quota, ..*charge }, now_ns);
-        let undo = Refund::Fallback { place: taken.place, taken_ns: now_ns };
-        (stand_of(&taken.outcome, undo), taken.outcome)
+        let refund = Refund::Fallback { place: taken.place, taken_ns: now_ns };
+        said(taken.outcome, refund)
     }
 }
 
@@ -446,10 +440,6 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
     let refilled_ns = reset_ns.saturating_sub((spare * unit_ns) as u64);
     let retry_after_ns = retry_after_ns.max(refilled_ns);
     Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
-}
-
-fn stand_of(outcome: &Outcome, undo: Refund) -> Stand {
-    if outcome.is_admitted() { Stand::taken(undo) } else { Stand::Refused }
 }
 
 /// A charge as Redis is asked for it.

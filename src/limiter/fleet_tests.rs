@@ -196,7 +196,7 @@ fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> 
     let mut decision = Decision::default();
     if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
         desk.answer(now_ns);
-        assert!(waiting.is_settled());
+        assert!(waiting.is_resolved());
         node.resume(waiting, now_ns, &mut decision);
     } else {
         desk.answer(now_ns);
@@ -264,11 +264,11 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
         // The wait ends in the second after it began, in which it counts.
         let begun = NOW - MS;
         let late = counted(exact(&node, 1, 100));
-        let undo = decide_late(&node, &[late], begun).undo(0);
+        let refund = decide_late(&node, &[late], begun).refund(0);
         let left =
             |charge: &Charge, now_ns| node.table().peek(&Charge { cost: 0, ..*charge }, now_ns).remaining;
         assert_eq!(left(&late, begun), 95);
-        node.settle(&late, undo, begun, 2, NOW + 2 * MS);
+        node.reconcile(&late, refund, begun, 2, NOW + 2 * MS);
         assert_eq!(left(&late, begun), 98);
         // Refused after the wait, for what was asked; taken before it, by this node alone.
         let own = Charge { plan: 0, ..counted(exact(&node, 2, 100)) };
@@ -281,22 +281,22 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
 }
 
 #[test]
-fn a_cost_is_settled_where_it_was_taken() {
+fn a_cost_is_reconciled_where_it_was_taken() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = Charge { cost: 5, ..exact(&node, 1, 100) };
     for (cost, left) in [(2, 98), (11, 87), (5, 82)] {
         let decision = decide(&node, &desk, &[charge], NOW);
-        node.settle(&charge, decision.undo(0), NOW, cost, NOW);
+        node.reconcile(&charge, decision.refund(0), NOW, cost, NOW);
         desk.answer(NOW);
         assert_eq!(desk.left(&charge, NOW), left);
     }
     let charge = leased(&node, 2, 1_000);
     decide(&node, &desk, &[charge], NOW);
     let decision = decide(&node, &desk, &[charge], NOW);
-    assert_eq!(decision.undo(0), Refund::Lease);
+    assert_eq!(decision.refund(0), Refund::Lease);
     assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
-    node.settle(&charge, decision.undo(0), NOW, 5_000, NOW);
+    node.reconcile(&charge, decision.refund(0), NOW, 5_000, NOW);
     assert!(!decide(&node, &desk, &[charge], NOW).is_admitted(), "what is owed is owed at Redis too");
     assert!(decide(&node, &desk, &[charge], NOW + 10 * SECOND).is_admitted(), "and repaid");
 }

@@ -11,6 +11,7 @@
 //! It knows nothing of policies' names, of headers, or of statuses.
 
 mod attempt;
+mod charge_state;
 mod check;
 mod conduct;
 mod debts;
@@ -37,7 +38,7 @@ use crate::limit::{Charge, Outcome, Quota};
 use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
-pub use attempt::Refund;
+pub use charge_state::Refund;
 pub use check::{Check, Pending};
 pub use event::{Count, Event};
 pub use fleet::Fleet;
@@ -67,11 +68,11 @@ pub struct Decision {
     /// Whether it is refused because Redis is away.
     pub is_redis_down: bool,
     is_refused: bool,
-    /// How charges are given back that are not among `undos`: to their own slot, or, of a request's only one, to the
+    /// How charges are given back that are not among `refunds`: to their own slot, or, of a request's only one, to the
     /// lease.
     usual: Refund,
     /// Charges that are given back another way, by index: hardly ever any on one node.
-    undos: SmallVec<[(u16, Refund); 2]>,
+    refunds: SmallVec<[(u16, Refund); 2]>,
 }
 
 /// Who asks, as far as a limiter wants to know.
@@ -103,16 +104,16 @@ impl Decision {
     }
 
     /// How the charge of this index is given back.
-    pub fn undo(&self, index: usize) -> Refund {
-        let other = self.undos.iter().find(|(of, _)| usize::from(*of) == index);
-        other.map_or(self.usual, |(_, undo)| *undo)
+    pub fn refund(&self, index: usize) -> Refund {
+        let other = self.refunds.iter().find(|(of, _)| usize::from(*of) == index);
+        other.map_or(self.usual, |(_, refund)| *refund)
     }
 
     /// Notes how the charge of this index is given back.
-    fn note(&mut self, index: usize, undo: Refund) {
-        if undo != self.usual {
+    fn note(&mut self, index: usize, refund: Refund) {
+        if refund != self.usual {
             // A request has no more charges than a route has windows, far fewer than that.
-            self.undos.push((u16::try_from(index).unwrap_or(u16::MAX), undo));
+            self.refunds.push((u16::try_from(index).unwrap_or(u16::MAX), refund));
         }
     }
 
@@ -238,7 +239,7 @@ impl Decision {
         self.tier = Tier::Local;
         self.is_redis_down = false;
         self.usual = Refund::default();
-        self.undos.clear();
+        self.refunds.clear();
         self.is_refused = false;
     }
 

@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::attempt::Refund;
+use super::charge_state::{ChargeState, Refund, said, unheard};
 use super::fleet::{Fleet, part};
 use super::plans::Plans;
 use super::renewals::Waiter;
-use super::waiting::Verdict;
 use crate::limit::lease_messages::{Hold, Op, Part, Reply, Unanswered};
 use crate::limit::{Charge, Outcome, Plan, Quota, State};
 
@@ -241,16 +240,15 @@ impl Limiter {
     /// Takes up an answer.
     fn held(self: &Arc<Self>, key: u128, asked: Asked, answer: Result<Reply, Unanswered>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
-        let said = match answer {
+        let heard = match answer {
             Ok(Reply::Taken(taken)) => taken.outcomes.first().map(|outcome| (taken.admitted, *outcome)),
             _ => None,
         };
-        match said {
+        match heard {
             Some((true, outcome)) => {
                 // Held before their requests learn of it, which may give it back at once.
                 for waiter in fleet.permits.granted(key, asked, now_ns) {
-                    let verdict = Verdict::Taken(outcome, Refund::Permit);
-                    if !waiter.wait.settle(waiter.index, || verdict) {
+                    if !waiter.wait.resolve(waiter.index, || said(outcome, Refund::Permit)) {
                         fleet.permits.release(&waiter.charge);
                     }
                 }
@@ -258,7 +256,7 @@ impl Limiter {
             }
             Some((false, outcome)) => {
                 for waiter in fleet.permits.refused(key, asked, outcome.remaining, now_ns) {
-                    waiter.wait.settle(waiter.index, || Verdict::Refused(outcome));
+                    waiter.wait.resolve(waiter.index, || (ChargeState::Refused, outcome));
                 }
                 self.say(fleet, key);
             }
@@ -270,7 +268,7 @@ impl Limiter {
                     waiting.extend(holding.waiting.drain(..));
                 });
                 for waiter in waiting {
-                    waiter.wait.settle(waiter.index, || Verdict::Unanswered);
+                    waiter.wait.resolve(waiter.index, || unheard(ChargeState::Unanswered));
                 }
             }
         }

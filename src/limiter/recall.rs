@@ -8,8 +8,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Limiter;
+use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::fleet::part;
-use super::waiting::{Settled, Verdict, Wait};
+use super::waiting::{Resolved, Wait};
 use crate::limit::Charge;
 use crate::limit::lease_messages::{Op, Reply};
 
@@ -42,10 +43,9 @@ impl Limiter {
         for (index, memory, plan) in shared {
             let wait = Arc::clone(&wait);
             let done = move |answer| {
-                wait.settle(index, || match answer {
-                    Ok(Reply::Peeked(outcome)) if outcome.is_admitted() => Verdict::Fits(outcome),
-                    Ok(Reply::Peeked(outcome)) => Verdict::Refused(outcome),
-                    _ => Verdict::Unanswered,
+                wait.resolve(index, || match answer {
+                    Ok(Reply::Peeked(outcome)) => said(outcome, Refund::Nothing),
+                    _ => unheard(ChargeState::Unanswered),
                 });
             };
             fleet.link.send(Op::Peek(part(memory, plan)), Box::new(move |answer, _| done(answer)));
@@ -68,14 +68,14 @@ impl Limiter {
 
 impl Recall {
     /// Done when Redis has answered everything.
-    pub(super) fn settled(&self) -> impl Future<Output = ()> {
-        Settled(&self.wait)
+    pub(super) fn resolved(&self) -> impl Future<Output = ()> {
+        Resolved(&self.wait)
     }
 
     /// The indices of what Redis has said so far that it remembers.
     pub(super) fn remembered(self) -> SmallVec<[usize; 2]> {
-        let verdicts = self.wait.close();
-        let is_spent = |verdict: &Option<Verdict>| matches!(verdict, Some(Verdict::Refused(_)));
-        verdicts.iter().enumerate().filter(|(_, verdict)| is_spent(verdict)).map(|(index, _)| index).collect()
+        let answers = self.wait.close().into_iter().enumerate();
+        let is_spent = |(_, (state, _)): &(usize, Said)| *state == ChargeState::Refused;
+        answers.filter(is_spent).map(|(index, _)| index).collect()
     }
 }

@@ -1,25 +1,24 @@
-//! What was taken for a request comes back, or is settled with what it cost: wherever it was taken.
+//! What was taken for a request comes back, or is reconciled with what it cost: wherever it was taken.
 
 use std::sync::Arc;
 
 use super::Limiter;
-use super::attempt::Refund;
+use super::charge_state::Refund;
 use super::fleet::{Fleet, part};
 use crate::limit::Charge;
 use crate::limit::lease_messages::Op;
 use crate::local::Place;
 
 impl Limiter {
-    /// Gives back what a charge took, as its [`Decision::undo`](super::Decision::undo) says, and when.
-    pub fn give_back(self: &Arc<Self>, charge: &Charge, undo: Refund, taken_ns: u64) {
-        match (undo, &self.fleet) {
+    /// Gives back what a charge took, as its [`Decision::refund`](super::Decision::refund) says, and when.
+    pub fn refund(self: &Arc<Self>, charge: &Charge, refund: Refund, taken_ns: u64) {
+        match (refund, &self.fleet) {
             (Refund::Nothing, _) => {}
             (Refund::Permit, Some(fleet)) => self.release_permit(fleet, charge),
             (Refund::Table(place), _) => self.table.give_back(charge, place, taken_ns),
             (_, None) => {}
             (Refund::Fallback { place, taken_ns }, Some(fleet)) => {
-                let quota = fleet.share_of(charge);
-                self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+                self.refund_share(fleet, charge, place, taken_ns);
                 fleet.debts.forgive(charge);
             }
             (Refund::Lease, Some(fleet)) => {
@@ -41,16 +40,29 @@ impl Limiter {
         }
     }
 
-    /// Settles what a charge took with what its request cost, once that is known: less comes back, and what is more
+    /// Gives back to this node's share of a window what was taken of it in the node's own table.
+    pub(super) fn refund_share(&self, fleet: &Fleet, charge: &Charge, place: Place, taken_ns: u64) {
+        let quota = fleet.share_of(charge);
+        self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
+    }
+
+    /// Reconciles what a charge took with what its request cost, once that is known: less comes back, and what is more
     /// is owed where it was taken.
-    pub fn settle(self: &Arc<Self>, charge: &Charge, undo: Refund, taken_ns: u64, cost: u64, now_ns: u64) {
+    pub fn reconcile(
+        self: &Arc<Self>,
+        charge: &Charge,
+        refund: Refund,
+        taken_ns: u64,
+        cost: u64,
+        now_ns: u64,
+    ) {
         let Some(more) = cost.checked_sub(charge.cost) else {
-            return self.give_back(&Charge { cost: charge.cost - cost, ..*charge }, undo, taken_ns);
+            return self.refund(&Charge { cost: charge.cost - cost, ..*charge }, refund, taken_ns);
         };
         let rest = Charge { cost: more, ..*charge };
-        match (undo, &self.fleet) {
+        match (refund, &self.fleet) {
             _ if more == 0 => {}
-            // Permits are not settled: they come back as they were taken.
+            // Permits are not reconciled: they come back as they were taken.
             (Refund::Nothing | Refund::Permit, _) => {}
             (Refund::Table(place), _) => self.table.debit(&rest, place, now_ns),
             (_, None) => {}

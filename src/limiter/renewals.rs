@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::attempt::Refund;
+use super::charge_state::{ChargeState, Refund, Said, not_before, said, unheard};
 use super::exact::Question;
 use super::fleet::{Fleet, lease_outcome, outcome_of};
-use super::waiting::{Attempt, Verdict, Wait};
+use super::waiting::{Attempt, Wait};
 use crate::limit::Plan;
 use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
-use crate::limit::{Algorithm, Charge, Outcome};
+use crate::limit::{Algorithm, Charge};
 use crate::limit::{Lease, Told, Wanted};
 
 /// Renewals on their way, by key.
@@ -271,13 +271,13 @@ impl Limiter {
         let mut unserved = Vec::new();
         for waiter in fleet.renewals.answered(key) {
             let cost = waiter.charge.cost;
-            let said = waiter.wait.try_settle(waiter.index, || match (&grant, known) {
-                (None, _) => Some(Verdict::Unanswered),
+            let attempt = waiter.wait.try_resolve(waiter.index, || match (&grant, known) {
+                (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Somebody was quicker to spend what was granted for it: there is more where that came from.
                 (Some(grant), Some(())) => {
                     let is_final = |told| told != Told::Ask || grant.level < cost as f64;
                     let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
-                    Some(said.not_before(grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
+                    Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
                 }
                 (Some(grant), None) => {
                     let told = if cost as f64 <= loose {
@@ -286,10 +286,10 @@ impl Limiter {
                     } else {
                         Told::Denied { retry_after_ns: grant.deny_ns.max(1) }
                     };
-                    Some(verdict(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Refund::Nothing))
+                    Some(said(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Refund::Nothing))
                 }
             });
-            if said == Attempt::Open {
+            if attempt == Attempt::Open {
                 unserved.push(waiter);
             }
         }
@@ -308,12 +308,12 @@ fn spend(
     charge: &Charge,
     now_ns: u64,
     is_final: impl Fn(Told) -> bool,
-) -> Option<Verdict> {
+) -> Option<Said> {
     match take_again(fleet, plan, charge, now_ns) {
         Some((told, left)) => {
-            is_final(told).then(|| verdict(lease_outcome(plan, charge.cost, told, left), Refund::Lease))
+            is_final(told).then(|| said(lease_outcome(plan, charge.cost, told, left), Refund::Lease))
         }
-        None => Some(Verdict::Unanswered),
+        None => Some(unheard(ChargeState::Unanswered)),
     }
 }
 
@@ -330,20 +330,16 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
     queued.retain(|waiter| {
         // Who came after a reload has another plan.
         let is_alike = waiter.charge.plan == leased.number;
-        let said = waiter.wait.try_settle(waiter.index, || {
+        let attempt = waiter.wait.try_resolve(waiter.index, || {
             let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
             let (told, left) = told.filter(|(told, _)| *told != Told::Ask)?;
-            Some(verdict(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
+            Some(said(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
         });
-        said == Attempt::Open
+        attempt == Attempt::Open
     });
     if !queued.is_empty() {
         fleet.renewals.put_back(leased.key, queued);
     }
-}
-
-pub(super) fn verdict(outcome: Outcome, undo: Refund) -> Verdict {
-    if outcome.is_admitted() { Verdict::Taken(outcome, undo) } else { Verdict::Refused(outcome) }
 }
 
 /// Requests that one renewal asks for.

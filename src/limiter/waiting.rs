@@ -9,17 +9,16 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::attempt::{Refund, Stand};
-use super::exact::{Fate, Late};
+use super::charge_state::{ChargeState, Refund, Said, unheard};
 use super::{Caller, Limiter};
-use crate::limit::{Answer, Charge, Outcome};
+use crate::limit::{Charge, Outcome};
 
 /// A request whose decision is not made yet. Resume it with [`Limiter::resume`]; dropped, it gives back what it took.
 #[must_use = "a request that waits holds what it has taken"]
 pub struct Waiting {
     pub(super) limiter: Arc<Limiter>,
     pub(super) charges: SmallVec<[Charge; 4]>,
-    pub(super) stands: SmallVec<[Stand; 4]>,
+    pub(super) states: SmallVec<[ChargeState; 4]>,
     pub(super) wait: Arc<Wait>,
     pub(super) caller: Caller,
     pub(super) started_ns: u64,
@@ -31,50 +30,34 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserved {
     pub(super) index: usize,
-    pub(super) undo: Refund,
+    pub(super) refund: Refund,
     pub(super) outcome: Outcome,
 }
 
-/// What is said of one charge while its request waits.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Verdict {
-    /// It is taken; so it is undone.
-    Taken(Outcome, Refund),
-    /// It would fit, but another part of the same question did not, so nothing was taken.
-    Fits(Outcome),
-    /// It does not fit.
-    Refused(Outcome),
-    /// There is no answer.
-    Unanswered,
-    /// There is none, and Redis took nothing.
-    Undone,
+/// An answer to a request that waits no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    /// Redis took the charge, at this time of its clock, microseconds since 1970.
+    Taken { taken_us: u64 },
+    /// It certainly took nothing.
+    Untaken,
+    /// Nobody knows.
+    Unknown,
 }
 
-impl Verdict {
-    /// The same, where a refusal says to wait no less.
-    pub(super) fn not_before(self, wait_ns: u64) -> Verdict {
-        match self {
-            Verdict::Refused(outcome) => match outcome.answer() {
-                Answer::Later { retry_after_ns } => {
-                    let retry_after_ns = retry_after_ns.max(wait_ns);
-                    let reset_ns = outcome.reset_ns.max(retry_after_ns);
-                    Verdict::Refused(Outcome::new(
-                        Answer::Later { retry_after_ns },
-                        outcome.remaining,
-                        reset_ns,
-                    ))
-                }
-                Answer::Admitted | Answer::Never => self,
-            },
-            _ => self,
-        }
-    }
+/// What became of a charge that was decided without Redis's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Admitted: it counts.
+    Stands,
+    /// Its request was refused, or has gone.
+    Refused,
 }
 
-/// What came of trying to settle a charge.
+/// What came of trying to resolve a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    Settled,
+    Resolved,
     /// It waits on.
     Open,
     /// Its request waits no longer, and nothing was said of it.
@@ -87,8 +70,8 @@ pub(super) struct Wait(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    verdicts: SmallVec<[Option<Verdict>; 4]>,
-    /// Charges without a verdict.
+    answers: SmallVec<[Said; 4]>,
+    /// Charges without an answer.
     open: usize,
     /// Nobody waits any more.
     over: bool,
@@ -104,9 +87,9 @@ struct State {
 impl Wait {
     /// For a request of so many charges, of which `open` wait.
     pub(super) fn new(charges: usize, open: usize) -> Wait {
-        let verdicts = SmallVec::from_elem(None, charges);
+        let answers = SmallVec::from_elem(unheard(ChargeState::Asked), charges);
         Wait(Mutex::new(State {
-            verdicts,
+            answers,
             open,
             over: false,
             reserved: SmallVec::new(),
@@ -126,30 +109,30 @@ impl Wait {
         self.state().reserved.contains(&charge)
     }
 
-    /// Lets `verdict` say what becomes of a charge, if its request still waits; else returns false.
-    pub(super) fn settle(&self, charge: usize, verdict: impl FnOnce() -> Verdict) -> bool {
-        self.try_settle(charge, || Some(verdict())) != Attempt::Over
+    /// Lets `answer` say what becomes of a charge, if its request still waits; else returns false.
+    pub(super) fn resolve(&self, charge: usize, answer: impl FnOnce() -> Said) -> bool {
+        self.try_resolve(charge, || Some(answer())) != Attempt::Over
     }
 
-    /// The same, where `verdict` may have nothing to say yet.
-    pub(super) fn try_settle(&self, charge: usize, verdict: impl FnOnce() -> Option<Verdict>) -> Attempt {
+    /// The same, if `answer` may have nothing to say yet.
+    pub(super) fn try_resolve(&self, charge: usize, answer: impl FnOnce() -> Option<Said>) -> Attempt {
         let mut state = self.state();
         if state.over {
             return Attempt::Over;
         }
-        let Some(verdict) = verdict() else { return Attempt::Open };
-        state.verdicts[charge] = Some(verdict);
+        let Some(answer) = answer() else { return Attempt::Open };
+        state.answers[charge] = answer;
         state.open -= 1;
         let waker = if state.open == 0 { state.waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Attempt::Settled
+        Attempt::Resolved
     }
 
-    /// Whether every charge has its verdict.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether every charge has its answer.
+    pub(super) fn is_resolved(&self) -> bool {
         self.state().open == 0
     }
 
@@ -159,15 +142,15 @@ impl Wait {
     }
 
     /// Ends the wait: answers that come later are undone by who brings them.
-    pub(super) fn close(&self) -> SmallVec<[Option<Verdict>; 4]> {
+    pub(super) fn close(&self) -> SmallVec<[Said; 4]> {
         let mut state = self.state();
         state.over = true;
-        std::mem::take(&mut state.verdicts)
+        std::mem::take(&mut state.answers)
     }
 
     /// Takes an answer to a charge that was decided without it: what became of the charge, or `None` where that is being
     /// decided, by who takes up the answer then.
-    pub(super) fn settle_late(&self, charge: usize, late: Late) -> Option<Fate> {
+    pub(super) fn resolve_late(&self, charge: usize, late: Late) -> Option<Fate> {
         let mut state = self.state();
         if let Some(fate) = state.fates.get(charge) {
             return *fate;
@@ -201,43 +184,43 @@ impl Wait {
 
 impl Waiting {
     /// Whether Redis has answered everything.
-    pub fn is_settled(&self) -> bool {
-        self.wait.is_settled()
+    pub fn is_resolved(&self) -> bool {
+        self.wait.is_resolved()
     }
 
     /// Done when Redis has answered everything.
-    pub fn settled(&self) -> impl Future<Output = ()> {
-        Settled(&self.wait)
+    pub fn resolved(&self) -> impl Future<Output = ()> {
+        Resolved(&self.wait)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let verdicts = self.wait.close();
+        let answers = self.wait.close();
         for reserved in self.reserved.drain(..) {
             // What Redis took, too, is undone with that.
-            if !matches!(verdicts.get(reserved.index), Some(Some(Verdict::Taken(..)))) {
-                self.stands[reserved.index] = Stand::taken(reserved.undo);
+            if !matches!(answers.get(reserved.index), Some((ChargeState::Taken { .. }, _))) {
+                self.states[reserved.index] = ChargeState::taken(reserved.refund);
             }
         }
-        for (stand, verdict) in self.stands.iter_mut().zip(verdicts) {
-            if let Some(Verdict::Taken(_, undo)) = verdict {
-                *stand = Stand::taken(undo);
+        for (state, (answer, _)) in self.states.iter_mut().zip(answers) {
+            if let ChargeState::Taken { .. } = answer {
+                *state = answer;
             }
         }
-        self.limiter.undo(&self.charges, &self.stands, self.started_ns);
+        self.limiter.refund_all(&self.charges, &self.states, self.started_ns);
         // Resumed, it has none.
-        if !self.stands.is_empty() {
+        if !self.states.is_empty() {
             let fates = SmallVec::from_elem(Some(Fate::Refused), self.charges.len());
             self.limiter.tell_fates(&self.wait, &self.charges, fates);
         }
     }
 }
 
-/// Done when every charge of a wait has its verdict.
-pub(super) struct Settled<'w>(pub(super) &'w Wait);
+/// Done when every charge of a wait has its answer.
+pub(super) struct Resolved<'w>(pub(super) &'w Wait);
 
-impl Future for Settled<'_> {
+impl Future for Resolved<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

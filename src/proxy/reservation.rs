@@ -45,7 +45,7 @@ impl Reservation {
             if !outcome.is_admitted() {
                 continue;
             }
-            let taken = (*charge, decision.undo(index));
+            let taken = (*charge, decision.refund(index));
             match charge.quota.algorithm() {
                 Algorithm::Concurrency => held.permits.push(taken),
                 Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
@@ -66,7 +66,7 @@ impl Reservation {
         for (charge, undo) in self.estimates.drain(..) {
             let policy = &table.policies()[charge.policy as usize];
             if let Some(cost) = policy.settled_cost(answer) {
-                limiter.settle(&charge, undo, self.taken_ns, cost, now_ns);
+                limiter.reconcile(&charge, undo, self.taken_ns, cost, now_ns);
             }
         }
     }
@@ -85,7 +85,7 @@ impl Reservation {
     pub fn end(&mut self, limiter: &Arc<Limiter>) {
         let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
         for (charge, undo) in self.permits.iter().chain(places) {
-            limiter.give_back(charge, *undo, self.taken_ns);
+            limiter.refund(charge, *undo, self.taken_ns);
         }
     }
 }

@@ -292,7 +292,7 @@ impl History {
         for index in 0..self.charges.len() {
             // A bucket that has been whole in between would be given too much, by both.
             if !self.charges[index].shadow && self.is_used(index) {
-                self.limiter.give_back(&self.charges[index], Refund::Table(Place::Slot), taken_us * 1_000);
+                self.limiter.refund(&self.charges[index], Refund::Table(Place::Slot), taken_us * 1_000);
                 store.give_back(&[&self.keys[index]], &[self.parts()[index]], taken_us, self.now_us);
             }
         }

@@ -392,7 +392,7 @@ impl<'a> Fleet<'a> {
         let mut done = Vec::new();
         for index in (0..here.waiting.len()).rev() {
             let request = &here.waiting[index];
-            if request.waiting.is_settled() || now_ns - request.since_ns >= DEADLINE_NS {
+            if request.waiting.is_resolved() || now_ns - request.since_ns >= DEADLINE_NS {
                 done.push(here.waiting.swap_remove(index));
             }
         }

@@ -11,7 +11,7 @@ fn what_came_back_is_there_without_redis_too() {
     for (cost, now_ns) in [(1, NOW), (3, NOW)] {
         let decision = decide(&node, &desk, &[dear], now_ns);
         assert!(decision.is_admitted());
-        node.settle(&dear, decision.undo(0), now_ns, cost, now_ns);
+        node.reconcile(&dear, decision.refund(0), now_ns, cost, now_ns);
         desk.answer(now_ns);
     }
     assert_eq!(desk.left(&charge, NOW), 6);
@@ -41,8 +41,8 @@ fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
             assert_eq!((decision.is_admitted(), decision.tier), (admitted, Tier::Fallback));
             assert_eq!(decision.is_redis_down, !admitted);
             desk.answer(NOW + 5 * MS);
-            let stands = if admitted && overshoot == 0.0 { 2 } else { 0 };
-            assert_eq!(desk.left(&charge, NOW + 5 * MS), 100 - stands, "{when_down:?} {overshoot}");
+            let states = if admitted && overshoot == 0.0 { 2 } else { 0 };
+            assert_eq!(desk.left(&charge, NOW + 5 * MS), 100 - states, "{when_down:?} {overshoot}");
         }
     }
 }
@@ -55,12 +55,12 @@ fn what_redis_has_back_is_not_missing_without_it() {
     // Estimates that turn out too high, a request that has gone, one that turns out dearer.
     for cost in [1, 1] {
         let decision = decide(&node, &desk, &[charge], NOW);
-        node.settle(&charge, decision.undo(0), NOW, cost, NOW);
+        node.reconcile(&charge, decision.refund(0), NOW, cost, NOW);
     }
     drop(node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits"));
     desk.answer(NOW);
     let decision = decide(&node, &desk, &[Charge { cost: 1, ..charge }], NOW);
-    node.settle(&Charge { cost: 1, ..charge }, decision.undo(0), NOW, 8, NOW);
+    node.reconcile(&Charge { cost: 1, ..charge }, decision.refund(0), NOW, 8, NOW);
     desk.answer(NOW);
     assert_eq!(desk.left(&charge, NOW), 90);
     desk.set_down(true);

@@ -51,7 +51,7 @@ fn costs_have_room_however_large_they_are() {
         let begin = |_| node.decide(&[dear], Caller::default(), NOW, &mut Decision::default());
         let waiting: Vec<_> = (0..4).map(begin).collect();
         desk.answer(NOW);
-        assert!(waiting.iter().flatten().all(Waiting::is_settled));
+        assert!(waiting.iter().flatten().all(Waiting::is_resolved));
     }
 }
 
@@ -66,9 +66,9 @@ fn a_denial_ends_where_units_come_back() {
         (!decision.is_admitted(), decision.tier)
     };
     // A cost that is settled, and an answer that came too late for its request.
-    let undo = decide(&node, &desk, &[charge], NOW).undo(0);
+    let refund = decide(&node, &desk, &[charge], NOW).refund(0);
     assert_eq!([denied(cheap), denied(cheap)], [(true, Tier::Global), (true, Tier::Local)]);
-    node.settle(&charge, undo, NOW, 1, NOW);
+    node.reconcile(&charge, refund, NOW, 1, NOW);
     assert_eq!(desk.answer(NOW), 1);
     let late = node.decide(&[cheap], Caller::default(), NOW, &mut Decision::default()).expect("it asks");
     let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
@@ -143,7 +143,7 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
         }
     }
     // The dear one cost less than it was thought to.
-    nodes[0].settle(&dear, taken.undo(0), NOW, 3, NOW + 3 * SECOND);
+    nodes[0].reconcile(&dear, taken.refund(0), NOW, 3, NOW + 3 * SECOND);
     desk.answer(NOW + 3 * SECOND);
     let now = NOW + 4 * SECOND;
     for left in (0..7).rev() {

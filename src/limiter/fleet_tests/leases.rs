@@ -44,7 +44,7 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
         .collect();
     assert_eq!(desk.answer(NOW + MS), 2, "one for the first, one for all others");
     for (waiting, decision) in waiting.into_iter().zip(&mut decisions) {
-        assert!(waiting.is_settled());
+        assert!(waiting.is_resolved());
         node.resume(waiting, NOW + MS, decision);
         assert!(decision.is_admitted());
     }
@@ -74,7 +74,7 @@ fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
     drop((second, third));
     desk.lose(NOW);
     assert_eq!(desk.answer(NOW), 0, "nobody is left to ask for");
-    assert!(first.is_settled());
+    assert!(first.is_resolved());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
     let waiting = [decide(&mut early).expect("no more may"), decide(&mut late).expect("nor here")];
     assert_eq!(desk.answer(NOW + MS), 1, "it brings units for those to come");
     for (waiting, decision) in waiting.into_iter().zip([&mut early, &mut late]) {
-        assert!(waiting.is_settled());
+        assert!(waiting.is_resolved());
         node.resume(waiting, NOW + MS, decision);
         assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Global));
     }
@@ -104,7 +104,7 @@ fn a_lost_question_is_no_answer() {
     let mut decision = Decision::default();
     let waiting = node.decide(&charges, Caller::default(), NOW, &mut decision).expect("it waits");
     desk.lose(NOW + MS);
-    assert!(waiting.is_settled());
+    assert!(waiting.is_resolved());
     node.resume(waiting, NOW + MS, &mut decision);
     assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Fallback));
 }

@@ -8,24 +8,25 @@ fn permits_of_an_outage_are_told_when_it_is_over() {
         let desk = Arc::new(Desk::default());
         let node = node(&desk);
         let charge = permits(&node, 1, 10, when_down);
-        let give_back = |undo| node.give_back(&charge, undo, NOW);
-        let mut undos: Vec<Refund> = (0..2).map(|_| decide(&node, &desk, &[charge], NOW).undo(0)).collect();
+        let give_back = |refund| node.refund(&charge, refund, NOW);
+        let mut refunds: Vec<Refund> =
+            (0..2).map(|_| decide(&node, &desk, &[charge], NOW).refund(0)).collect();
         assert_eq!(desk.held(&charge), 2);
         desk.set_down(true);
         desk.held.lock().expect("no test panics here").clear();
-        while undos.len() < 10 {
+        while refunds.len() < 10 {
             let alone = decide_late(&node, &[charge], NOW);
             assert_eq!((alone.is_admitted(), alone.tier), (true, Tier::Fallback));
-            undos.push(alone.undo(0));
+            refunds.push(alone.refund(0));
         }
         assert!(!decide_late(&node, &[charge], NOW).is_admitted(), "with what it held before");
-        undos.drain(..3).for_each(give_back);
+        refunds.drain(..3).for_each(give_back);
         node.sweep(NOW);
         assert_eq!(desk.answer(NOW), 0, "nobody is told");
         desk.set_down(false);
         node.sweep(NOW);
         assert_eq!((desk.answer(NOW), desk.held(&charge)), (1, 7), "at once, and all of it");
-        undos.into_iter().for_each(give_back);
+        refunds.into_iter().for_each(give_back);
         desk.answer(NOW);
         assert_eq!(desk.held(&charge), 0);
     }
@@ -40,7 +41,7 @@ fn permits_that_came_and_went_in_an_outage_leave_nothing() {
     for _ in 0..50 {
         let decision = decide_late(&node, &[charge], NOW);
         assert!(decision.is_admitted());
-        node.give_back(&charge, decision.undo(0), NOW);
+        node.refund(&charge, decision.refund(0), NOW);
     }
     desk.set_down(false);
     node.sweep(NOW);
@@ -56,7 +57,7 @@ fn volley(node: &Arc<Limiter>, charge: Charge, count: usize) -> Vec<Waiting> {
 /// How many of them are admitted.
 fn admitted(node: &Arc<Limiter>, volley: Vec<Waiting>) -> usize {
     let admits = |waiting: Waiting| {
-        assert!(waiting.is_settled());
+        assert!(waiting.is_resolved());
         let mut decision = Decision::default();
         decision.outcomes.push(Outcome::new(Answer::Admitted, 0, 0));
         node.resume(waiting, NOW, &mut decision);

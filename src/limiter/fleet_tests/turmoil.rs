@@ -22,7 +22,7 @@ enum Event {
     /// An admitted request ends.
     Ends(usize),
     /// Another one ends, and cost this.
-    Settled(usize, u64),
+    Resolved(usize, u64),
     /// Time passes, milliseconds, and the node looks after what it holds.
     Sweeps(u64),
 }
@@ -36,7 +36,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => which.clone().prop_map(Event::Resumed),
         2 => which.clone().prop_map(Event::Gone),
         2 => which.clone().prop_map(Event::Ends),
-        2 => (which, 0u64..6).prop_map(|(index, cost)| Event::Settled(index, cost)),
+        2 => (which, 0u64..6).prop_map(|(index, cost)| Event::Resolved(index, cost)),
         1 => (0u64..300).prop_map(Event::Sweeps),
     ]
 }
@@ -95,7 +95,7 @@ impl Play {
                 drop(self.waiting.swap_remove(which % self.waiting.len()));
             }
             Event::Ends(which) => self.ends(which, None),
-            Event::Settled(which, cost) => self.ends(which, Some(cost)),
+            Event::Resolved(which, cost) => self.ends(which, Some(cost)),
             Event::Sweeps(pause_ms) => {
                 self.now_ns += pause_ms * MS;
                 self.node.sweep(self.now_ns);
@@ -153,16 +153,16 @@ impl Play {
         }
         let Admitted { charges, decision, taken_ns } = self.admitted.swap_remove(which % self.admitted.len());
         for (index, charge) in charges.iter().enumerate() {
-            let undo = decision.undo(index);
+            let refund = decision.refund(index);
             if charge.quota.algorithm() == Algorithm::Concurrency {
-                self.node.give_back(charge, undo, taken_ns);
+                self.node.refund(charge, refund, taken_ns);
                 continue;
             }
             if let Some(cost) = cost {
-                self.node.settle(charge, undo, taken_ns, cost, self.now_ns);
+                self.node.reconcile(charge, refund, taken_ns, cost, self.now_ns);
             }
             let limit = self.limits.iter().position(|limit| limit.key == charge.key).expect("it is one");
-            if matches!(undo, Refund::Redis { .. } | Refund::Lease) {
+            if matches!(refund, Refund::Redis { .. } | Refund::Lease) {
                 self.spent[limit] += cost.unwrap_or(charge.cost);
             } else {
                 self.alone[limit] += cost.unwrap_or(0).max(charge.cost);
