@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use crate::policy::access::{Addresses, Require};
+use crate::policy::access::Require;
 use crate::policy::cors::check_origin;
 use crate::policy::definition::{Access, Cors};
 
-use super::effective::{array, key, table as show_table, text, time};
-use super::method;
-use super::reader::{Text, Value};
+use super::printer::{array, key, table as show_table, text, time};
+use super::reader::Value;
+use super::text::Text;
+use super::{listener, method};
 
 /// `require = { consumers = [...], tenants = [...], tiers = [...], claims = { role = [...] } }`.
 pub(super) fn require(value: &Value<'_>) -> Option<Require> {
@@ -115,7 +116,7 @@ pub(super) fn show(access: &Access) -> Vec<(&'static str, String)> {
         }
         keys.push(("require", show_table(inner)));
     }
-    keys.extend(show_addresses(&access.addresses));
+    keys.extend(listener::show_addresses(&access.addresses));
     if let Some(cors) = &access.cors {
         let mut inner = vec![("origins", list(&cors.origins))];
         if !cors.methods.is_empty() {
@@ -128,14 +129,6 @@ pub(super) fn show(access: &Access) -> Vec<(&'static str, String)> {
         keys.push(("cors", show_table(inner)));
     }
     keys
-}
-
-/// Which addresses may come in, as the language writes it.
-pub(super) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String)> {
-    let lists = [("allow", &addresses.allow), ("deny", &addresses.deny)];
-    let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
-    let show = |networks: &[ipnet::IpNet]| array(networks.iter().map(|network| text(&network.to_string())));
-    lists.map(|(key, networks)| (key, show(networks))).collect()
 }
 
 const ANY: &str = "*";

@@ -7,7 +7,7 @@ use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem
 use crate::policy::{Options, Table};
 
 use super::Config;
-use super::report::{Finding, Places, Subject};
+use super::report::{Finding, Places, Subject, error_in};
 
 /// Compiles the routes and policies of a configuration.
 ///
@@ -93,7 +93,7 @@ fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) ->
         (_, Problem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
         _ => None,
     };
-    let finding = super::definition::error_in(config, places, subject, &field, &problem.to_string(), "");
+    let finding = error_in(config, places, subject, &field, &problem.to_string(), "");
     match other.and_then(|other| places.find(other, &field)) {
         Some(place) => finding.beside(place, "the other"),
         None => finding,

@@ -3,7 +3,7 @@
 //! A source is a file today. Nothing behind this type knows that: a definition that no file holds goes the same way, and
 //! what is wrong with it names the part instead of a line.
 
-use super::report::{Errors, Finding, Places, Report, Subject};
+use super::report::{Errors, Report, Subject, error_in};
 use super::{Config, compile};
 use crate::policy::Table;
 
@@ -69,37 +69,5 @@ impl Definition {
             }
             _ => Err(self.report.into_errors()),
         }
-    }
-}
-
-/// An error at a place of a file; in what no file holds, or nobody wrote, at a part by its name.
-pub(super) fn error_in(
-    config: &Config,
-    places: &Places,
-    subject: Subject,
-    field: &str,
-    message: &str,
-    hint: &str,
-) -> Finding {
-    if let Some(place) = places.find(subject, field) {
-        return Finding::error(message).at(place, hint);
-    }
-    let hint = if hint.is_empty() { String::new() } else { format!("; {hint}") };
-    Finding::error(format!("{}, `{field}`: {message}{hint}", named(config, subject)))
-}
-
-fn named(config: &Config, subject: Subject) -> String {
-    let name = |kind: &str, name: Option<&String>| match name {
-        Some(name) => format!("{kind} {name:?}"),
-        None => kind.to_owned(),
-    };
-    match subject {
-        Subject::Listener(index) => name("listener", config.listeners.get(index).map(|it| &it.name)),
-        Subject::Auth(index) => name("auth", config.auth.get(index).map(|it| &it.name)),
-        Subject::Upstream(index) => name("upstream", config.upstreams.get(index).map(|it| &it.name)),
-        Subject::Policy(index) => name("policy", config.policies.get(index).map(|it| &it.name)),
-        Subject::Route(index) => name("route", config.routes.get(index).map(|it| &it.name)),
-        Subject::Admin => "[admin]".to_owned(),
-        Subject::Redis => "[redis]".to_owned(),
     }
 }

@@ -14,15 +14,20 @@ use crate::service::config::{CONNECTIONS_MAX_UNWRITTEN, Listener, Sizes, Timeout
 use crate::tls;
 
 use super::Config;
-use super::reader::{self, Context, Named, Table, Text, Value};
+use super::context::Context;
+use super::keys::{Keys, Written};
+use super::printer::{Page, array, key, table, text, word};
+use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places};
+use super::sections::{self, Named};
+use super::text::{self, Text};
 
 /// Reads every listener; without one there is plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
     let mut bound: Vec<(SocketAddr, Place, String)> = Vec::new();
-    for named in reader::named(documents, "listener") {
+    for named in sections::named(documents, "listener") {
         places.push(named.table.places());
         let (listener, bind) = read(named);
         if let Some(bind) = bind {
@@ -93,7 +98,7 @@ pub(super) fn address(text: &Text<'_>) -> Option<SocketAddr> {
 /// Reads `[client-ip]`.
 pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let mut client_ip = ClientIp::default();
-    let value = reader::single(documents, "client-ip");
+    let value = sections::single(documents, "client-ip");
     let Some(table) = value.and_then(|value| value.table("[client-ip]")) else { return client_ip };
     if let Some(value) = table.value("trust") {
         client_ip.trust = value.texts().iter().filter_map(network).collect();
@@ -216,11 +221,13 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     {
         listener.connections_per_ip_max = as_usize(max);
     }
-    if let Some(timeouts) = table.table("timeouts") {
-        read_timeouts(timeouts, &mut listener.timeouts);
+    if let Some(mut table) = table.table("timeouts") {
+        timeouts(&mut table, &mut listener.timeouts);
+        table.finish(&[]);
     }
-    if let Some(max) = table.table("max") {
-        read_sizes(max, &mut listener.max);
+    if let Some(mut table) = table.table("max") {
+        sizes(&mut table, &mut listener.max);
+        table.finish(&[]);
     }
     listener.client_auth = client_auth(&table, !listener.certs.is_empty());
     listener.addresses = addresses(&table);
@@ -286,7 +293,7 @@ fn pair(value: &Value<'_>) -> Option<tls::Pair> {
             table.wrong(format!("a pair of `certs` needs `{key}`"), "a PEM file, as in `certs/api.pem`");
             return None;
         };
-        value.text().map(|text| reader::path(&text))
+        value.text().map(|text| text::path(&text))
     };
     let (cert, key) = (file("cert"), file("key"));
     let self_signed = table.value("self-signed").and_then(|value| value.boolean()).unwrap_or_default();
@@ -308,42 +315,24 @@ fn client_auth(table: &Table<'_>, has_certs: bool) -> Option<tls::ClientAuth> {
         ca.wrong_key("`client-ca` needs `certs`", "certificates are shown over TLS only");
     }
     let demand = demand.and_then(|value| value.choice(&DEMANDS, &[]));
-    let path = |value: Value<'_>| value.text().map(|text| reader::path(&text));
+    let path = |value: Value<'_>| value.text().map(|text| text::path(&text));
     let crl = crl.and_then(path);
     Some(tls::ClientAuth { ca: path(ca)?, demand: demand.unwrap_or(tls::Demand::Require), crl })
 }
 
-fn read_timeouts(table: Table<'_>, timeouts: &mut Timeouts) {
-    for (key, timeout) in [
-        ("handshake", &mut timeouts.handshake),
-        ("header", &mut timeouts.header),
-        ("idle", &mut timeouts.idle),
-        ("body-stall", &mut timeouts.body_stall),
-    ] {
-        if let Some(duration) = table.value(key).and_then(|value| value.duration(TIMEOUT_MIN)) {
-            *timeout = duration;
-        }
-    }
-    table.finish(&[]);
+fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+    keys.duration("handshake", TIMEOUT_MIN, &mut timeouts.handshake);
+    keys.duration("header", TIMEOUT_MIN, &mut timeouts.header);
+    keys.duration("idle", TIMEOUT_MIN, &mut timeouts.idle);
+    keys.duration("body-stall", TIMEOUT_MIN, &mut timeouts.body_stall);
 }
 
-fn read_sizes(table: Table<'_>, sizes: &mut Sizes) {
-    if let Some(bytes) = table.value("header-bytes").and_then(|value| value.size(1024..=HEADER_BYTES_MAX)) {
-        sizes.header_bytes = as_usize(bytes);
-    }
-    if let Some(fields) = table.value("headers").and_then(|value| value.integer(1..=HEADERS_MAX)) {
-        sizes.headers = as_usize(fields);
-    }
-    if let Some(bytes) = table.value("uri-bytes").and_then(|value| value.size(64..=URI_BYTES_MAX)) {
-        sizes.uri_bytes = as_usize(bytes);
-    }
-    if let Some(bytes) = table.value("body").and_then(|value| value.size(0..=BODY_BYTES_MAX)) {
-        sizes.body_bytes = bytes;
-    }
-    if let Some(streams) = table.value("streams").and_then(|value| value.integer(1..=STREAMS_MAX)) {
-        sizes.streams = u32::try_from(streams).unwrap_or(u32::MAX);
-    }
-    table.finish(&[]);
+fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
+    keys.size("header-bytes", 1024..=HEADER_BYTES_MAX, &mut sizes.header_bytes);
+    keys.number("headers", 1..=HEADERS_MAX, &mut sizes.headers);
+    keys.size("uri-bytes", 64..=URI_BYTES_MAX, &mut sizes.uri_bytes);
+    keys.size("body", 0..=BODY_BYTES_MAX, &mut sizes.body_bytes);
+    keys.number("streams", 1..=STREAMS_MAX, &mut sizes.streams);
 }
 
 fn default(name: String) -> Listener {
@@ -365,6 +354,75 @@ fn default(name: String) -> Listener {
         timeouts: Timeouts::default(),
         max: Sizes::default(),
     }
+}
+
+/// Writes `[listener.*]`.
+pub(super) fn show(page: &mut Page, listener: &Listener) {
+    page.heading(&format!("[listener.{}]", key(&listener.name)));
+    page.key("bind", text(&listener.bind.to_string()));
+    let versions = [("h2", listener.http2), ("http/1.1", listener.http1)];
+    let versions = versions.iter().filter(|(_, served)| *served).map(|(name, _)| text(name));
+    page.key("http", array(versions));
+    if !listener.certs.is_empty() {
+        page.key(
+            "certs",
+            array(listener.certs.iter().map(|pair| {
+                let (cert, key) = (pair.cert.to_string_lossy(), pair.key.to_string_lossy());
+                let self_signed = pair.self_signed;
+                format!("{{ cert = {}, key = {}, self-signed = {self_signed} }}", text(&cert), text(&key))
+            })),
+        );
+    }
+    page.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
+    let underscores = match listener.underscores {
+        Underscores::Refuse => "refuse",
+        Underscores::Keep => "keep",
+    };
+    page.key("underscores", text(underscores));
+    if let Some(auth) = &listener.client_auth {
+        page.key("client-ca", text(&auth.ca.to_string_lossy()));
+        page.key("client-cert", text(word(&DEMANDS, &auth.demand)));
+        if let Some(crl) = &auth.crl {
+            page.key("client-crl", text(&crl.to_string_lossy()));
+        }
+    }
+    for (key, value) in show_addresses(&listener.addresses) {
+        page.key(key, value);
+    }
+    if !listener.proxies.is_empty() {
+        let from = array(listener.proxies.iter().map(|network| text(&network.to_string())));
+        page.key("proxy-protocol", table([("from", from)]));
+    }
+    if let Some(port) = listener.redirect_https {
+        page.key("redirect", text(&show_redirect(port)));
+    }
+    if listener.reuse_port {
+        page.key("reuse-port", true);
+    }
+    page.key("max-connections", listener.connections_max);
+    page.key("max-connections-per-ip", listener.connections_per_ip_max);
+    page.key("timeouts", Written::table(&listener.timeouts, timeouts));
+    page.key("max", Written::table(&listener.max, sizes));
+}
+
+/// Writes `[client-ip]`.
+pub(super) fn show_client_ip(page: &mut Page, client_ip: &ClientIp) {
+    page.heading("[client-ip]");
+    page.key("trust", array(client_ip.trust.iter().map(|network| text(&network.to_string()))));
+    let header = match client_ip.header {
+        ForwardedHeader::XForwarded => "x-forwarded-for",
+        ForwardedHeader::Forwarded => "forwarded",
+    };
+    page.key("header", text(header));
+    page.key("ipv6-prefix", client_ip.ipv6_prefix);
+}
+
+/// Which addresses may come in, as the language writes it.
+pub(super) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String)> {
+    let lists = [("allow", &addresses.allow), ("deny", &addresses.deny)];
+    let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
+    let show = |networks: &[ipnet::IpNet]| array(networks.iter().map(|network| text(&network.to_string())));
+    lists.map(|(key, networks)| (key, show(networks))).collect()
 }
 
 fn as_usize(number: u64) -> usize {

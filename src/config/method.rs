@@ -2,7 +2,9 @@
 
 use http::Method;
 
-use super::reader::{Text, Value, did_you_mean};
+use super::reader::Value;
+use super::text::Text;
+use super::words::did_you_mean;
 
 /// Reads the methods that requests are to have, and reports those that no request gets past the gateway with.
 pub(super) fn list(value: &Value<'_>) -> Vec<Method> {

@@ -4,29 +4,38 @@
 //! name: a configuration can be checked on another machine than the one it is for.
 
 mod access;
+mod admin;
 mod auth;
 mod compile;
+mod context;
 mod definition;
 mod effective;
 mod expand;
+mod headers;
+mod keys;
 pub mod limit_text;
 mod listener;
+mod log;
 mod mask;
 mod method;
 mod penalty;
 mod policy;
+mod printer;
 mod reader;
 mod redis;
 mod report;
 mod route;
 mod running;
+mod sections;
 mod source;
 #[cfg(test)]
 mod tests;
+mod text;
 mod trust;
 mod units;
 mod upstream;
 mod warnings;
+mod words;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -35,11 +44,12 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use crate::proxy::config::{ClientIp, LimitHeaders};
+use crate::record;
 use crate::service::config::{Listener, Overload};
-use crate::{admin, record};
 
+use context::Context;
 use expand::Variables;
-use reader::{Context, Table};
+use reader::Table;
 use report::{Finding, Place, Places, Source};
 
 pub use definition::{Definition, Loaded};
@@ -74,7 +84,7 @@ pub struct Config {
     /// Routes.
     pub routes: Vec<crate::policy::definition::Route>,
     /// The admin listener; `None`: off.
-    pub admin: Option<admin::Config>,
+    pub admin: Option<crate::admin::Config>,
     /// Redis that gateways share; `None`: each limits by itself.
     pub redis: Option<crate::global::Config>,
     /// How it stops.
@@ -177,7 +187,7 @@ fn parse(
     let is_whole = ctx.findings.borrow().is_empty();
     let definitions = is_whole.then(|| {
         let documents = parsed.iter().enumerate();
-        define(&ctx, documents.map(|(file, document)| ctx.document(file, document)).collect())
+        define(&ctx, documents.map(|(file, document)| Table::of_document(&ctx, file, document)).collect())
     });
     (definitions, ctx.findings.into_inner())
 }
@@ -186,7 +196,7 @@ fn parse(
 fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
     let (auth, auth_places, ways) = auth::read_all(&documents);
-    let (log_level, access_log) = running::read_log(&documents, &auth);
+    let (log_level, access_log) = log::read(&documents, &auth);
     let (limits_memory, limit_headers) = running::read_limits(&documents);
     let mut config = Config {
         files: ctx.sources.iter().map(|source| source.path.clone()).collect(),
@@ -210,7 +220,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.listeners, places.listeners) = listener::read_all(&documents);
     places.auth = auth_places;
     (config.redis, places.redis) = redis::read(&documents);
-    (config.admin, places.admin) = running::read_admin(&documents);
+    (config.admin, places.admin) = admin::read(&documents);
     listener::check_admin(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::limit::{Algorithm, Penalty, Quota};
 
+use super::printer::{table as show_table, time};
 use super::reader::{Table, Value};
 use super::report::quoted;
 use super::units;
@@ -31,6 +32,16 @@ pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
     // Penalties are whole seconds, as clients are told.
     let max_seconds = whole(max.as_secs() + u64::from(max.subsec_nanos() > 0));
     Some(Penalty::new(whole(after??), within_ns, whole(factor.unwrap_or(Some(2))?), max_seconds))
+}
+
+/// Writes the value of `penalty`.
+pub(super) fn show(penalty: &Penalty) -> String {
+    show_table([
+        ("after", penalty.after().to_string()),
+        ("within", time(Duration::from_nanos(penalty.within_ns()))),
+        ("factor", penalty.factor().to_string()),
+        ("max", time(Duration::from_secs(penalty.max_seconds().into()))),
+    ])
 }
 
 /// A time of a second at least, and of so much at most.

@@ -7,15 +7,20 @@ use crate::limit::{Algorithm, Quota, WhenDown, sliding_log};
 use crate::policy::definition::{Cost, Dimension, Idempotency, Matches, Missing, Policy, Tiers};
 use crate::policy::shorthand::{self, Shorthand};
 
-use super::reader::{self, Named, Table, Text, Value};
+use super::printer::{Page, array, key, table, text, time, word};
+use super::reader::{Table, Value};
 use super::report::{Fields, quoted};
-use super::{method, penalty};
+use super::sections::{self, Named};
+use super::text::Text;
+use super::units::show_share;
+use super::words;
+use super::{limit_text, method, penalty};
 
 /// Reads every policy that has a name.
 pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<Policy>, Vec<Fields>) {
     let mut policies = Vec::new();
     let mut places = Vec::new();
-    for named in reader::named(documents, "policy") {
+    for named in sections::named(documents, "policy") {
         let (mut fields, since) = (named.table.places(), named.table.since_now());
         policies.push(read(named, tiers));
         fields.is_flawed = since.is_flawed();
@@ -29,7 +34,7 @@ pub(super) type TierWindows = (String, Vec<Quota>);
 
 /// Reads every tier.
 pub(super) fn read_tiers(documents: &[Table<'_>]) -> Vec<TierWindows> {
-    let named = reader::named(documents, "tier").into_iter();
+    let named = sections::named(documents, "tier").into_iter();
     named
         .map(|Named { name, table }| {
             let windows = match table.value("limit") {
@@ -129,10 +134,10 @@ fn tier_windows(
     if let Some(default) = default {
         let names: Vec<&str> = tiers.iter().map(|(name, _)| name.as_str()).collect();
         if !names.contains(&default.text.as_str()) {
-            let hint = reader::did_you_mean(&default.text, &names);
+            let hint = words::did_you_mean(&default.text, &names);
             default.wrong(
                 format!("there is no tier {}", default.shown()),
-                hint.unwrap_or_else(|| format!("write {}", reader::listed(&names))),
+                hint.unwrap_or_else(|| format!("write {}", words::listed(&names))),
             );
         }
         default_tier = default.text;
@@ -194,7 +199,7 @@ fn dimension(text: &Text<'_>) -> Option<Dimension> {
         Err(problem) => {
             // `header:` is right as far as it goes: what it lacks is the name behind it.
             let is_kind = shorthand::DIMENSIONS.contains(&text.text.as_str());
-            let hint = reader::did_you_mean(&text.text, shorthand::DIMENSIONS).filter(|_| !is_kind);
+            let hint = words::did_you_mean(&text.text, shorthand::DIMENSIONS).filter(|_| !is_kind);
             let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
             text.wrong(format!("{} is not a dimension", text.shown()), hint);
             None
@@ -369,6 +374,77 @@ fn overshoot(value: &Value<'_>) -> Option<u32> {
 }
 
 /// `when-redis-down`, as the language spells it.
+/// Writes `[tier.*]`.
+pub(super) fn show_tier(page: &mut Page, name: &str, limit: &[Quota]) {
+    page.heading(&format!("[tier.{}]", key(name)));
+    page.key("limit", show_windows(limit));
+}
+
+/// Writes `[policy.*]`.
+pub(super) fn show(page: &mut Page, policy: &Policy) {
+    page.heading(&format!("[policy.{}]", key(&policy.name)));
+    page.key("by", array(policy.by.iter().map(|by| text(&limit_text::show_dimension(by)))));
+    match &policy.tiers {
+        Some(tiers) => {
+            page.key("limit", text("tier"));
+            page.key("default-tier", text(&tiers.default));
+        }
+        None => page.key("limit", show_windows(&policy.windows)),
+    }
+    // All windows of a policy count alike, but for what is in flight; without one nothing counts.
+    let mut algorithms = policy.windows.iter().map(Quota::algorithm);
+    let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
+    let algorithm = algorithm.unwrap_or(Algorithm::TokenBucket);
+    page.key("algorithm", text(word(&ALGORITHMS, &algorithm)));
+    page.key(
+        "missing",
+        text(match policy.missing {
+            Missing::Ip => "ip",
+            Missing::Skip => "skip",
+            Missing::Reject => "reject",
+        }),
+    );
+    if policy.matches != Default::default() {
+        let methods = &policy.matches.methods;
+        let mut keys = vec![("method", array(methods.iter().map(|method| text(method.as_str()))))];
+        keys.extend(policy.matches.path.as_ref().map(|path| ("path", text(path))));
+        page.key("match", table(keys));
+    }
+    show_cost(page, &policy.cost);
+    page.key("shadow", policy.shadow);
+    page.key("count-denied", policy.count_denied);
+    if let Some(Idempotency { header, window }) = &policy.idempotency {
+        let keys = [("key", text(&format!("header:{header}"))), ("window", time(*window))];
+        page.key("idempotency-key", table(keys));
+    }
+    if let Some(penalty) = &policy.penalty {
+        page.key("penalty", penalty::show(penalty));
+    }
+    match policy.overshoot_ppm {
+        0 => page.key("overshoot", 0),
+        share => page.key("overshoot", text(&show_share(share))),
+    }
+    page.key("when-redis-down", text(word(&WHEN_DOWN, &policy.when_down)));
+}
+
+fn show_cost(page: &mut Page, cost: &Cost) {
+    let mut keys = vec![("default".to_owned(), cost.default.to_string())];
+    for (method, path, units) in &cost.rules {
+        let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
+        keys.push((key(&format!("{method}{path}")), units.to_string()));
+    }
+    let fields = [("header", &cost.header), ("response-header", &cost.response_header)];
+    for (field, header) in fields {
+        keys.extend(header.as_ref().map(|header| (field.to_owned(), text(header.as_str()))));
+    }
+    keys.extend(cost.max.map(|max| ("max".to_owned(), max.to_string())));
+    page.key("cost", table(keys));
+}
+
+fn show_windows(windows: &[Quota]) -> String {
+    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
+}
+
 pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
     [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
 

@@ -5,24 +5,18 @@
 //! as `None`: the caller goes on with a default, since a report with an error never becomes a configuration.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::expand::{self, Variables};
-use super::report::{Fields, Finding, Place, Source, quoted};
-use super::{mask, units};
-
-/// What every table and value of one load needs.
-pub(super) struct Context<'c> {
-    pub(super) sources: &'c [Source],
-    pub(super) variables: Variables<'c>,
-    pub(super) findings: RefCell<Vec<Finding>>,
-}
+use super::context::{Context, Since};
+use super::expand;
+use super::report::{Fields, Finding, Place, quoted};
+use super::text::Text;
+use super::units;
+use super::words::{did_you_mean, listed};
 
 /// A table, and which of its keys were asked for.
 pub(super) struct Table<'c> {
@@ -47,62 +41,20 @@ pub(super) struct Value<'c> {
     value: &'c DeValue<'c>,
 }
 
-/// A string with its references replaced.
-#[derive(Clone)]
-pub(super) struct Text<'c> {
-    ctx: &'c Context<'c>,
-    pub(super) text: String,
-    pub(super) place: Place,
-    /// Whether any of it came out of a `${...}`.
-    pub(super) has_reference: bool,
-    key: String,
-}
-
-/// A named table: `[listener.edge]`.
-pub(super) struct Named<'c> {
-    pub(super) name: String,
-    pub(super) table: Table<'c>,
-}
-
-impl<'c> Context<'c> {
-    pub(super) fn report(&self, finding: Finding) {
-        self.findings.borrow_mut().push(finding);
-    }
-
-    /// Reports an error at a place, with what to write instead.
-    pub(super) fn wrong(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
-        self.report(Finding::error(message).at(place, hint));
-    }
-
-    /// Reports what works at a place but should not stay so.
-    pub(super) fn warn(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
-        self.report(Finding::warning(message).at(place, hint));
-    }
-
-    /// The whole of one file.
-    pub(super) fn document(&'c self, file: usize, document: &'c Spanned<DeTable<'c>>) -> Table<'c> {
-        let place = Place { file, start: 0, end: 0 };
-        Table::new(self, "the configuration".to_owned(), place, document.get_ref())
-    }
-}
-
-/// Whether something was found wrong since a moment of the reading.
-#[derive(Clone, Copy)]
-pub(super) struct Since<'c> {
-    ctx: &'c Context<'c>,
-    findings: usize,
-}
-
-impl Since<'_> {
-    pub(super) fn is_flawed(self) -> bool {
-        self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
-    }
-}
-
 impl<'c> Table<'c> {
+    /// The whole of one file.
+    pub(super) fn of_document(
+        ctx: &'c Context<'c>,
+        file: usize,
+        document: &'c Spanned<DeTable<'c>>,
+    ) -> Table<'c> {
+        let place = Place { file, start: 0, end: 0 };
+        Table::new(ctx, "the configuration".to_owned(), place, document.get_ref())
+    }
+
     /// From now on.
     pub(super) fn since_now(&self) -> Since<'c> {
-        Since { ctx: self.ctx, findings: self.ctx.findings.borrow().len() }
+        self.ctx.since_now()
     }
 
     /// Whether nothing is written in it.
@@ -425,173 +377,6 @@ impl<'c> Value<'c> {
     }
 }
 
-impl Text<'_> {
-    /// Reports an error at the value, with what to write instead.
-    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
-        self.ctx.wrong(self.place, message, hint);
-    }
-
-    /// Reports an error at the value, and points at another place that matters.
-    pub(super) fn wrong_beside(
-        &self,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-        beside: Place,
-        why: &str,
-    ) {
-        self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
-    }
-
-    /// Reports what works but should not stay so.
-    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
-        self.ctx.report(Finding::warning(message).at(self.place, hint));
-    }
-
-    /// The value as a message may quote it: not at all where it is, or may be, a secret.
-    pub(super) fn shown(&self) -> String {
-        if self.has_reference || mask::is_secret_name(&self.key) {
-            format!("the value of {}", quoted(&self.key))
-        } else {
-            quoted(&self.text)
-        }
-    }
-
-    /// The same as a name that nothing has.
-    pub(super) fn called(&self) -> String {
-        if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
-    }
-
-    /// Reports an error at some bytes of the value, where it stands in the file letter by letter.
-    pub(super) fn wrong_within(
-        &self,
-        span: std::ops::Range<usize>,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) {
-        let written = &self.ctx.sources[self.place.file].text[self.place.start..self.place.end];
-        let inner = written.get(1..written.len().saturating_sub(1));
-        let start = self.place.start + 1;
-        let place = if inner == Some(self.text.as_str()) && span.end <= self.text.len() {
-            Place { start: start + span.start, end: start + span.end, ..self.place }
-        } else {
-            self.place
-        };
-        self.ctx.wrong(place, message, hint);
-    }
-
-    /// The same text, one of a few words.
-    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
-        let word = self.text.as_str();
-        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
-            return Some(*choice);
-        }
-        // `hash` stands for `hash:<dimension>` too.
-        let is_later = |name: &&str| {
-            word.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-        };
-        if later.iter().any(is_later) {
-            self.wrong(
-                format!("{} belongs to the language, but this version does not have it", self.shown()),
-                format!("write {}", listed(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
-            );
-            return None;
-        }
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));
-        self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);
-        None
-    }
-}
-
-/// The tables of one section over all files, in the order written; a name given twice is reported.
-pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<Named<'c>> {
-    let mut all: Vec<Named<'c>> = Vec::new();
-    let mut places: HashMap<String, Place> = HashMap::new();
-    for value in documents.iter().filter_map(|document| document.value(section)) {
-        let Some(names) = value.table(&format!("[{section}]")) else { continue };
-        for value in names.entries() {
-            if !is_name(&value.key) {
-                value.ctx.wrong(
-                    value.key_place,
-                    format!("{} cannot be a name", quoted(&value.key)),
-                    format!(
-                        "start with a letter, then at most {NAME_BYTES_MAX} printable ASCII characters \
-                         without `\"` and `\\`"
-                    ),
-                );
-                continue;
-            }
-            let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
-            if let Some(first) = places.insert(value.key.clone(), value.key_place) {
-                value.ctx.report(
-                    Finding::error(format!("the {section} {} is given twice", quoted(&value.key)))
-                        .at(value.key_place, "rename or merge it")
-                        .beside(first, "here it is first"),
-                );
-                continue;
-            }
-            all.push(Named { name: value.key, table });
-        }
-    }
-    all
-}
-
-/// A key that may stand in one file only; the second one is reported.
-pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Value<'c>> {
-    let mut values = documents.iter().filter_map(|document| document.value(key));
-    let first = values.next()?;
-    for again in values {
-        again.ctx.report(
-            Finding::error(format!("`{key}` is given twice"))
-                .at(again.key_place, "keep one of the two")
-                .beside(first.key_place, "here it is first"),
-        );
-    }
-    Some(first)
-}
-
-/// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a
-/// quoted string (RFC 9651, section 3.3.3), so it must need no escapes; a leading digit is a shorthand's.
-pub(super) fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= NAME_BYTES_MAX
-        && !text.starts_with(|first: char| first.is_ascii_digit() || first == ' ')
-        && text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\')
-}
-
-/// "did you mean `x`?" where one of the known words is near.
-pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
-    let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
-    // A long word is compared with nothing, and a word with so many at most: each costs the product of the lengths.
-    let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
-    let near = known.min_by_key(|name| distance(name))?;
-    let allowed = (near.len() / 3).max(1);
-    (distance(near) <= allowed).then(|| format!("did you mean `{near}`?"))
-}
-
-/// "`a`, `b` or `c`".
-pub(super) fn listed(words: &[&str]) -> String {
-    match words {
-        [] => String::new(),
-        [only] => format!("`{only}`"),
-        [first @ .., last] => {
-            let first: Vec<_> = first.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} or `{last}`", first.join(", "))
-        }
-    }
-}
-
-/// The absolute path behind one written in a file, which starts from that file's directory.
-pub(super) fn path(text: &Text<'_>) -> PathBuf {
-    text.ctx.sources[text.place.file].directory.join(&text.text)
-}
-
 fn place_in(file: usize, span: std::ops::Range<usize>) -> Place {
     Place { file, start: span.start, end: span.end }
 }
-
-/// Known words that an unknown one is compared with.
-const COMPARED_MAX: usize = 1_000;
-
-/// Longest name of a definition, bytes.
-pub(super) const NAME_BYTES_MAX: usize = 200;

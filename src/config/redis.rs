@@ -8,12 +8,15 @@ use crate::global::config::{
     Topology, Weighted,
 };
 
-use super::reader::{self, Table, Text, Value};
+use super::printer::{Page, array, table, text, time};
+use super::reader::{Table, Value};
 use super::report::Fields;
+use super::sections;
+use super::text::{self, Text};
 
 /// Reads `[redis]`. `None`: each gateway limits by itself.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let table = reader::single(documents, "redis").and_then(|value| value.table("[redis]"));
+    let table = sections::single(documents, "redis").and_then(|value| value.table("[redis]"));
     let Some(table) = table else { return (None, Fields::default()) };
     let places = table.places();
     (read_table(table), places)
@@ -32,7 +35,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
             secret.warn("`key-secret` stands in the file itself", OUT_OF_FILE);
         }
     }
-    let ca = table.value("ca").and_then(|value| value.text()).map(|text| reader::path(&text));
+    let ca = table.value("ca").and_then(|value| value.text()).map(|text| text::path(&text));
     table.finish(&[]);
     Some(Config {
         topology: topology?,
@@ -68,6 +71,39 @@ pub(super) fn url(servers: &[Server]) -> String {
     }
     url += &servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     if first.login.db > 0 { format!("{url}/{}", first.login.db) } else { url }
+}
+
+/// Writes `[redis]`.
+pub(super) fn show(page: &mut Page, redis: &Config) {
+    page.heading("[redis]");
+    if let Topology::Single(servers)
+    | Topology::Sentinel { sentinels: servers, .. }
+    | Topology::Cluster(servers) = &redis.topology
+    {
+        page.key("url", text(&url(servers)));
+    }
+    page.key("topology", text(&topology_word(&redis.topology)));
+    page.key("deadline", time(redis.deadline));
+    page.key("prefix", text(&redis.prefix));
+    page.key("connections", redis.connections);
+    if let Some(secret) = &redis.key_secret {
+        page.key("key-secret", text(&secret.0));
+    }
+    if let Some(ca) = &redis.ca {
+        page.key("ca", text(&ca.to_string_lossy()));
+    }
+    if let Topology::Ring { shards, dedicated } = &redis.topology {
+        page.heading("[redis.ring]");
+        let url = |server: &Server| ("url", text(&url(std::slice::from_ref(server))));
+        let shards =
+            shards.iter().map(|shard| table([url(&shard.server), ("weight", shard.weight.to_string())]));
+        page.key("shards", array(shards));
+        let dedicated = dedicated.iter().map(|shard| {
+            let tenants = array(shard.tenants.iter().map(|tenant| text(tenant)));
+            table([url(&shard.server), ("tenants", tenants)])
+        });
+        page.key("dedicated", array(dedicated));
+    }
 }
 
 fn read_topology(table: &Table<'_>) -> Option<Topology> {

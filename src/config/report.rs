@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-use super::mask;
+use super::{Config, mask};
 
 /// A configuration that cannot be used: at least one error, all of them, and the warnings beside them.
 #[derive(Debug, thiserror::Error)]
@@ -292,6 +292,38 @@ impl Fields {
                 None => return self.whole,
             }
         }
+    }
+}
+
+/// An error at a place of a file; in what no file holds, or nobody wrote, at a part by its name.
+pub(super) fn error_in(
+    config: &Config,
+    places: &Places,
+    subject: Subject,
+    field: &str,
+    message: &str,
+    hint: &str,
+) -> Finding {
+    if let Some(place) = places.find(subject, field) {
+        return Finding::error(message).at(place, hint);
+    }
+    let hint = if hint.is_empty() { String::new() } else { format!("; {hint}") };
+    Finding::error(format!("{}, `{field}`: {message}{hint}", named(config, subject)))
+}
+
+fn named(config: &Config, subject: Subject) -> String {
+    let name = |kind: &str, name: Option<&String>| match name {
+        Some(name) => format!("{kind} {name:?}"),
+        None => kind.to_owned(),
+    };
+    match subject {
+        Subject::Listener(index) => name("listener", config.listeners.get(index).map(|it| &it.name)),
+        Subject::Auth(index) => name("auth", config.auth.get(index).map(|it| &it.name)),
+        Subject::Upstream(index) => name("upstream", config.upstreams.get(index).map(|it| &it.name)),
+        Subject::Policy(index) => name("policy", config.policies.get(index).map(|it| &it.name)),
+        Subject::Route(index) => name("route", config.routes.get(index).map(|it| &it.name)),
+        Subject::Admin => "[admin]".to_owned(),
+        Subject::Redis => "[redis]".to_owned(),
     }
 }
 

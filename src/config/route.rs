@@ -6,17 +6,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use http::header::HOST;
-use http::{HeaderName, StatusCode};
-
-use crate::policy::changes::is_framing;
-use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Respond, Route};
+use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Route};
 use crate::policy::host::Host;
 
 use super::listener::{self, BODY_BYTES_MAX};
-use super::reader::{self, Table, Text, Value};
+use super::printer::{Page, array, key, size, table as show_table, text as show_text};
+use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places, quoted};
-use super::{Config, access, mask, method, policy, upstream};
+use super::sections;
+use super::text::Text;
+use super::words;
+use super::{Config, access, headers, method, policy, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
 /// they write as shorthands. `ways` are the names of all ways to authenticate, right or wrong.
@@ -73,10 +73,10 @@ impl Reader<'_> {
             hosts,
             methods,
             headers: table.table("match").map(matches).unwrap_or_default(),
-            request_headers: table.value("headers").map(|value| changes(&value)).unwrap_or_default(),
+            request_headers: table.value("headers").map(|value| headers::changes(&value)).unwrap_or_default(),
             response_headers: table
                 .value("response-headers")
-                .map(|value| changes(&value))
+                .map(|value| headers::changes(&value))
                 .unwrap_or_default(),
             body_bytes_max: table.value("max-body").and_then(|value| value.size(0..=BODY_BYTES_MAX)),
             ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
@@ -108,7 +108,7 @@ impl Reader<'_> {
         let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
         let action = match (&to, &respond, &redirect) {
             (Some(to), None, None) => self.forward(to),
-            (None, Some(respond), None) => fixed(respond).map(Action::Respond),
+            (None, Some(respond), None) => headers::respond(respond).map(Action::Respond),
             (None, None, Some(redirect)) => {
                 listener::redirect(redirect).map(|port| Action::RedirectHttps { port })
             }
@@ -156,7 +156,7 @@ impl Reader<'_> {
             let mut names: Vec<&str> =
                 self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
             names.push(upstream::ECHO);
-            let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+            let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
                 "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in".to_owned()
             });
             text.wrong(format!("there is no upstream {}", text.called()), hint);
@@ -196,7 +196,7 @@ impl Reader<'_> {
         let mut auth: Vec<String> = Vec::new();
         for text in texts {
             if !names.contains(&text.text.as_str()) {
-                let hint = reader::did_you_mean(&text.text, &names)
+                let hint = words::did_you_mean(&text.text, &names)
                     .unwrap_or_else(|| "write the name of an `[auth.<name>]`".to_owned());
                 text.wrong(format!("there is no way to authenticate called {}", text.shown()), hint);
             } else if auth.contains(&text.text) {
@@ -225,7 +225,7 @@ impl Reader<'_> {
             } else {
                 let names: Vec<&str> =
                     self.config.policies.iter().map(|policy| policy.name.as_str()).collect();
-                let hint = reader::did_you_mean(&text.text, &names).unwrap_or_else(|| {
+                let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
                     "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
                 });
                 text.wrong(format!("there is no policy {}", text.called()), hint);
@@ -261,13 +261,13 @@ impl Reader<'_> {
 fn shorthand_name(route: &str, number: usize) -> String {
     let suffix = if number > 1 { format!("#{number}") } else { String::new() };
     // Cut so that it stays a name; whole characters, as a route's name is ASCII.
-    let room = reader::NAME_BYTES_MAX - "route:".len() - suffix.len();
+    let room = words::NAME_BYTES_MAX - "route:".len() - suffix.len();
     format!("route:{}{suffix}", &route[..route.len().min(room)])
 }
 
 fn name(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
-    if !reader::is_name(&text.text) {
+    if !sections::is_name(&text.text) {
         text.wrong(
             format!("{} cannot be a name", text.shown()),
             "start with a letter, then printable ASCII characters without `\"` and `\\`",
@@ -292,7 +292,7 @@ fn made_name(route: &Route) -> String {
         name.push_str(&format!(" [{}]", header.name));
     }
     let is_kept = |character: &char| (' '..='~').contains(character) && !"\"\\".contains(*character);
-    name.chars().map(|it| if is_kept(&it) { it } else { '_' }).take(reader::NAME_BYTES_MAX).collect()
+    name.chars().map(|it| if is_kept(&it) { it } else { '_' }).take(words::NAME_BYTES_MAX).collect()
 }
 
 fn hosts(value: &Value<'_>) -> Vec<String> {
@@ -351,7 +351,7 @@ fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
 }
 
 fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
-    let name = header_name(&value.key, |message, hint| value.wrong_key(message, hint))?;
+    let name = headers::header_name(&value.key, |message, hint| value.wrong_key(message, hint))?;
     match value.as_boolean() {
         Some(true) => Some(HeaderMatch { name, value: None }),
         Some(false) => {
@@ -362,117 +362,55 @@ fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
     }
 }
 
-fn changes(value: &Value<'_>) -> HeaderChanges {
-    let mut changes = HeaderChanges::default();
-    let Some(table) = value.table(&format!("`{}`", value.key)) else { return changes };
-    if let Some(remove) = table.value("remove") {
-        let names = remove.texts();
-        let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
-        changes.remove = names.iter().filter_map(name).collect();
-        if value.key == "headers" && changes.remove.contains(&HOST) {
-            remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
-        }
+/// Writes `[[route]]`.
+pub(super) fn show(page: &mut Page, route: &Route) {
+    page.heading("[[route]]");
+    page.key("name", show_text(&route.name));
+    if !route.hosts.is_empty() {
+        page.key("host", array(route.hosts.iter().map(|host| show_text(host))));
     }
-    if let Some(set) = table.table("set") {
-        changes.set = fields(&set);
-        let hosts = changes.set.iter().filter(|(name, _)| *name == HOST).count();
-        if let Some(host) = set.value("host").filter(|_| hosts > 1) {
-            host.wrong("a request has exactly one `host`", "write one");
-        }
+    page.key("path", show_text(&route.path));
+    if !route.methods.is_empty() {
+        page.key("methods", array(route.methods.iter().map(|method| show_text(method.as_str()))));
     }
-    if let Some(add) = table.table("add") {
-        changes.add = fields(&add);
-        if let Some(host) = add.value("host").filter(|_| value.key == "headers") {
-            host.wrong_key("`host` cannot be added: a request has exactly one", "`set` it instead");
-        }
+    if !route.headers.is_empty() {
+        let headers = route.headers.iter().map(|header| {
+            let value = header.value.as_ref().map_or("true".to_owned(), |value| show_text(value));
+            (key(header.name.as_str()), value)
+        });
+        page.key("match", show_table([("header", show_table(headers))]));
     }
-    table.finish(&[]);
-    changes
-}
-
-/// Fields and their values; an array is one field several times.
-fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
-    let mut fields = Vec::new();
-    for value in table.entries() {
-        let Some(name) = header_name(&value.key, |message, hint| value.wrong_key(message, hint)) else {
-            continue;
-        };
-        if is_framing(&name) {
-            let message = format!("`{name}` is the gateway's own to set: it frames the message");
-            value.wrong_key(message, "leave it out");
-            continue;
-        }
-        for text in value.texts() {
-            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110, section 5.5).
-            let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
-            if !is_plain {
-                let hint = "a field's value is one line of printable ASCII";
-                text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
+    for (key, value) in access::show(&route.access) {
+        page.key(key, value);
+    }
+    page.key("limit", array(route.limits.iter().map(|limit| show_text(limit))));
+    match &route.action {
+        Action::Forward { upstream, rewrite } => {
+            page.key("to", show_text(upstream));
+            if let Some(rewrite) = rewrite {
+                page.key("rewrite", show_text(rewrite));
             }
-            if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
-                text.warn(format!("`{found}` is sent as it stands"), format!("write {instead}"));
-            }
-            if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
-                text.warn(
-                    format!("`{name}` stands in the file itself"),
-                    "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`",
-                );
-            }
-            fields.push((name.clone(), text.text));
+        }
+        Action::Respond(respond) => page.key("respond", headers::show_respond(respond)),
+        Action::Echo => page.key("to", show_text(upstream::ECHO)),
+        Action::RedirectHttps { port } => page.key("redirect", show_text(&listener::show_redirect(*port))),
+    }
+    for (key, changes) in [("headers", &route.request_headers), ("response-headers", &route.response_headers)]
+    {
+        if *changes != HeaderChanges::default() {
+            page.key(key, headers::show_changes(changes));
         }
     }
-    fields
-}
-
-/// What other gateways would replace in a value, and what to write for it.
-fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
-    let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
-        text.split_once(foreign).is_some_and(|(_, behind)| {
-            !behind.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_')
-        })
-    });
-    found.copied()
-}
-
-fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
-    let parsed = HeaderName::from_bytes(name.as_bytes());
-    if parsed.is_err() {
-        wrong(format!("{} is not a header's name", quoted(name)), "write it as in `x-tenant`");
+    if let Some(bytes) = route.body_bytes_max {
+        page.key("max-body", size(bytes));
     }
-    parsed.ok()
-}
-
-fn fixed(value: &Value<'_>) -> Option<Respond> {
-    let table = value.table("`respond`")?;
-    let status_value = table.value("status");
-    let status = status_value.as_ref().and_then(|value| value.integer(200..=599)).unwrap_or(200);
-    let status = StatusCode::from_u16(u16::try_from(status).unwrap_or(200)).unwrap_or(StatusCode::OK);
-    let body = table.value("body").and_then(|value| value.text()).map(|text| text.text).unwrap_or_default();
-    if !body.is_empty() && [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status) {
-        table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
-    }
-    let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    table.finish(&[]);
-    Some(Respond { status, headers, body: body.into() })
+    page.key("upgrade", route.upgrade);
+    let path_escapes = match route.path_escapes {
+        PathEscapes::Refuse => "refuse",
+        PathEscapes::Keep => "keep",
+    };
+    page.key("path-escapes", show_text(path_escapes));
 }
 
 /// What a route takes that names no path.
 const ANY_PATH: &str = "/{*rest}";
-
-/// Variables of nginx, HAProxy and Envoy that stand for what a `{...}` is for.
-const FOREIGN_VALUES: [(&str, &str); 14] = [
-    ("$remote_addr", "`{ip}`"),
-    ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),
-    ("$host", "`{host}`"),
-    ("$http_host", "`{host}`"),
-    ("$request_method", "`{method}`"),
-    ("$uri", "`{path}`"),
-    ("$request_uri", "`{path}`, and `{query}` for what follows it"),
-    ("$args", "`{query}`"),
-    ("$query_string", "`{query}`"),
-    ("$request_id", "`{request_id}`"),
-    ("%[src]", "`{ip}`"),
-    ("%[req.hdr(host)]", "`{host}`"),
-    ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "`{ip}`"),
-    ("%REQ(:PATH)%", "`{path}`"),
-];

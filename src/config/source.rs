@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
+use super::context::Context;
 use super::expand::Variables;
-use super::reader::{Context, Text};
+use super::reader::Table;
 use super::report::{Finding, Place, Source};
+use super::text::Text;
 
 /// Reads `main` and what it includes, in that order. Findings name files that could not be read; the sources
 /// hold all those that could.
@@ -58,7 +60,7 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Plac
     // A document that is not TOML is reported by whoever reads all of it.
     let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
     let ctx = Context { sources, variables, findings: RefCell::default() };
-    let patterns = ctx.document(0, &document).value("include").map(|value| value.texts());
+    let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
     let mut included: Vec<(PathBuf, Place)> = Vec::new();
     let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();
     for pattern in patterns.iter().flatten() {

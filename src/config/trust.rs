@@ -4,15 +4,16 @@ use rustls::pki_types::ServerName;
 
 use crate::trust::{Shown, Trust};
 
-use super::effective::{table as show_table, text};
-use super::reader::{self, Value};
+use super::printer::{table as show_table, text};
+use super::reader::Value;
+use super::text;
 
 /// Reads the table.
 pub(super) fn read(value: &Value<'_>) -> Trust {
     let mut trust = Trust::default();
     let Some(table) = value.table("`tls`") else { return trust };
     let file =
-        |key: &'static str| table.value(key).and_then(|value| value.text()).map(|text| reader::path(&text));
+        |key: &'static str| table.value(key).and_then(|value| value.text()).map(|text| text::path(&text));
     trust.ca = file("ca");
     trust.shown = match (file("cert"), file("key")) {
         (Some(cert), Some(key)) => Some(Shown { cert, key }),

@@ -3,10 +3,15 @@
 use crate::upstream::Config;
 use crate::upstream::config::{Balance, Connections, HostHeader, Retry, Server, Timeouts, Uploads, Version};
 
+use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
-use super::reader::{self, Named, Table, Text, Value};
+use super::printer::{Page, array, key, table, text, time};
+use super::reader::{Table, Value};
 use super::report::Fields;
+use super::sections::{self, Named};
+use super::text::Text;
 use super::trust;
+use super::units::show_share;
 use crate::trust::Trust;
 
 /// The name of the built-in upstream that answers with what it was sent.
@@ -16,7 +21,7 @@ pub(super) const ECHO: &str = "echo";
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<Fields>) {
     let mut upstreams = Vec::new();
     let mut places = Vec::new();
-    for named in reader::named(documents, "upstream") {
+    for named in sections::named(documents, "upstream") {
         if named.name == ECHO {
             named.table.wrong("`echo` is the built-in upstream", "choose another name");
         }
@@ -67,17 +72,21 @@ fn read(named: Named<'_>) -> Config {
         let choices = [("client", HostHeader::Client), ("server", HostHeader::Server)];
         upstream.host = value.choice(&choices, &[]).unwrap_or_default();
     }
-    if let Some(connections) = table.table("connections") {
-        read_connections(connections, &mut upstream.connections);
+    if let Some(mut table) = table.table("connections") {
+        connections(&mut table, &mut upstream.connections);
+        table.finish(&[]);
     }
-    if let Some(timeouts) = table.table("timeouts") {
-        read_timeouts(timeouts, &mut upstream.timeouts);
+    if let Some(mut table) = table.table("timeouts") {
+        timeouts(&mut table, &mut upstream.timeouts);
+        upstream.timeouts.total = table.value("total").and_then(|value| value.duration(TIMEOUT_MIN));
+        table.finish(&[]);
     }
     if let Some(retry) = table.table("retry") {
         read_retry(retry, &mut upstream.retry);
     }
-    if let Some(uploads) = table.table("uploads") {
-        read_uploads(uploads, &mut upstream.uploads);
+    if let Some(mut table) = table.table("uploads") {
+        uploads(&mut table, &mut upstream.uploads);
+        table.finish(&[]);
     }
     table.finish(&["health", "eject"]);
     upstream
@@ -148,41 +157,20 @@ fn server(text: &Text<'_>) -> Option<Server> {
     Some(Server { tls, host, port, weight: 1 })
 }
 
-fn read_connections(table: Table<'_>, connections: &mut Connections) {
-    for (key, min, bound) in [
-        ("max", 1, &mut connections.max),
-        ("idle", 0, &mut connections.idle),
-        ("waiting", 0, &mut connections.waiting),
-        ("streams", 1, &mut connections.streams),
-    ] {
-        if let Some(number) = table.value(key).and_then(|value| value.integer(min..=CONNECTIONS_MAX)) {
-            *bound = usize::try_from(number).unwrap_or(usize::MAX);
-        }
-    }
-    for (key, time) in [
-        ("idle-timeout", &mut connections.idle_timeout),
-        ("max-age", &mut connections.max_age),
-        ("wait", &mut connections.wait),
-    ] {
-        if let Some(duration) = table.value(key).and_then(|value| value.duration(TIMEOUT_MIN)) {
-            *time = duration;
-        }
-    }
-    table.finish(&[]);
+fn connections(keys: &mut impl Keys, connections: &mut Connections) {
+    keys.number("max", 1..=CONNECTIONS_MAX, &mut connections.max);
+    keys.number("idle", 0..=CONNECTIONS_MAX, &mut connections.idle);
+    keys.duration("idle-timeout", TIMEOUT_MIN, &mut connections.idle_timeout);
+    keys.duration("max-age", TIMEOUT_MIN, &mut connections.max_age);
+    keys.duration("wait", TIMEOUT_MIN, &mut connections.wait);
+    keys.number("waiting", 0..=CONNECTIONS_MAX, &mut connections.waiting);
+    keys.number("streams", 1..=CONNECTIONS_MAX, &mut connections.streams);
 }
 
-fn read_timeouts(table: Table<'_>, timeouts: &mut Timeouts) {
-    for (key, timeout) in [
-        ("connect", &mut timeouts.connect),
-        ("response", &mut timeouts.response),
-        ("stall", &mut timeouts.stall),
-    ] {
-        if let Some(duration) = table.value(key).and_then(|value| value.duration(TIMEOUT_MIN)) {
-            *timeout = duration;
-        }
-    }
-    timeouts.total = table.value("total").and_then(|value| value.duration(TIMEOUT_MIN));
-    table.finish(&[]);
+fn timeouts(keys: &mut impl Keys, timeouts: &mut Timeouts) {
+    keys.duration("connect", TIMEOUT_MIN, &mut timeouts.connect);
+    keys.duration("response", TIMEOUT_MIN, &mut timeouts.response);
+    keys.duration("stall", TIMEOUT_MIN, &mut timeouts.stall);
 }
 
 fn read_retry(table: Table<'_>, retry: &mut Retry) {
@@ -210,14 +198,65 @@ fn read_retry(table: Table<'_>, retry: &mut Retry) {
     table.finish(&[]);
 }
 
-fn read_uploads(table: Table<'_>, uploads: &mut Uploads) {
-    if let Some(bytes) = table.value("gather").and_then(|value| value.size(0..=GATHER_BYTES_MAX)) {
-        uploads.gather_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {
+    keys.size("gather", 0..=GATHER_BYTES_MAX, &mut uploads.gather_bytes);
+    keys.size("least-rate", 0..=RATE_MAX, &mut uploads.rate_min);
+}
+
+/// Writes `[upstream.*]`.
+pub(super) fn show(page: &mut Page, upstream: &Config) {
+    page.heading(&format!("[upstream.{}]", key(&upstream.name)));
+    page.key(
+        "servers",
+        array(upstream.servers.iter().map(|server| {
+            let scheme = if server.tls { "https" } else { "http" };
+            let host =
+                if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
+            let url = text(&format!("{scheme}://{host}:{}", server.port));
+            format!("{{ url = {url}, weight = {} }}", server.weight)
+        })),
+    );
+    page.key(
+        "balance",
+        text(match upstream.balance {
+            Balance::P2c => "p2c",
+            Balance::RoundRobin => "round-robin",
+        }),
+    );
+    page.key(
+        "http",
+        text(match upstream.http {
+            Version::H1 => "h1",
+            Version::H2 => "h2",
+        }),
+    );
+    if upstream.servers.iter().any(|server| server.tls) {
+        page.key("tls", trust::show(&upstream.tls));
     }
-    if let Some(bytes) = table.value("least-rate").and_then(|value| value.size(0..=RATE_MAX)) {
-        uploads.rate_min = bytes;
-    }
-    table.finish(&[]);
+    page.key(
+        "host",
+        text(match upstream.host {
+            HostHeader::Client => "client",
+            HostHeader::Server => "server",
+        }),
+    );
+    show_bounds(page, upstream);
+}
+
+fn show_bounds(page: &mut Page, upstream: &Config) {
+    page.key("connections", Written::table(&upstream.connections, connections));
+    let mut keys = Written::of(&upstream.timeouts, timeouts);
+    keys.extend(upstream.timeouts.total.map(|total| ("total", time(total))));
+    page.key("timeouts", table(keys));
+    let retry = &upstream.retry;
+    let on = [("connect", retry.on_connect), ("reset-before-bytes", retry.on_reset)];
+    let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
+    let budget = show_share(retry.budget_percent * 10_000);
+    page.key(
+        "retry",
+        table([("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))]),
+    );
+    page.key("uploads", Written::table(&upstream.uploads, uploads));
 }
 
 fn default(name: String) -> Config {

@@ -8,7 +8,7 @@ use crate::auth::Kind;
 use crate::policy::definition::{Action, Dimension};
 
 use super::Config;
-use super::reader::Context;
+use super::context::Context;
 use super::report::Places;
 
 /// Reports all of it.

@@ -16,8 +16,8 @@ use super::idle::IdleConnections;
 use super::worker::{Order, Shared, Worker};
 use super::{accept, panics};
 use crate::clock;
-use crate::service::drain::Drain;
 use crate::service::Service;
+use crate::service::drain::Drain;
 
 /// Starts worker `index` on a thread of its own and waits until it runs; it ends after an [`Order::Drain`]. `service`
 /// makes there what answers its requests.

@@ -8,9 +8,11 @@ use crate::auth::Kind;
 use crate::auth::jwt::remote;
 use crate::auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
 use crate::auth::place::Place;
-use crate::config::effective::{array, table as show_table, text, time};
-use crate::config::reader::{Table, Text, Value, listed};
+use crate::config::printer::{array, table as show_table, text, time};
+use crate::config::reader::{Table, Value};
+use crate::config::text::Text;
 use crate::config::trust;
+use crate::config::words::listed;
 use crate::trust::Trust;
 
 /// Reads what is particular to tokens.

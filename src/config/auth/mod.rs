@@ -9,14 +9,16 @@ use crate::auth::place::Place;
 use crate::auth::{Anybody, Config, Kind};
 use crate::auth::{basic, keys};
 
-use super::effective::{array, table, text, time};
-use super::reader::{self, Named, Table, Text, Value};
+use super::printer::{Page, array, key, table, text, time};
+use super::reader::{Table, Value};
 use super::report;
+use super::sections::{self, Named};
+use super::text::{self, Text};
 
 /// Reads every way to authenticate; and gives the names of all, also of those that cannot be read.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>, Vec<String>) {
     let (mut ways, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for named in reader::named(documents, "auth") {
+    for named in sections::named(documents, "auth") {
         names.push(named.name.clone());
         let fields = named.table.places();
         if let Some(way) = read(named) {
@@ -40,8 +42,14 @@ fn read(named: Named<'_>) -> Option<Config> {
     Some(Config { name: named.name, kind: kind?, pass })
 }
 
+/// Writes `[auth.*]`.
+pub(super) fn show(page: &mut Page, config: &Config) {
+    page.heading(&format!("[auth.{}]", key(&config.name)));
+    show_keys(config).into_iter().for_each(|(key, value)| page.key(key, value));
+}
+
 /// A way as the language writes it, with every default.
-pub(super) fn show(config: &Config) -> Fields {
+fn show_keys(config: &Config) -> Fields {
     let mut keys: Fields = vec![("kind", String::new())];
     let kind = match &config.kind {
         Kind::Anonymous(anybody) => {
@@ -137,7 +145,7 @@ fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path
     if file.is_none() {
         inner.wrong(format!("`{key}` needs `file`"), hint);
     }
-    let path = file.and_then(|value| value.text()).map(|text| reader::path(&text));
+    let path = file.and_then(|value| value.text()).map(|text| text::path(&text));
     inner.finish(&[]);
     path
 }

@@ -1,0 +1,155 @@
+//! Header fields that a route changes or answers with: `headers`, `response-headers`, `respond`.
+
+use http::header::HOST;
+use http::{HeaderName, StatusCode};
+
+use crate::policy::changes::is_framing;
+use crate::policy::definition::{HeaderChanges, Respond};
+
+use super::mask;
+use super::printer::{array, key, table as show_table, text as show_text};
+use super::reader::{Table, Value};
+use super::report::quoted;
+use super::text::Text;
+
+pub(super) fn changes(value: &Value<'_>) -> HeaderChanges {
+    let mut changes = HeaderChanges::default();
+    let Some(table) = value.table(&format!("`{}`", value.key)) else { return changes };
+    if let Some(remove) = table.value("remove") {
+        let names = remove.texts();
+        let name = |text: &Text<'_>| header_name(&text.text, |message, hint| text.wrong(message, hint));
+        changes.remove = names.iter().filter_map(name).collect();
+        if value.key == "headers" && changes.remove.contains(&HOST) {
+            remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
+        }
+    }
+    if let Some(set) = table.table("set") {
+        changes.set = fields(&set);
+        let hosts = changes.set.iter().filter(|(name, _)| *name == HOST).count();
+        if let Some(host) = set.value("host").filter(|_| hosts > 1) {
+            host.wrong("a request has exactly one `host`", "write one");
+        }
+    }
+    if let Some(add) = table.table("add") {
+        changes.add = fields(&add);
+        if let Some(host) = add.value("host").filter(|_| value.key == "headers") {
+            host.wrong_key("`host` cannot be added: a request has exactly one", "`set` it instead");
+        }
+    }
+    table.finish(&[]);
+    changes
+}
+
+/// Fields and their values; an array is one field several times.
+fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
+    let mut fields = Vec::new();
+    for value in table.entries() {
+        let Some(name) = header_name(&value.key, |message, hint| value.wrong_key(message, hint)) else {
+            continue;
+        };
+        if is_framing(&name) {
+            let message = format!("`{name}` is the gateway's own to set: it frames the message");
+            value.wrong_key(message, "leave it out");
+            continue;
+        }
+        for text in value.texts() {
+            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110, section 5.5).
+            let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+            if !is_plain {
+                let hint = "a field's value is one line of printable ASCII";
+                text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
+            }
+            if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
+                text.warn(format!("`{found}` is sent as it stands"), format!("write {instead}"));
+            }
+            if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
+                text.warn(
+                    format!("`{name}` stands in the file itself"),
+                    "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`",
+                );
+            }
+            fields.push((name.clone(), text.text));
+        }
+    }
+    fields
+}
+
+/// What other gateways would replace in a value, and what to write for it.
+fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
+    let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
+        text.split_once(foreign).is_some_and(|(_, behind)| {
+            !behind.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_')
+        })
+    });
+    found.copied()
+}
+
+pub(super) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
+    let parsed = HeaderName::from_bytes(name.as_bytes());
+    if parsed.is_err() {
+        wrong(format!("{} is not a header's name", quoted(name)), "write it as in `x-tenant`");
+    }
+    parsed.ok()
+}
+
+pub(super) fn respond(value: &Value<'_>) -> Option<Respond> {
+    let table = value.table("`respond`")?;
+    let status_value = table.value("status");
+    let status = status_value.as_ref().and_then(|value| value.integer(200..=599)).unwrap_or(200);
+    let status = StatusCode::from_u16(u16::try_from(status).unwrap_or(200)).unwrap_or(StatusCode::OK);
+    let body = table.value("body").and_then(|value| value.text()).map(|text| text.text).unwrap_or_default();
+    if !body.is_empty() && [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status) {
+        table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
+    }
+    let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
+    table.finish(&[]);
+    Some(Respond { status, headers, body: body.into() })
+}
+
+pub(super) fn show_changes(changes: &HeaderChanges) -> String {
+    show_table([
+        ("remove", array(changes.remove.iter().map(|name| show_text(name.as_str())))),
+        ("set", show_fields(changes.set.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
+        ("add", show_fields(changes.add.iter().map(|(name, value)| (name.as_str(), value.as_str())))),
+    ])
+}
+
+/// Fields as a table: one that comes several times is an array, as a key stands once.
+fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
+    let mut values: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, value) in fields {
+        match values.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(show_text(value)),
+            None => values.push((name, vec![show_text(value)])),
+        }
+    }
+    show_table(values.into_iter().map(|(name, values)| (key(name), array(values.into_iter()))))
+}
+
+pub(super) fn show_respond(respond: &Respond) -> String {
+    let body = String::from_utf8_lossy(&respond.body);
+    let headers = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    show_table([
+        ("status", respond.status.as_u16().to_string()),
+        ("body", show_text(&body)),
+        ("headers", show_fields(headers)),
+    ])
+}
+
+/// Variables of nginx, HAProxy and Envoy that stand for what a `{...}` is for.
+const FOREIGN_VALUES: [(&str, &str); 14] = [
+    ("$remote_addr", "`{ip}`"),
+    ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),
+    ("$host", "`{host}`"),
+    ("$http_host", "`{host}`"),
+    ("$request_method", "`{method}`"),
+    ("$uri", "`{path}`"),
+    ("$request_uri", "`{path}`, and `{query}` for what follows it"),
+    ("$args", "`{query}`"),
+    ("$query_string", "`{query}`"),
+    ("$request_id", "`{request_id}`"),
+    ("%[src]", "`{ip}`"),
+    ("%[req.hdr(host)]", "`{host}`"),
+    ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "`{ip}`"),
+    ("%REQ(:PATH)%", "`{path}`"),
+];

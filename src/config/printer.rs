@@ -1,0 +1,75 @@
+//! How sections are written: lines, keys and values of TOML. What a section says is its own file's.
+
+use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+use super::units::{show_duration, show_size};
+
+/// The text of a configuration so far.
+pub(super) struct Page(pub(super) String);
+
+impl Page {
+    pub(super) fn heading(&mut self, heading: &str) {
+        self.line(format_args!("\n{heading}"));
+    }
+
+    pub(super) fn key(&mut self, key: &str, value: impl Display) {
+        self.line(format_args!("{key} = {value}"));
+    }
+
+    /// A key that belongs to no table, before all others.
+    pub(super) fn at_the_top(&mut self, key: &str, value: impl Display) {
+        self.0.insert_str(0, &format!("{key} = {value}\n"));
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        writeln!(self.0, "{line}").expect("writing to a string cannot fail");
+    }
+}
+
+/// A quoted string; a `${` in it stays one.
+pub(super) fn text(value: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in value.replace("${", "$${").chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            _ if character.is_control() => {
+                write!(quoted, "\\u{:04X}", u32::from(character)).expect("writing to a string cannot fail");
+            }
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A key, quoted where it has to be. Keys hold no references.
+pub(super) fn key(name: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !name.is_empty() && name.bytes().all(is_bare) {
+        return name.to_owned();
+    }
+    text(name).replace("$${", "${")
+}
+
+pub(super) fn array(values: impl Iterator<Item = String>) -> String {
+    format!("[{}]", values.collect::<Vec<_>>().join(", "))
+}
+
+pub(super) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
+    let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
+}
+
+pub(super) fn time(duration: Duration) -> String {
+    text(&show_duration(duration))
+}
+
+pub(super) fn size(bytes: u64) -> String {
+    text(&show_size(bytes))
+}
+
+/// The word of a value among the words a key can say.
+pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
+}

@@ -1,0 +1,70 @@
+//! Sections over all files: those that may stand in one of them only, and those of named tables.
+
+use std::collections::HashMap;
+
+use super::reader::{Table, Value};
+use super::report::{Place, quoted};
+use super::words::NAME_BYTES_MAX;
+
+/// A named table: `[listener.edge]`.
+pub(super) struct Named<'c> {
+    pub(super) name: String,
+    pub(super) table: Table<'c>,
+}
+
+/// The tables of one section over all files, in the order written; a name given twice is reported.
+pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<Named<'c>> {
+    let mut all: Vec<Named<'c>> = Vec::new();
+    let mut places: HashMap<String, Place> = HashMap::new();
+    for value in documents.iter().filter_map(|document| document.value(section)) {
+        let Some(names) = value.table(&format!("[{section}]")) else { continue };
+        for value in names.entries() {
+            if !is_name(&value.key) {
+                value.wrong_key(
+                    format!("{} cannot be a name", quoted(&value.key)),
+                    format!(
+                        "start with a letter, then at most {NAME_BYTES_MAX} printable ASCII characters \
+                         without `\"` and `\\`"
+                    ),
+                );
+                continue;
+            }
+            let Some(table) = value.table(&format!("[{section}.{}]", value.key)) else { continue };
+            if let Some(first) = places.insert(value.key.clone(), value.key_place) {
+                value.wrong_beside(
+                    value.key_place,
+                    format!("the {section} {} is given twice", quoted(&value.key)),
+                    "rename or merge it",
+                    first,
+                );
+                continue;
+            }
+            all.push(Named { name: value.key, table });
+        }
+    }
+    all
+}
+
+/// A key that may stand in one file only; the second one is reported.
+pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Value<'c>> {
+    let mut values = documents.iter().filter_map(|document| document.value(key));
+    let first = values.next()?;
+    for again in values {
+        again.wrong_beside(
+            again.key_place,
+            format!("`{key}` is given twice"),
+            "keep one of the two",
+            first.key_place,
+        );
+    }
+    Some(first)
+}
+
+/// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a
+/// quoted string (RFC 9651, section 3.3.3), so it must need no escapes; a leading digit is a shorthand's.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= NAME_BYTES_MAX
+        && !text.starts_with(|first: char| first.is_ascii_digit() || first == ' ')
+        && text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\')
+}

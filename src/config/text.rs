@@ -1,0 +1,102 @@
+//! A string of a configuration, with its `${...}` replaced.
+
+use std::path::PathBuf;
+
+use super::context::Context;
+use super::mask;
+use super::report::{Finding, Place, quoted};
+use super::words::{did_you_mean, listed};
+
+/// A string with its references replaced.
+#[derive(Clone)]
+pub(super) struct Text<'c> {
+    pub(super) ctx: &'c Context<'c>,
+    pub(super) text: String,
+    pub(super) place: Place,
+    /// Whether any of it came out of a `${...}`.
+    pub(super) has_reference: bool,
+    pub(super) key: String,
+}
+
+impl Text<'_> {
+    /// Reports an error at the value, with what to write instead.
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Reports an error at the value, and points at another place that matters.
+    pub(super) fn wrong_beside(
+        &self,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        beside: Place,
+        why: &str,
+    ) {
+        self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
+    }
+
+    /// Reports what works but should not stay so.
+    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.ctx.report(Finding::warning(message).at(self.place, hint));
+    }
+
+    /// The value as a message may quote it: not at all where it is, or may be, a secret.
+    pub(super) fn shown(&self) -> String {
+        if self.has_reference || mask::is_secret_name(&self.key) {
+            format!("the value of {}", quoted(&self.key))
+        } else {
+            quoted(&self.text)
+        }
+    }
+
+    /// The same as a name that nothing has.
+    pub(super) fn called(&self) -> String {
+        if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
+    }
+
+    /// Reports an error at some bytes of the value, where it stands in the file letter by letter.
+    pub(super) fn wrong_within(
+        &self,
+        span: std::ops::Range<usize>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let written = &self.ctx.sources[self.place.file].text[self.place.start..self.place.end];
+        let inner = written.get(1..written.len().saturating_sub(1));
+        let start = self.place.start + 1;
+        let place = if inner == Some(self.text.as_str()) && span.end <= self.text.len() {
+            Place { start: start + span.start, end: start + span.end, ..self.place }
+        } else {
+            self.place
+        };
+        self.ctx.wrong(place, message, hint);
+    }
+
+    /// The same text, one of a few words.
+    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+        let word = self.text.as_str();
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
+            return Some(*choice);
+        }
+        // `hash` stands for `hash:<dimension>` too.
+        let is_later = |name: &&str| {
+            word.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        };
+        if later.iter().any(is_later) {
+            self.wrong(
+                format!("{} belongs to the language, but this version does not have it", self.shown()),
+                format!("write {}", listed(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
+            );
+            return None;
+        }
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));
+        self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);
+        None
+    }
+}
+
+/// The absolute path behind one written in a file, which starts from that file's directory.
+pub(super) fn path(text: &Text<'_>) -> PathBuf {
+    text.ctx.sources[text.place.file].directory.join(&text.text)
+}
