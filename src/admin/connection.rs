@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time;
+use tokio::{task, time};
 
 use super::activity::{Activity, Answer};
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits};
@@ -34,6 +34,8 @@ pub(super) async fn converse(
         let (router, activity) = (router.clone(), Arc::clone(&activity));
         async move {
             activity.begin().await;
+            // Requests that were sent together would otherwise be answered in one go, before other connections' probes.
+            task::yield_now().await;
             request.extensions_mut().insert(Arc::clone(&activity));
             let response = router.call(request).await?;
             Ok::<_, Infallible>(response.map(|body| Answer::new(body, activity)))

@@ -1,5 +1,6 @@
 //! Connections: kept alive, bounded, each part of them within its deadline, ended in order.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{DuplexStream, duplex};
@@ -191,6 +192,29 @@ async fn a_client_that_takes_no_answer_gets_no_second_one() {
     assert_eq!(rest.len(), 1024, "no more than the stream holds");
     assert_eq!(begun.elapsed().as_secs(), 31);
     assert_eq!(asked.load(Ordering::Relaxed), 1, "the second request waits for the first one's answer");
+}
+
+#[tokio::test]
+async fn many_requests_of_one_connection_hold_up_no_other() {
+    let order = Arc::new(Mutex::new(String::new()));
+    let told = |by: char| {
+        let order = Arc::clone(&order);
+        let mut state = state(None, Readiness::default());
+        state.config = Box::new(move || {
+            order.lock().expect("nobody panicked").push(by);
+            String::new()
+        });
+        over_duplex(state, Limits::default(), 64 * 1024)
+    };
+    let (mut many, mut one) = (told('m'), told('o'));
+    many.send(&"GET /config HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(12)).await;
+    one.request("GET /config", "").await;
+    for _ in 0..12 {
+        many.answer().await;
+    }
+    one.answer().await;
+    let order = order.lock().expect("nobody panicked").clone();
+    assert!(order.find('o').is_some_and(|place| place < 4), "{order}");
 }
 
 #[tokio::test]
