@@ -43,7 +43,7 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         headers: facts.headers,
         query: facts.query,
         certificate: conn.certificate.as_deref(),
-        now: context.services.unix(context.started),
+        now: context.services.unix(context.facts.started),
     };
     let verifications = &context.services.shared.auth_verifications;
     let may_try = || {
@@ -59,7 +59,7 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
             return Passed::refused(Refusal::Unauthenticated(challenges, cause));
         }
     };
-    context.identity = Some(Arc::clone(&identity));
+    context.facts.identity = Some(Arc::clone(&identity));
     let missing = route.access.require.as_ref().and_then(|require| require.check(&identity).err());
     Passed { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
 }
@@ -147,7 +147,7 @@ pub fn telling(before: Option<Cause>, cause: Cause) -> Cause {
 /// spent by the question. A limit that might let the caller pass once it is known is not asked.
 fn may_try(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
     let policies = context.view.snapshot.table.chosen(found.route, true);
-    let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.started));
+    let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.facts.started));
     limiter.has_room(policies, &HttpSubject::new(found, facts), now_ns)
 }
 
@@ -167,9 +167,9 @@ pub fn hide_parameters(context: &mut RequestContext) {
     if names.is_empty() {
         return;
     }
-    snapshot.shown.mask_queries(&mut context.shown, |query| place::masked(query, names));
-    if let Some(shown) = context.uri.query().and_then(|query| place::masked(query, names)) {
-        context.uri = with_query(&context.uri, Some(&shown));
+    snapshot.shown.mask_queries(&mut context.facts.shown, |query| place::masked(query, names));
+    if let Some(shown) = context.facts.uri.query().and_then(|query| place::masked(query, names)) {
+        context.facts.uri = with_query(&context.facts.uri, Some(&shown));
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::client::Client;
 use super::context::RequestContext;
+use super::facts::ServerIndex;
 use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::reply;
@@ -60,14 +61,14 @@ impl UpstreamRequest<'_, '_> {
             peer: &context.conn.peer,
             trusted_peer: self.client.trusted_peer,
             tls: self.tls,
-            authority: &context.authority,
+            authority: &context.facts.authority,
             version: self.version,
         };
         headers::forward_client(headers, self.present, context.view.snapshot.client_ip.header, &hop);
-        headers.insert(X_REQUEST_ID, context.request_id.clone());
+        headers.insert(X_REQUEST_ID, context.facts.request_id.clone());
         // HTTP/2 carries it elsewhere; HTTP/1.1 may have named it in its target (RFC 9112 section 3.2.2).
-        if context.uri.authority().is_some() {
-            headers.insert(HOST, context.authority.clone());
+        if context.facts.uri.authority().is_some() {
+            headers.insert(HOST, context.facts.authority.clone());
         }
         self.route.request_headers.apply(headers, &self.values);
     }
@@ -104,8 +105,11 @@ pub fn echo(
         return reply::echo(context, body, headers.get(CONTENT_TYPE).cloned());
     }
     let target = outbound.target(uri);
-    let mut head =
-        format!("{} {} HTTP/1.1\n", context.method, target.as_ref().map_or("/", |target| target.as_str()));
+    let mut head = format!(
+        "{} {} HTTP/1.1\n",
+        context.facts.method,
+        target.as_ref().map_or("/", |target| target.as_str())
+    );
     for (name, value) in &headers {
         head.push_str(name.as_str());
         head.push_str(": ");
@@ -126,12 +130,12 @@ pub async fn forward(
 ) -> Response<ResponseBody> {
     let view = Rc::clone(&context.view);
     let pool = &view.pools[upstream];
-    pool.budget.request(clock::ns_of(context.started));
+    pool.budget.request(clock::ns_of(context.facts.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
     let wants_trailers = headers::accepts_trailers(&headers, outbound.present);
     let upgrade = if outbound.route.upgrade && !h2 {
         let has_body = !matches!(body, RequestBody::Empty);
-        let asked = (outbound.version, &context.method);
+        let asked = (outbound.version, &context.facts.method);
         match upgrade::asked_for(asked, &headers, outbound.present, has_body) {
             Ok(upgrade) => upgrade,
             Err(refusal) => return reply::refuse(context, &refusal),
@@ -153,12 +157,12 @@ pub async fn forward(
     let Some(target) = outbound.target(&uri) else {
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not one"));
     };
-    let mut head = Head { method: context.method.clone(), target, headers };
-    let mut trip = UpstreamAttempt { pool, upstream, context: &mut context, early: None };
+    let mut head = Head { method: context.facts.method.clone(), target, headers };
+    let mut attempt = UpstreamAttempt { pool, upstream, context: &mut context, early: None };
     // Requests share connections of HTTP/2, and pieces of one body may each wait for an answer.
-    let gathered = if h2 { Ok(()) } else { trip.gather(&mut body).await };
+    let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
     let sent = match gathered {
-        Ok(()) => trip.send(&mut head, body).await,
+        Ok(()) => attempt.send(&mut head, body).await,
         Err(refusal) => Err(refusal),
     };
     match sent {
@@ -208,12 +212,12 @@ impl UpstreamAttempt<'_> {
     ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
         let mut avoid = None;
         // Only HTTP/1.0 may name no host, and HTTP/1.1 must (RFC 9112 section 3.2).
-        let is_nameless = self.context.authority.is_empty() && !head.headers.contains_key(HOST);
+        let is_nameless = self.context.facts.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
-            let may_retry = u32::from(self.context.retries) < self.pool.upstream.config.retry.times;
-            let steps = &self.context.steps;
-            let now = self.context.started + Duration::from_nanos(steps.delay.max(steps.gather));
+            let may_retry = u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times;
+            let steps = &self.context.attempts.steps;
+            let now = self.context.facts.started + Duration::from_nanos(steps.delay.max(steps.gather));
             let mut checkout = match self.pool.acquire(avoid, body.is_on_its_way(), now).await {
                 Ok(checkout) => checkout,
                 Err(error) => {
@@ -231,8 +235,8 @@ impl UpstreamAttempt<'_> {
             self.watch(&mut checkout, &mut body);
             match checkout.send(head, body, self.response_deadline()).await {
                 Ok(status) => {
-                    self.context.steps.answered = self.context.elapsed_ns();
-                    self.count().answered(self.cells(), self.context.steps.first_byte());
+                    self.context.attempts.steps.answered = self.context.elapsed_ns();
+                    self.count().answered(self.cells(), self.context.attempts.steps.first_byte());
                     return Ok((status, checkout));
                 }
                 Err(SendError::Timeout) => {
@@ -265,7 +269,7 @@ impl UpstreamAttempt<'_> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, .. } => {
-                self.context.steps.wait += wait_ns;
+                self.context.attempts.steps.wait += wait_ns;
                 (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
             }
             AcquireError::Connect { source, index, .. } => {
@@ -321,7 +325,7 @@ impl UpstreamAttempt<'_> {
         // Over TLS 1.3 a server refuses our certificate after our side of the handshake is done.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
-            if let Some((_, server)) = self.context.server {
+            if let Some(ServerIndex { server, .. }) = self.context.attempts.server {
                 self.pool.upstream.servers[server].last_connect.failed(cause);
             }
             return Err(Refusal::UpstreamConnect(cause));
@@ -343,7 +347,7 @@ impl UpstreamAttempt<'_> {
 
     /// What is wrong with the request's body, where something is.
     fn body_fault(&self) -> Option<Refusal> {
-        let upload = self.context.upload.as_ref()?;
+        let upload = self.context.outcome.upload.as_ref()?;
         if upload.too_large.get() {
             return Some(Refusal::BodyTooLarge);
         }
@@ -357,13 +361,13 @@ impl UpstreamAttempt<'_> {
         let config = &self.pool.upstream.config;
         let bounds = Bounds {
             rate_min: config.uploads.rate_min,
-            stall: match self.context.version {
+            stall: match self.context.facts.version {
                 Version::HTTP_2 => self.context.conn.config.timeouts.body_stall,
                 // The connection's own timer does that.
                 _ => Duration::MAX,
             },
             response: config.timeouts.response,
-            ends: config.timeouts.total.map(|total| self.context.started + total),
+            ends: config.timeouts.total.map(|total| self.context.facts.started + total),
         };
         checkout.watch(progress, bounds, self.early.take(), clock::instant());
     }
@@ -372,7 +376,7 @@ impl UpstreamAttempt<'_> {
     fn budget(&mut self) -> bool {
         let fits = self.pool.budget.retry(clock::now_ns());
         if fits {
-            self.context.retries += 1;
+            self.context.attempts.retries += 1;
             self.count().retried(self.cells());
         } else {
             self.count().retry_refused(self.cells());
@@ -381,16 +385,17 @@ impl UpstreamAttempt<'_> {
     }
 
     fn acquired(&mut self, checkout: &Checkout<RequestBody>) {
-        self.context.server = Some((self.upstream, checkout.server));
+        let server = ServerIndex { upstream: self.upstream, server: checkout.server };
+        self.context.attempts.server = Some(server);
         if checkout.connect_ns > 0 {
             self.count().connected(self.cells());
         }
-        let before = self.context.steps.delay + self.context.steps.gather;
+        let before = self.context.attempts.steps.delay + self.context.attempts.steps.gather;
         let waited = checkout.wait_ns + checkout.connect_ns + before;
-        let immediate = waited == 0 && self.context.retries == 0;
+        let immediate = waited == 0 && self.context.attempts.retries == 0;
         // Where a connection was at hand the clock need not be read again: the step before has just ended.
-        let sent = if immediate { self.context.steps.decide } else { self.context.elapsed_ns() };
-        let steps = &mut self.context.steps;
+        let sent = if immediate { self.context.attempts.steps.decide } else { self.context.elapsed_ns() };
+        let steps = &mut self.context.attempts.steps;
         steps.wait += checkout.wait_ns;
         steps.connect += checkout.connect_ns;
         steps.sent = sent;
@@ -398,9 +403,9 @@ impl UpstreamAttempt<'_> {
 
     fn response_deadline(&self) -> Instant {
         let timeouts = &self.pool.upstream.config.timeouts;
-        let started = self.context.started;
+        let started = self.context.facts.started;
         // Time spent connecting or on a first try is not the second answer's.
-        let from = started + Duration::from_nanos(self.context.steps.sent);
+        let from = started + Duration::from_nanos(self.context.attempts.steps.sent);
         let at = from + timeouts.response;
         timeouts.total.map_or(at, |total| at.min(started + total))
     }
@@ -439,7 +444,7 @@ fn accept(
         };
     }
     let present = Present::of(&headers);
-    let upstream = context.server.map_or(0, |(upstream, _)| upstream);
+    let upstream = context.attempts.server.map_or(0, |index| index.upstream);
     let spoken = context.view.pools[upstream].upstream.config.http;
     if !may_go_on(status, &headers, present, spoken) {
         return reply::refuse(context, &Refusal::UpstreamBadResponse);
@@ -453,8 +458,8 @@ fn accept(
     context.answer(status);
     let pool = &context.view.pools[upstream];
     let timeouts = &pool.upstream.config.timeouts;
-    let now = context.started + Duration::from_nanos(context.steps.answered);
-    let ends = timeouts.total.map(|total| context.started + total);
+    let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
+    let ends = timeouts.total.map(|total| context.facts.started + total);
     let stall = timeouts.stall;
     let body = match status {
         // Over HTTP/2 a server can send one all the same: its stream is reset.

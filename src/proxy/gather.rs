@@ -65,7 +65,7 @@ async fn wait(
     let is_small = body.size_hint().upper().is_some_and(|length| length <= max as u64);
     let early = if is_small { SMALL_EARLY_AFTER } else { EARLY_AFTER };
     // Over HTTP/1.1 the connection's own timer does that, and tells it apart from other silence.
-    let stall = match context.version {
+    let stall = match context.facts.version {
         Version::HTTP_2 => context.conn.config.timeouts.body_stall,
         _ => Duration::MAX,
     };
@@ -89,7 +89,7 @@ async fn wait(
         gathered = gathered => gathered,
         permit = early_permit(&upstream.early, early) => Ok(Some(permit)),
     };
-    context.steps.gather = context.elapsed_ns();
+    context.attempts.steps.gather = context.elapsed_ns();
     result
 }
 

@@ -51,7 +51,7 @@ pub fn begin<'t>(
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
     let mut check = Check::default();
-    match limiter.check(policies, &subject, clock::ns_of(context.started), &mut check) {
+    match limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check) {
         None => Begun::Decided(end(context, table, found, &check)),
         Some(pending) => Begun::Waits(Box::new(Wait { pending, check })),
     }
@@ -84,13 +84,13 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
     if charges.is_empty() {
         return Decided::Admitted(Fields::default());
     }
-    context.steps.decide = context.elapsed_ns();
+    context.attempts.steps.decide = context.elapsed_ns();
     let style = context.view.snapshot.limit_headers;
-    let unix_seconds = context.services.unix(context.started).as_secs();
+    let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let fields = Fields::new(style, unix_seconds, table, found, charges, decision);
     if decision.is_admitted() {
         if found.route.holds {
-            context.held = Reservation::of(table, charges, decision, clock::ns_of(context.started));
+            context.held = Reservation::of(table, charges, decision, clock::ns_of(context.facts.started));
         }
         return Decided::Admitted(fields);
     }

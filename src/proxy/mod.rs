@@ -6,6 +6,8 @@ pub mod authenticate;
 pub mod client;
 pub mod config;
 pub mod context;
+mod events;
+pub mod facts;
 pub mod forward;
 mod gather;
 pub mod gathered;

@@ -87,11 +87,11 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     let view = Rc::clone(&context.view);
     let snapshot = &*view.snapshot;
 
-    context.shown = snapshot.shown.values(&head.headers);
+    context.facts.shown = snapshot.shown.values(&head.headers);
     authenticate::hide_parameters(&mut context);
     let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
-    context.client = client.ip;
-    context.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
+    context.facts.client = client.ip;
+    context.facts.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
     let present = Present::of(&head.headers);
     let judged = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
@@ -101,7 +101,7 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
         Err(refusal) => return reply::refuse(context, &refusal),
     };
     let authority = headers::authority(&head.uri, &head.headers);
-    context.authority = authority.clone();
+    context.facts.authority = authority.clone();
     let host = validate::host(&authority);
     if let (true, Err(refusal)) = (conn.config.sni_strict, validate::sni(&conn.sni, &host)) {
         return reply::refuse(context, &refusal);
@@ -139,7 +139,7 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
         Ok(found) => found,
         Err(refusal) => return reply::refuse(context, &refusal),
     };
-    context.route = Some(found.route.index);
+    context.facts.route = Some(found.route.index);
     let arrived =
         Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
     let Some(cors) = &found.route.access.cors else {
@@ -174,8 +174,8 @@ fn preflight(
     cors: &Cors,
     headers: &HeaderMap,
 ) -> Response<ResponseBody> {
-    context.route = Some(route.index);
-    if !route.access.addresses.admit(context.client) {
+    context.facts.route = Some(route.index);
+    if !route.access.addresses.admit(context.facts.client) {
         return reply::refuse(context, &Refusal::AddressDenied);
     }
     match cors.grant(headers) {
@@ -247,13 +247,13 @@ async fn pass(
         return refused(context, refusal, fields);
     }
 
-    let request_id = context.request_id.clone();
+    let request_id = context.facts.request_id.clone();
     let values = found.values(&facts, request_id.to_str().unwrap_or_default());
     let body = if incoming.is_end_stream() {
         RequestBody::Empty
     } else {
         let (body, upload) = RequestBody::streaming(incoming, body_max, Rc::clone(&conn.activity));
-        context.upload = Some(upload);
+        context.outcome.upload = Some(upload);
         body
     };
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
@@ -359,7 +359,7 @@ mod tests {
     async fn the_answer_after_a_panic_has_the_request_s_id() {
         let (head, ()) = Request::new(()).into_parts();
         let mut context = RequestContext::begin(services::tests::services().0, conn(), &head);
-        context.request_id = HeaderValue::from_static("0123");
+        context.facts.request_id = HeaderValue::from_static("0123");
         let failing = async move {
             let _exchange = context;
             panic!("in a request");

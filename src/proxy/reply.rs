@@ -19,7 +19,7 @@ use crate::service::refusal::Refusal;
 
 /// Refuses a request: problem+json, or to a call of gRPC a status of its own; a line in the log, a count.
 pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
-    match context.is_call {
+    match context.facts.is_call {
         true => refuse_call(context, &Problem::of(refusal)),
         false => refuse_request(context, &Problem::of(refusal)),
     }
@@ -28,7 +28,7 @@ pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<Respo
 /// Refuses a call of gRPC. Its answer is 200, and is logged and counted as that, with the reason.
 fn refuse_call(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
-    let id = context.request_id.clone();
+    let id = context.facts.request_id.clone();
     call_refused(ResponseBody::empty(Some(context)), problem, id)
 }
 
@@ -44,8 +44,8 @@ fn call_refused(body: ResponseBody, problem: &Problem<'_>, id: HeaderValue) -> R
 
 fn refuse_request(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, problem.status.as_u16());
-    let id = context.request_id.clone();
-    let may_close = context.version != Version::HTTP_2;
+    let id = context.facts.request_id.clone();
+    let may_close = context.facts.version != Version::HTTP_2;
     let body = ResponseBody::bytes(problem.body(&id), Some(context));
     request_refused(body, problem, may_close, id)
 }

@@ -234,7 +234,7 @@ impl ResponseBody {
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
         let Some(context) = &mut self.context else { return };
         match frame {
-            Some(Ok(frame)) => context.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Ok(frame)) => context.outcome.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
             Some(Err(Error::Timeout)) => context.fail(Reason::UpstreamTimeout),
             Some(Err(Error::TooLarge { .. })) => context.fail(Reason::BodyTooLarge),
             Some(Err(Error::Slow)) => context.fail(Reason::BodySlow),
@@ -302,7 +302,7 @@ impl Drop for ResponseBody {
         // frame said so.
         let is_end = self.is_end_stream();
         if let Some(context) = &mut self.context
-            && (is_end || (context.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
+            && (is_end || (context.facts.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
         {
             context.complete();
         }

@@ -7,14 +7,16 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 
+use super::events::{self, FailedHandshake, UnreadHead};
 use super::response_body::ResponseBody;
 use super::services::Services;
-use super::{context, headers, pipeline};
+use super::{headers, pipeline};
 use crate::cause::Cause;
-use crate::metrics;
+use crate::service::activity::Phase;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use crate::service::{Ends, Service};
+use crate::{clock, metrics};
 
 impl Service for Services {
     type Body = ResponseBody;
@@ -29,12 +31,19 @@ impl Service for Services {
 
     fn refuse_unread(&self, conn: &Conn, version: Version, reason: Reason, status: u16) -> HeaderValue {
         let request_id = headers::request_id(&HeaderMap::new(), false, || self.random());
-        context::tell_unread(self, conn, version, &request_id, reason, status);
+        let now = clock::instant();
+        let began = match conn.activity.phase() {
+            Phase::Head(since) => since,
+            Phase::Idle(_) | Phase::Busy => now,
+        };
+        let duration = now.saturating_duration_since(began);
+        let event = UnreadHead { conn, version, request_id: &request_id, reason, status, duration };
+        events::unread_head(self, &event);
         request_id
     }
 
     fn refuse_handshake(&self, listener: &str, ends: Ends, cause: Cause) {
-        context::tell_handshake(self, listener, ends, cause);
+        events::failed_handshake(self, &FailedHandshake { listener, ends, cause });
     }
 
     fn cells(&self) -> &metrics::Worker {

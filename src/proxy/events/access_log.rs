@@ -1,0 +1,125 @@
+//! The access log as a sink of events: one line each, if the sampler keeps it.
+
+use http::Version;
+
+use super::{FailedHandshake, Finished, UnreadHead};
+use crate::cause::Cause;
+use crate::limiter::Count;
+use crate::policy::Table;
+use crate::proxy::services::Services;
+use crate::proxy::snapshot::Snapshot;
+use crate::service::reason::Reason;
+use crate::{clock, metrics, record};
+
+/// Writes a request's line.
+pub fn finished(services: &Services, event: &Finished<'_>) {
+    let sampler = &event.snapshot.sampler;
+    if !sampler.is_off(event.status) {
+        services.log.write(sampler, &entry(services, event));
+    }
+}
+
+fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> {
+    let Finished { conn, snapshot, request, attempts, outcome, .. } = event;
+    let table = &snapshot.table;
+    let (upstream, server) = attempts.server.map_or(("", ""), |index| {
+        let upstream = &snapshot.upstreams[index.upstream];
+        (&*upstream.config.name, &*upstream.servers[index.server].authority)
+    });
+    let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
+    let identity = request.identity.as_deref();
+    let steps = &attempts.steps;
+    record::Entry {
+        time: services.unix(event.ended),
+        request_id: request.request_id.as_bytes(),
+        listener: &conn.config.name,
+        client: Some(request.client),
+        peer: (conn.tcp_peer != request.client).then_some(conn.tcp_peer),
+        protocol: protocol(request.version),
+        tls: conn.tls,
+        sni: conn.sni.as_bytes(),
+        method: request.method.as_str().as_bytes(),
+        host: request.authority.as_bytes(),
+        path: request.uri.path_and_query().map_or(b"", |target| target.path().as_bytes()),
+        query: request.uri.query().map(str::as_bytes),
+        shown_query: snapshot.shown.query,
+        route: request.route.map_or("", |route| &*table.routes()[route].name),
+        consumer: identity.and_then(|identity| identity.consumer.as_deref()).unwrap_or(""),
+        tenant: identity.and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
+        tier: identity.and_then(|identity| identity.tier.as_deref()).unwrap_or(""),
+        fields: &snapshot.shown.fields,
+        values: &request.shown,
+        status: event.status,
+        reason: event.reason.map_or("", Reason::code),
+        cause: outcome.cause.map_or("", Cause::word),
+        decision: event.verdict.map_or(record::Decision::None, |verdict| decision(table, verdict)),
+        decided: event.verdict.map_or("", |verdict| verdict.tier.label()),
+        upstream,
+        server,
+        retries: u32::from(attempts.retries),
+        total_us: Some(event.duration.as_nanos() as u64 / 1_000),
+        decide_us: us(steps.decide),
+        delay_us: us(steps.delay),
+        wait_us: us(steps.wait),
+        connect_us: us(steps.connect),
+        first_byte_us: us(steps.first_byte()),
+        bytes_in: event.bytes_in,
+        bytes_out: outcome.bytes_out,
+    }
+}
+
+fn decision(table: &Table, verdict: Count) -> record::Decision<'_> {
+    let policy = &*table.policies()[verdict.policy as usize].name;
+    match verdict.decision {
+        metrics::Decision::Admitted => record::Decision::Admitted,
+        metrics::Decision::ShadowDenied => record::Decision::ShadowDenied(policy),
+        metrics::Decision::Penalised => record::Decision::Penalised(policy),
+        metrics::Decision::ShadowPenalised => record::Decision::ShadowPenalised(policy),
+        metrics::Decision::Denied | metrics::Decision::MissingRejected => record::Decision::Denied(policy),
+    }
+}
+
+/// Writes the line of a head that is no request.
+pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<'_>) {
+    let conn = event.conn;
+    let entry = record::Entry {
+        time: clock::unix(),
+        request_id: event.request_id.as_bytes(),
+        listener: &conn.config.name,
+        client: Some(conn.peer.ip),
+        peer: Some(conn.tcp_peer),
+        protocol: protocol(event.version),
+        tls: conn.tls,
+        sni: conn.sni.as_bytes(),
+        status: event.status,
+        reason: event.reason.code(),
+        ..record::Entry::default()
+    };
+    services.log.write(&snapshot.sampler, &entry);
+}
+
+/// Writes the line of a client whose certificate was refused: an operator is asked about those, and whoever only looks
+/// for open ports fills no log.
+pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
+    if !event.cause.is_of_certificate() {
+        return;
+    }
+    let entry = record::Entry {
+        time: clock::unix(),
+        listener: event.listener,
+        client: Some(event.ends.announced_peer.to_canonical()),
+        peer: Some(event.ends.tcp_peer.to_canonical()),
+        reason: Reason::TlsHandshake.code(),
+        cause: event.cause.word(),
+        ..record::Entry::default()
+    };
+    services.log.write(&services.view().snapshot.sampler, &entry);
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
+    }
+}

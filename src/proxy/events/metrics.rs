@@ -1,0 +1,58 @@
+//! The metrics as a sink of events: cells of the worker's own, so that nothing here waits.
+
+use super::{FailedHandshake, Finished, UnreadHead};
+use crate::metrics::{Exchange, Request};
+use crate::proxy::services::Services;
+use crate::proxy::snapshot::Snapshot;
+use crate::service::reason::Reason;
+
+/// Counts a request at its route, and at its upstream if one has answered.
+pub fn finished(services: &Services, event: &Finished<'_>) {
+    let metrics = &event.snapshot.figures;
+    let route = event.request.route.map_or(&metrics.no_route, |route| &metrics.routes[route]);
+    let request = Request {
+        status: event.status,
+        duration_ns: event.duration.as_nanos() as u64,
+        bytes_in: event.bytes_in,
+        bytes_out: event.outcome.bytes_out,
+    };
+    route.finished(&services.metrics, &request);
+    answered(services, event);
+}
+
+/// How the exchange with the upstream ended, once the head of its answer had come; what failed before was counted
+/// where it failed.
+fn answered(services: &Services, event: &Finished<'_>) {
+    let Some(server) = event.attempts.server.filter(|_| event.attempts.steps.answered > 0) else { return };
+    let is_past_total = || {
+        let total = event.snapshot.upstreams[server.upstream].config.timeouts.total;
+        total.is_some_and(|total| event.duration >= total)
+    };
+    let outcome = match event.reason {
+        Some(Reason::UpstreamTimeout) if is_past_total() => Exchange::TotalTimeout,
+        Some(Reason::UpstreamTimeout) => Exchange::StallTimeout,
+        Some(Reason::UpstreamReset) => Exchange::Reset,
+        Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
+            Exchange::ClientGone
+        }
+        Some(Reason::UpstreamBadResponse) => Exchange::BadAnswer,
+        _ => Exchange::Answered,
+    };
+    event.snapshot.figures.upstreams[server.upstream].exchanged(&services.metrics, outcome);
+}
+
+/// Counts a head that is no request at no route.
+pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<'_>) {
+    services.refused(event.reason);
+    let duration_ns = event.duration.as_nanos() as u64;
+    let request = Request { status: event.status, duration_ns, ..Request::default() };
+    snapshot.figures.no_route.finished(&services.metrics, &request);
+}
+
+/// Counts the cause; it is a refusal only if the client's certificate was refused.
+pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
+    services.caused(event.cause);
+    if event.cause.is_of_certificate() {
+        services.refused(Reason::TlsHandshake);
+    }
+}
