@@ -9,8 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
-use crate::auth::cache::Cache;
-use crate::auth::{self, Checked, Method as Way, place};
+use crate::auth::{self, cache::Cache};
 use crate::cause::Cause;
 use crate::clock;
 use crate::identity::{Identity, NOBODY};
@@ -72,10 +71,10 @@ pub struct Explained {
     refused: Option<String>,
 }
 
-/// Explains a request by these tables and ways to authenticate. Redis is not asked here: [`Explained::ask_redis`].
+/// Explains a request by these tables and methods to authenticate. Redis is not asked here: [`Explained::ask_redis`].
 pub fn explain(
     table: &Table,
-    ways: &[Arc<Way>],
+    methods: &[Arc<auth::Method>],
     known: Known<'_>,
     asked: &Asked<'_>,
     now_ns: u64,
@@ -129,7 +128,7 @@ pub fn explain(
         explained.refused = Some("the client's address may not come in".to_owned());
         return explained;
     }
-    let caller = caller(ways, access, asked);
+    let caller = caller(methods, access, asked);
     explained.caller = caller.said();
     explained.refused = caller.refused(access);
     if let Caller::Unrecognised(causes) = &caller {
@@ -167,28 +166,26 @@ enum Caller {
     Unsaid(String),
 }
 
-fn caller(ways: &[Arc<Way>], access: &Access, asked: &Asked<'_>) -> Caller {
+fn caller(methods: &[Arc<auth::Method>], access: &Access, asked: &Asked<'_>) -> Caller {
     if access.auth.is_empty() {
         return Caller::Unasked;
     }
     let (headers, query) = (asked.headers, asked.url.query());
     let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
-    if place::is_ambiguous(headers) {
-        return Caller::Unrecognised(vec![("authorization".to_owned(), Cause::CredentialTwice)]);
-    }
-    let mut refused = Vec::new();
-    for way in access.auth.iter().filter_map(|index| ways.get(usize::from(*index))) {
-        if !refused.is_empty() && matches!(way.config.kind, auth::Kind::Anonymous(_)) {
-            continue;
+    let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
+    // An explanation remembers nobody.
+    let fresh: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
+    let methods = fresh.iter().map(|(method, cache)| (*method, cache));
+    let outcome = auth::authenticate_at_once(methods, &asked);
+    match (outcome.unverified, outcome.known) {
+        // A request would be recognised by this one if its credential is good, whatever those after it say.
+        (Some(method), _) => Caller::Unsaid(method.config.name.clone()),
+        (None, Some((identity, method))) => Caller::Known(identity, method.config.name.clone()),
+        (None, None) => {
+            let causes = outcome.refused.iter().map(|(name, cause)| ((*name).to_owned(), *cause));
+            Caller::Unrecognised(causes.collect())
         }
-        match way.verify(&asked, &Cache::new(way.id)) {
-            Checked::Known(identity) => return Caller::Known(identity, way.config.name.clone()),
-            Checked::Absent => {}
-            Checked::Refused(cause) => refused.push((way.config.name.clone(), cause)),
-            Checked::Wait(_) | Checked::Busy => return Caller::Unsaid(way.config.name.clone()),
-        }
     }
-    Caller::Unrecognised(refused)
 }
 
 impl Caller {

@@ -4,7 +4,6 @@
 //! right is remembered for a while. A name nobody has costs as much time as a wrong password.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -20,10 +19,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::cache::{Cache, Digest, digest_of};
+use super::asked::{Asked, Checked, Wait};
+use super::attempt::Attempt;
+use super::cache::Cache;
 use super::entries::{Entry, Error, Parsed};
 use super::place::authorization;
-use super::{Asked, Checked, Wait};
 use crate::cause::Cause;
 use crate::identity::Identity;
 
@@ -67,19 +67,6 @@ struct File {
     user: Vec<Entry>,
 }
 
-/// A name and a password that are to be looked at.
-pub struct Attempt {
-    digest: Digest,
-    name: String,
-    password: Vec<u8>,
-}
-
-impl fmt::Debug for Attempt {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Attempt")
-    }
-}
-
 impl Users {
     /// Reads the file.
     pub(super) fn read(config: &Config) -> Result<Users, Error> {
@@ -111,11 +98,11 @@ impl Users {
     }
 
     /// Works the hash out on another thread, when its turn comes.
-    pub(super) async fn settle(&self, attempt: Attempt, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub(super) async fn resolve(&self, attempt: Attempt, asked: &Asked<'_>, cache: &Cache) -> Checked {
         let table = self.table.load_full();
         let Some(turn) = turn().await else { return Checked::Busy };
         let now = asked.unix_seconds();
-        // Of several requests that came together the first has settled it for the others.
+        // Of several requests that came together the first has verified it for the others.
         if let Some(identity) = cache.find(&attempt.digest, table.generation, now) {
             return Checked::Known(identity);
         }
@@ -141,18 +128,6 @@ impl Users {
         let until = now.saturating_add(keep).min(user.expires.unwrap_or(i64::MAX));
         cache.keep(digest, &user.identity, table.generation, until);
         Checked::Known(Arc::clone(&user.identity))
-    }
-}
-
-impl Attempt {
-    /// `name:password`; the name ends at the first colon.
-    fn read(credential: Vec<u8>) -> Option<Attempt> {
-        let colon = credential.iter().position(|byte| *byte == b':')?;
-        let name = String::from_utf8(credential[..colon].to_vec()).ok()?;
-        let password = credential[colon + 1..].to_vec();
-        // Salted: a digest of a password by itself could be guessed from.
-        let digest = digest_of(&[&SALT[..], &credential].concat());
-        Some(Attempt { digest, name, password })
     }
 }
 
@@ -235,14 +210,6 @@ async fn turn() -> Option<tokio::sync::SemaphorePermit<'static>> {
 fn turns() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
-
-/// New at every start.
-static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| {
-    let mut salt = [0; 16];
-    // Without random numbers a digest is less well kept, in memory only, and as right as before.
-    let _ = SystemRandom::new().fill(&mut salt);
-    salt
-});
 
 /// Longest name and password, encoded.
 const CREDENTIAL_BYTES_MAX: usize = 2_048;

@@ -12,9 +12,9 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
 use smallvec::SmallVec;
 
+use super::asked::{Asked, Checked};
 use super::entries::{Entry, Error, Parsed};
 use super::place::{Place, carried};
-use super::{Asked, Checked};
 use crate::cause::Cause;
 use crate::identity::Identity;
 

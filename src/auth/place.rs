@@ -9,7 +9,7 @@ use std::fmt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::Checked;
+use super::asked::Checked;
 use crate::cause::Cause;
 use crate::policy::percent::{self, Plus};
 use crate::policy::query;

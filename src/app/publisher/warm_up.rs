@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::prepare::Kept;
-use crate::auth::jwt::remote::keep_fetching;
+use crate::auth::keep_fetching;
 use crate::tls;
 use crate::trust::Trust;
 use crate::upstream::resolve::Resolver;

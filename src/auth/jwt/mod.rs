@@ -20,10 +20,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 pub use jsonwebtoken::Algorithm;
 
+use super::asked::{Asked, Checked, Wait};
 use super::cache::{Cache, Digest, digest_of};
 use super::entries::{self, text};
 use super::place::{Place, carried};
-use super::{Asked, Checked, Wait};
 use crate::cause::Cause;
 use crate::identity::Identity;
 use keyset::{KeySet, Signature};
@@ -131,7 +131,7 @@ impl Verifier {
     }
 
     /// Takes keys that were fetched, and says whether they are others than before.
-    fn take(&self, text: &str) -> Result<bool, String> {
+    pub(super) fn take(&self, text: &str) -> Result<bool, String> {
         Ok(self.replace(Arc::new(KeySet::of_text(text, &self.config.algorithms)?)))
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +23,6 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::auth::Method;
 use crate::trust::Trust;
 
 /// Where keys are published and how often they are asked for.
@@ -104,6 +103,15 @@ pub(in crate::auth) struct Remote {
     hasher: RandomState,
 }
 
+/// How the fetches of one issuer go.
+#[derive(Debug, Default)]
+pub(in crate::auth) struct Schedule {
+    /// The last fetch failed.
+    has_failed: bool,
+    /// A token with an unknown key asked for the next fetch; it is not the one that comes anyway.
+    is_wanted: bool,
+}
+
 /// A fetch has just been; asking does not help.
 const RESTING: u8 = 0;
 /// The next one to ask starts a fetch.
@@ -151,6 +159,48 @@ impl Remote {
     /// Told when the first fetch is over.
     pub(in crate::auth) fn first_round(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
+    }
+
+    /// Fetches once, takes the keys, and rests until it is time for the next fetch. `take` says whether the keys are others
+    /// than before.
+    pub(in crate::auth) async fn fetch_next<T: Connect>(
+        &self,
+        name: &str,
+        tls: &T,
+        take: impl FnOnce(&str) -> Result<bool, String>,
+        schedule: &mut Schedule,
+    ) {
+        self.phase.store(FETCHING, Ordering::Release);
+        let fetched = self.fetch(tls).await.and_then(|text| take(&text).map_err(Error::Keys));
+        match &fetched {
+            Ok(changed) => {
+                tracing::debug!(auth = %name, "keys fetched");
+                if schedule.has_failed {
+                    tracing::info!(auth = %name, "keys can be fetched again");
+                }
+                // A name that a fetch did not bring is not asked for again before the next scheduled fetch.
+                if *changed || !schedule.is_wanted {
+                    self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                }
+            }
+            Err(error) => {
+                let url = self.config.url();
+                tracing::error!(auth = %name, %url, %error, "keys not fetched, those there are go on");
+            }
+        }
+        schedule.has_failed = fetched.is_err();
+        self.phase.store(RESTING, Ordering::Release);
+        self.rounds.send_modify(|rounds| *rounds += 1);
+        let Config { every, rest, .. } = self.config;
+        sleep(rest).await;
+        self.phase.store(READY, Ordering::Release);
+        // While the issuer is down, it is asked again after each rest.
+        if !schedule.has_failed {
+            schedule.is_wanted = tokio::select! {
+                () = self.wanted.notified() => true,
+                () = sleep(every.saturating_sub(rest)) => false,
+            };
+        }
     }
 
     async fn fetch<T: Connect>(&self, tls: &T) -> Result<String, Error> {
@@ -202,47 +252,6 @@ impl Remote {
 /// Makes what a connection over TLS is made with, or says why it cannot.
 pub trait Connect: Fn(&Trust) -> Result<ClientConfig, String> + Clone + Send + 'static {}
 impl<F: Fn(&Trust) -> Result<ClientConfig, String> + Clone + Send + 'static> Connect for F {}
-
-/// Fetches the keys of a way to authenticate for as long as it is in force. `tls` is asked anew for each fetch.
-pub async fn keep_fetching(method: Weak<Method>, tls: impl Connect) {
-    let (mut failed, mut scheduled) = (false, true);
-    loop {
-        let Some(method) = method.upgrade() else { return };
-        let Some((verifier, remote)) = method.remote() else { return };
-        remote.phase.store(FETCHING, Ordering::Release);
-        let fetched = remote.fetch(&tls).await.and_then(|text| verifier.take(&text).map_err(Error::Keys));
-        let name = &method.config.name;
-        match &fetched {
-            Ok(changed) => {
-                tracing::debug!(auth = %name, "keys fetched");
-                if failed {
-                    tracing::info!(auth = %name, "keys can be fetched again");
-                }
-                // A name that a fetch did not bring is not asked for again before the next one that comes anyway.
-                if *changed || scheduled {
-                    remote.unknown.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                }
-            }
-            Err(error) => {
-                let url = remote.config.url();
-                tracing::error!(auth = %name, %url, %error, "keys not fetched, those there are go on");
-            }
-        }
-        failed = fetched.is_err();
-        remote.phase.store(RESTING, Ordering::Release);
-        remote.rounds.send_modify(|rounds| *rounds += 1);
-        let Config { every, rest, .. } = remote.config;
-        sleep(rest).await;
-        remote.phase.store(READY, Ordering::Release);
-        // While the issuer is down, it is asked again after each rest.
-        if !failed {
-            scheduled = tokio::select! {
-                () = remote.wanted.notified() => false,
-                () = sleep(every.saturating_sub(rest)) => true,
-            };
-        }
-    }
-}
 
 /// Longest key set.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;

@@ -1,0 +1,57 @@
+//! What a method is asked about a request, and what it answers. Facts only: every kind of method speaks in these.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::sync::watch;
+
+use super::attempt::Attempt;
+use super::certificate::Certificate;
+use crate::cause::Cause;
+use crate::identity::Identity;
+
+/// The parts of a request that methods look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'r> {
+    /// Its fields.
+    pub headers: &'r HeaderMap,
+    /// Its query, without `?`.
+    pub query: Option<&'r str>,
+    /// The certificate of its connection.
+    pub certificate: Option<&'r Certificate>,
+    /// When it came, since the Unix epoch.
+    pub now: Duration,
+}
+
+impl Asked<'_> {
+    pub(super) fn unix_seconds(&self) -> i64 {
+        i64::try_from(self.now.as_secs()).unwrap_or(i64::MAX)
+    }
+}
+
+/// The answer of one method to one request.
+#[derive(Debug)]
+pub enum Checked {
+    /// The request carries no credential of this kind.
+    Absent,
+    /// The client is recognised.
+    Known(Arc<Identity>),
+    /// The credential is invalid. The cause is for operators; a client that learned it could guess better.
+    Refused(Cause),
+    /// Too many credentials are being verified, so this one was not.
+    Busy,
+    /// The answer takes longer than a lookup: [`super::Method::resolve`] waits for it.
+    Wait(Wait),
+}
+
+/// What has to happen before the credential is verified.
+#[derive(Debug)]
+pub enum Wait {
+    /// A token's signature has to be checked: [`super::Method::verify`] does so without waiting.
+    Token,
+    /// Keys are being fetched; the channel changes when the fetch is over.
+    Keys(watch::Receiver<u64>),
+    /// A password has to be hashed.
+    Password(Attempt),
+}

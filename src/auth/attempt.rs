@@ -1,0 +1,41 @@
+//! A name and a password as a request shows them (RFC 7617 section 2).
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+
+use super::cache::{Digest, digest_of};
+
+/// A name and a password that have not been verified.
+pub struct Attempt {
+    pub(super) digest: Digest,
+    pub(super) name: String,
+    pub(super) password: Vec<u8>,
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Attempt")
+    }
+}
+
+impl Attempt {
+    /// `name:password`; the name ends at the first colon.
+    pub(super) fn read(credential: Vec<u8>) -> Option<Attempt> {
+        let colon = credential.iter().position(|byte| *byte == b':')?;
+        let name = String::from_utf8(credential[..colon].to_vec()).ok()?;
+        let password = credential[colon + 1..].to_vec();
+        // Salted: a digest of a password by itself could be guessed from.
+        let digest = digest_of(&[&SALT[..], &credential].concat());
+        Some(Attempt { digest, name, password })
+    }
+}
+
+/// New at every start.
+static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| {
+    let mut salt = [0; 16];
+    // Without random numbers a digest is less well kept, in memory only, and as right as before.
+    let _ = SystemRandom::new().fill(&mut salt);
+    salt
+});

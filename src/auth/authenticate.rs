@@ -1,0 +1,150 @@
+//! The loop over the methods of a route: the first that recognises the client decides.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use smallvec::SmallVec;
+
+use super::asked::{Asked, Checked, Wait};
+use super::cache::Cache;
+use super::config::Kind;
+use super::method::Method;
+use super::place;
+use crate::cause::Cause;
+use crate::identity::Identity;
+
+/// The answers of a route's methods to one request.
+#[derive(Debug, Default)]
+pub struct Outcome<'m> {
+    /// Who sent the request, and the method that recognised the client.
+    pub known: Option<(Arc<Identity>, &'m Method)>,
+    /// The first method whose credential is not verified: it may not be tried, or too many are being verified.
+    pub unverified: Option<&'m Method>,
+    /// The names of the methods whose credentials are invalid, or of the field that is ambiguous, and why.
+    pub refused: SmallVec<[(&'m str, Cause); 2]>,
+}
+
+impl Outcome<'_> {
+    /// Why the client is not recognised: of several causes the one that tells most; of two that tell as much, the first.
+    pub fn cause(&self) -> Cause {
+        let causes = self.refused.iter().map(|(_, cause)| *cause);
+        let most = causes.reduce(|most, cause| if cause.depth() > most.depth() { cause } else { most });
+        most.unwrap_or(Cause::CredentialMissing)
+    }
+}
+
+/// Asks the methods in turn. `may_try` says whether a credential may be verified that takes more than a lookup: a client
+/// that guesses is held up by its limits there. An anonymous method does not recognise a client whose credential another
+/// method has refused, or a wrong credential would be worth more than none.
+pub async fn authenticate<'m>(
+    methods: impl Iterator<Item = (&'m Method, &'m Cache)>,
+    asked: &Asked<'_>,
+    may_try: impl Fn(&Wait) -> bool,
+) -> Outcome<'m> {
+    let mut outcome = Outcome::default();
+    // The upstream may believe the line that was not verified here.
+    if place::is_ambiguous(asked.headers) {
+        outcome.refused.push(("authorization", Cause::CredentialTwice));
+        return outcome;
+    }
+    for (method, cache) in methods {
+        let is_in_doubt = outcome.unverified.is_some() || !outcome.refused.is_empty();
+        if is_in_doubt && matches!(method.config.kind, Kind::Anonymous(_)) {
+            continue;
+        }
+        match check(method, cache, asked, &may_try).await {
+            Checked::Known(identity) => {
+                outcome.known = Some((identity, method));
+                return outcome;
+            }
+            Checked::Absent => {}
+            Checked::Busy | Checked::Wait(_) => outcome.unverified = outcome.unverified.or(Some(method)),
+            Checked::Refused(cause) => outcome.refused.push((&method.config.name, cause)),
+        }
+    }
+    outcome
+}
+
+/// The same without waiting, for explanations: signatures are checked; passwords, and tokens whose keys have to be
+/// fetched, stay unverified.
+pub fn authenticate_at_once<'m>(
+    methods: impl Iterator<Item = (&'m Method, &'m Cache)>,
+    asked: &Asked<'_>,
+) -> Outcome<'m> {
+    let outcome = pin!(authenticate(methods, asked, |wait| matches!(wait, Wait::Token)));
+    match outcome.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        // Nothing that waits may be tried.
+        Poll::Pending => Outcome::default(),
+    }
+}
+
+/// The answer of one method. It is still [`Checked::Wait`] if it may not be waited for.
+async fn check(
+    method: &Method,
+    cache: &Cache,
+    asked: &Asked<'_>,
+    may_try: &impl Fn(&Wait) -> bool,
+) -> Checked {
+    let mut checked = method.check(asked, cache);
+    if let Checked::Wait(Wait::Token) = &checked
+        && may_try(&Wait::Token)
+    {
+        checked = method.verify(asked, cache);
+    }
+    match checked {
+        Checked::Wait(wait) if !matches!(wait, Wait::Token) && may_try(&wait) => {
+            // Boxed: rare, and larger than all the rest.
+            Box::pin(method.resolve(wait, asked, cache)).await
+        }
+        checked => checked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::HeaderMap;
+
+    use super::super::config::{Anybody, Config};
+    use super::*;
+
+    fn outcome_of(lines: &[&'static str]) -> (Option<String>, Cause) {
+        let consumer = Some("guest".to_owned());
+        let kind = Kind::Anonymous(Anybody { consumer, ..Anybody::default() });
+        let method = Method::new(Config { name: "anybody".to_owned(), kind, pass: false }, &[]);
+        let (method, cache) = (method.expect("it reads no file"), Cache::new(0));
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append("authorization", http::HeaderValue::from_static(line));
+        }
+        let asked = Asked { headers: &headers, query: None, certificate: None, now: Duration::ZERO };
+        let outcome = authenticate_at_once([(&method, &cache)].into_iter(), &asked);
+        let consumer = outcome.known.as_ref().and_then(|(identity, _)| identity.consumer.as_deref());
+        (consumer.map(str::to_owned), outcome.cause())
+    }
+
+    #[test]
+    fn a_credential_that_stands_twice_proves_nothing_to_any_method() {
+        assert_eq!(outcome_of(&[]).0.as_deref(), Some("guest"));
+        assert_eq!(outcome_of(&["Bearer x"]).0.as_deref(), Some("guest"), "no method looks at it");
+        assert_eq!(outcome_of(&["Bearer x", "Bearer y"]), (None, Cause::CredentialTwice));
+    }
+
+    #[test]
+    fn the_cause_that_tells_most_is_told() {
+        let refused = |causes: &[Cause]| {
+            let refused = causes.iter().map(|cause| ("a", *cause)).collect();
+            Outcome { refused, ..Outcome::default() }.cause()
+        };
+        assert_eq!(refused(&[]), Cause::CredentialMissing);
+        let (deep, deeper) = (Cause::ApiKeyUnknown, Cause::TokenClaims);
+        assert!(deeper.depth() > deep.depth());
+        assert_eq!(refused(&[deep, deeper, deep]), deeper);
+        let as_deep = Cause::UserUnknown;
+        assert_eq!(as_deep.depth(), deeper.depth());
+        assert_eq!(refused(&[deeper, as_deep]), deeper, "the first of two that tell as much");
+    }
+}

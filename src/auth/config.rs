@@ -1,0 +1,118 @@
+//! What the configuration says of one method to authenticate.
+
+use http::HeaderValue;
+
+use super::place::Place;
+use super::{basic, jwt, keys, mtls};
+use crate::identity::Identity;
+
+/// One `[auth.<name>]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its name; also the realm of its challenge.
+    pub name: String,
+    /// How it recognises a client.
+    pub kind: Kind,
+    /// Whether the upstream sees the credential.
+    pub pass: bool,
+}
+
+impl Config {
+    /// Query parameters in which it looks for a credential.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.places().iter().filter_map(|place| match place {
+            Place::Query(name) => Some(name.as_str()),
+            Place::Header(_) | Place::Bearer => None,
+        })
+    }
+
+    /// Puts `mask` in the place of every secret.
+    pub fn hide_secrets(&mut self, mask: &str) {
+        if let Kind::Jwt(config) = &mut self.kind
+            && let jwt::Source::Secret(secret) = &mut config.source
+        {
+            // As long as the longest hash asks for, so that what is shown can be read again.
+            secret.0 = mask.repeat(SECRET_BYTES_MAX.div_ceil(mask.len().max(1)));
+        }
+    }
+
+    /// The scheme it looks for in `Authorization`, where that is one of its places.
+    pub fn scheme(&self) -> &'static str {
+        match &self.kind {
+            Kind::Basic(_) => "basic",
+            Kind::Anonymous(_) | Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) => "bearer",
+        }
+    }
+
+    /// Where a request carries what it looks at.
+    pub fn places(&self) -> &[Place] {
+        match &self.kind {
+            Kind::ApiKey(config) => &config.places,
+            Kind::Jwt(config) => &config.places,
+            // The scheme is another, the field the same.
+            Kind::Basic(_) => &[Place::Bearer],
+            Kind::Anonymous(_) | Kind::Mtls(_) => &[],
+        }
+    }
+}
+
+/// How a client is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// By nothing: any client that shows no credential of the methods before it.
+    Anonymous(Anybody),
+    /// By a key.
+    ApiKey(keys::Config),
+    /// By a token its issuer has signed.
+    Jwt(Box<jwt::Config>),
+    /// By the certificate of its connection.
+    Mtls(mtls::Config),
+    /// By a name and a password.
+    Basic(basic::Config),
+}
+
+/// The identity of clients that show no credential.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Anybody {
+    /// Their name.
+    pub consumer: Option<String>,
+    /// Their organisation.
+    pub tenant: Option<String>,
+    /// Their plan.
+    pub tier: Option<String>,
+}
+
+impl Anybody {
+    pub(super) fn identity(&self) -> Identity {
+        let text = |text: &Option<String>| text.as_deref().map(Into::into);
+        Identity {
+            consumer: text(&self.consumer),
+            tenant: text(&self.tenant),
+            tier: text(&self.tier),
+            ..Identity::default()
+        }
+    }
+}
+
+/// How clients are asked for a credential (RFC 9110 section 11.6.1). A method's name needs no escapes between
+/// quotation marks.
+pub(super) fn challenge(config: &Config) -> Option<HeaderValue> {
+    let realm = &config.name;
+    let text = match &config.kind {
+        Kind::Anonymous(_) => return None,
+        Kind::Basic(_) => format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
+        _ if config.places().contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
+        // No scheme is registered for certificates: a client that has one shows it in the handshake.
+        Kind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),
+        // Nor for credentials in a header or a query.
+        Kind::ApiKey(_) | Kind::Jwt(_) => {
+            let scheme = if matches!(config.kind, Kind::Jwt(_)) { "Token" } else { "ApiKey" };
+            let place = config.places().first().map(ToString::to_string).unwrap_or_default();
+            format!("{scheme} realm=\"{realm}\", in=\"{place}\"")
+        }
+    };
+    HeaderValue::from_str(&text).ok()
+}
+
+/// What HS512 asks of a secret (RFC 7518 section 3.2).
+const SECRET_BYTES_MAX: usize = 64;

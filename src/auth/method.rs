@@ -1,0 +1,188 @@
+//! One method to authenticate: its files read, its keys at hand. It dispatches to the kinds and knows none of their rules.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::sync::watch;
+
+use super::asked::{Asked, Checked, Wait};
+use super::cache::Cache;
+use super::config::{Config, Kind, challenge};
+use super::jwt::remote::{Connect, Remote, Schedule};
+use super::{basic, entries, jwt, keys, mtls};
+use crate::cause::Cause;
+use crate::identity::Identity;
+
+/// Why a method cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its file.
+    #[error(transparent)]
+    File(#[from] entries::Error),
+    /// The keys of its tokens.
+    #[error(transparent)]
+    Jwt(#[from] jwt::Error),
+}
+
+/// One method to authenticate, ready for requests; shared by all workers, kept over reloads while its configuration stays.
+#[derive(Debug)]
+pub struct Method {
+    /// Unique in the process.
+    pub id: u64,
+    /// What it was made from.
+    pub config: Config,
+    /// How a refused client is asked for it (RFC 9110 section 11.6.1). `None`: there is nothing to ask for.
+    pub challenge: Option<HeaderValue>,
+    /// Claims that policies, templates or routes use; others are not kept.
+    wanted: Box<[Box<str>]>,
+    loaded: Loaded,
+}
+
+#[derive(Debug)]
+enum Loaded {
+    Anonymous(Arc<Identity>),
+    ApiKey(keys::Keys),
+    Jwt(Box<jwt::Verifier>),
+    Mtls(mtls::Config),
+    Basic(basic::Users),
+}
+
+impl Method {
+    /// Makes one, reading its files; `wanted` are the claims that anything will ask for.
+    ///
+    /// # Errors
+    /// Where a file cannot be used.
+    pub fn new(config: Config, wanted: &[Box<str>]) -> Result<Method, Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let loaded = match &config.kind {
+            Kind::Anonymous(anybody) => Loaded::Anonymous(Arc::new(anybody.identity())),
+            Kind::ApiKey(config) => Loaded::ApiKey(keys::Keys::read(config)?),
+            Kind::Jwt(config) => Loaded::Jwt(Box::new(jwt::Verifier::new(config, wanted)?)),
+            Kind::Mtls(config) => Loaded::Mtls(config.clone()),
+            Kind::Basic(config) => Loaded::Basic(basic::Users::read(config)?),
+        };
+        let challenge = challenge(&config);
+        let id = COUNT.fetch_add(1, Ordering::Relaxed);
+        Ok(Method { id, config, challenge, wanted: wanted.into(), loaded })
+    }
+
+    /// Whether it was made from this.
+    pub fn is_of(&self, config: &Config, wanted: &[Box<str>]) -> bool {
+        self.config == *config && *self.wanted == *wanted
+    }
+
+    /// Takes over keys that the one before it has fetched from the same place, so that a reload forgets none.
+    pub fn inherit(&self, before: &Method) {
+        if let (Loaded::Jwt(own), Loaded::Jwt(before)) = (&self.loaded, &before.loaded) {
+            own.inherit(before);
+        }
+    }
+
+    /// The files it was made from.
+    pub fn files(&self) -> Vec<&Path> {
+        match (&self.config.kind, &self.loaded) {
+            (Kind::ApiKey(config), _) => vec![&config.file],
+            (Kind::Basic(config), _) => vec![&config.file],
+            (_, Loaded::Jwt(verifier)) => verifier.file().into_iter().collect(),
+            (_, Loaded::Anonymous(_) | Loaded::ApiKey(_) | Loaded::Mtls(_) | Loaded::Basic(_)) => Vec::new(),
+        }
+    }
+
+    /// Reads its files again; what it knew stays where one is broken.
+    ///
+    /// # Errors
+    /// Where a file cannot be used.
+    pub fn reread(&self) -> Result<(), Error> {
+        if !self.files().is_empty() {
+            self.adopt(Method::new(self.config.clone(), &self.wanted)?);
+        }
+        Ok(())
+    }
+
+    /// Goes on with what `fresh`, made from the same configuration, has read from the files. What is not in files stays:
+    /// what was verified lately, keys that were fetched.
+    pub fn adopt(&self, fresh: Method) {
+        match (&self.loaded, fresh.loaded) {
+            (Loaded::ApiKey(keys), Loaded::ApiKey(fresh)) => keys.adopt(fresh),
+            (Loaded::Jwt(verifier), Loaded::Jwt(fresh)) => verifier.adopt(*fresh),
+            (Loaded::Basic(users), Loaded::Basic(fresh)) => users.adopt(fresh),
+            (
+                Loaded::Anonymous(_)
+                | Loaded::Mtls(_)
+                | Loaded::ApiKey(_)
+                | Loaded::Jwt(_)
+                | Loaded::Basic(_),
+                _,
+            ) => {}
+        }
+    }
+
+    /// Answers with a token's signature checked here and now, which takes up to a tenth of a millisecond of this thread.
+    pub fn verify(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        match &self.loaded {
+            Loaded::Jwt(verifier) => verifier.verify(asked, cache),
+            Loaded::ApiKey(_) | Loaded::Mtls(_) | Loaded::Basic(_) | Loaded::Anonymous(_) => {
+                self.check(asked, cache)
+            }
+        }
+    }
+
+    /// Answers by a lookup, without waiting.
+    pub fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        match &self.loaded {
+            Loaded::ApiKey(keys) => keys.check(asked),
+            Loaded::Jwt(verifier) => verifier.check(asked, cache),
+            Loaded::Mtls(config) => mtls::check(config, self.id, asked),
+            Loaded::Basic(users) => users.check(asked, cache),
+            Loaded::Anonymous(identity) => Checked::Known(Arc::clone(identity)),
+        }
+    }
+
+    /// Waits for what [`Method::check`] has asked to wait for, and answers. How long that takes is bounded.
+    pub async fn resolve(&self, wait: Wait, asked: &Asked<'_>, cache: &Cache) -> Checked {
+        match (wait, &self.loaded) {
+            (Wait::Keys(mut rounds), _) => {
+                let _ = tokio::time::timeout(KEYS_WAIT, rounds.changed()).await;
+            }
+            (Wait::Password(attempt), Loaded::Basic(users)) => {
+                return users.resolve(attempt, asked, cache).await;
+            }
+            // No other kind asks for a password.
+            (Wait::Password(_), _) => return Checked::Refused(Cause::CredentialMalformed),
+            (Wait::Token, _) => {}
+        }
+        match self.verify(asked, cache) {
+            // The key that the token names is not among those that were fetched.
+            Checked::Wait(_) => Checked::Refused(Cause::TokenKeyUnknown),
+            verified => verified,
+        }
+    }
+
+    /// Whether it fetches keys, and this is the first call: whoever is told so runs [`keep_fetching`].
+    /// What comes back tells when the first fetch is over.
+    pub fn begin_fetching(&self) -> Option<watch::Receiver<u64>> {
+        let (_, remote) = self.remote()?;
+        remote.begin().then(|| remote.first_round())
+    }
+
+    fn remote(&self) -> Option<(&jwt::Verifier, &Remote)> {
+        let Loaded::Jwt(verifier) = &self.loaded else { return None };
+        Some((verifier, verifier.remote.as_ref()?))
+    }
+}
+
+/// Fetches the keys of a method for as long as it is in force. `tls` is asked anew for each fetch.
+pub async fn keep_fetching(method: Weak<Method>, tls: impl Connect) {
+    let mut schedule = Schedule::default();
+    loop {
+        let Some(method) = method.upgrade() else { return };
+        let Some((verifier, remote)) = method.remote() else { return };
+        remote.fetch_next(&method.config.name, &tls, |text| verifier.take(text), &mut schedule).await;
+    }
+}
+
+/// How long a request waits for keys that are being fetched.
+const KEYS_WAIT: Duration = Duration::from_secs(1);
