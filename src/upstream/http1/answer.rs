@@ -23,7 +23,7 @@ pub(super) struct Head {
 struct Said {
     length: Length,
     /// The coding that was applied last.
-    coding: Option<Coding>,
+    coding: Option<LastCoding>,
     closes: bool,
     keeps: bool,
 }
@@ -37,15 +37,16 @@ enum Length {
     Unclear,
 }
 
+/// The last of the codings that an answer names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
+enum LastCoding {
     Chunked,
     Other,
 }
 
 /// How far a body goes.
 #[derive(Debug)]
-pub(super) enum Framing {
+pub(super) enum AnswerBody {
     /// So many bytes are still to come.
     Length(u64),
     Chunked(Chunks),
@@ -87,18 +88,18 @@ impl Head {
     }
 
     /// How far the body goes; `to_head` where the request was HEAD, which has none.
-    pub(super) fn framing(&self, to_head: bool) -> Result<Framing, Malformed> {
+    pub(super) fn body(&self, to_head: bool) -> Result<AnswerBody, Malformed> {
         let is_empty = matches!(
             self.status,
             StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
         );
         match (self.said.coding, self.said.length) {
-            _ if is_empty || to_head => Ok(Framing::Length(0)),
+            _ if is_empty || to_head => Ok(AnswerBody::Length(0)),
             (Some(_), _) if self.is_http_10 => Err(Malformed("a transfer coding, and HTTP/1.0")),
-            (Some(Coding::Chunked), _) => Ok(Framing::Chunked(Chunks::default())),
-            (None, Length::Bytes(length)) => Ok(Framing::Length(length)),
+            (Some(LastCoding::Chunked), _) => Ok(AnswerBody::Chunked(Chunks::default())),
+            (None, Length::Bytes(length)) => Ok(AnswerBody::Length(length)),
             (None, Length::Unclear) => Err(Malformed("Content-Length is not one number")),
-            (Some(Coding::Other), _) | (None, Length::Unsaid) => Ok(Framing::Close(false)),
+            (Some(LastCoding::Other), _) | (None, Length::Unsaid) => Ok(AnswerBody::Close(false)),
         }
     }
 }
@@ -123,19 +124,19 @@ impl Said {
         if *name == TRANSFER_ENCODING {
             let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
             let is_chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
-            self.coding = Some(if is_chunked { Coding::Chunked } else { Coding::Other });
+            self.coding = Some(if is_chunked { LastCoding::Chunked } else { LastCoding::Other });
         }
         true
     }
 }
 
-impl Framing {
+impl AnswerBody {
     /// Whether the body is whole.
     pub(super) fn is_over(&self) -> bool {
         match self {
-            Framing::Length(left) => *left == 0,
-            Framing::Chunked(chunks) => chunks.is_over(),
-            Framing::Close(is_closed) => *is_closed,
+            AnswerBody::Length(left) => *left == 0,
+            AnswerBody::Chunked(chunks) => chunks.is_over(),
+            AnswerBody::Close(is_closed) => *is_closed,
         }
     }
 }
@@ -159,33 +160,33 @@ mod tests {
     }
 
     /// How far a body goes that follows these fields.
-    fn framing(status: &str, fields: &str) -> String {
-        match head(&format!("HTTP/1.1 {status}\r\n{fields}\r\n")).framing(false) {
-            Ok(Framing::Length(length)) => length.to_string(),
-            Ok(Framing::Chunked(_)) => "chunked".to_owned(),
-            Ok(Framing::Close(false)) => "close".to_owned(),
+    fn body(status: &str, fields: &str) -> String {
+        match head(&format!("HTTP/1.1 {status}\r\n{fields}\r\n")).body(false) {
+            Ok(AnswerBody::Length(length)) => length.to_string(),
+            Ok(AnswerBody::Chunked(_)) => "chunked".to_owned(),
+            Ok(AnswerBody::Close(false)) => "close".to_owned(),
             other => format!("{other:?}"),
         }
     }
 
     #[test]
     fn a_body_ends_where_its_head_says() {
-        assert_eq!(framing("200 OK", "Content-Length: 7\r\n"), "7");
-        assert_eq!(framing("200", "Content-Length: 7\r\ncontent-length: 7\r\n"), "7");
-        assert_eq!(framing("200 OK", "transfer-encoding: gzip, Chunked\r\n"), "chunked");
-        assert_eq!(framing("200 OK", "transfer-encoding: gzip\r\n"), "close");
-        assert_eq!(framing("200 OK", ""), "close");
+        assert_eq!(body("200 OK", "Content-Length: 7\r\n"), "7");
+        assert_eq!(body("200", "Content-Length: 7\r\ncontent-length: 7\r\n"), "7");
+        assert_eq!(body("200 OK", "transfer-encoding: gzip, Chunked\r\n"), "chunked");
+        assert_eq!(body("200 OK", "transfer-encoding: gzip\r\n"), "close");
+        assert_eq!(body("200 OK", ""), "close");
         for status in ["101 X", "204 No Content", "304 Not Modified"] {
-            assert_eq!(framing(status, "content-length: 7\r\n"), "0", "{status}");
+            assert_eq!(body(status, "content-length: 7\r\n"), "0", "{status}");
         }
         for length in ["", "+7", "7 7", "7,8", "0x7", "99999999999999999999"] {
             assert!(
-                framing("200 OK", &format!("content-length: {length}\r\n")).contains("Malformed"),
+                body("200 OK", &format!("content-length: {length}\r\n")).contains("Malformed"),
                 "{length}"
             );
         }
-        assert!(head("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").framing(false).is_err());
-        let to_head = head("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n").framing(true);
+        assert!(head("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").body(false).is_err());
+        let to_head = head("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n").body(true);
         assert!(to_head.is_ok_and(|framing| framing.is_over()));
     }
 

@@ -20,7 +20,7 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncReadExt;
 
-use self::answer::Framing;
+use self::answer::AnswerBody;
 use self::outgoing::Outgoing;
 use super::connect::Stream;
 use super::deadline::Deadline;
@@ -63,7 +63,7 @@ pub struct Http1<B> {
 enum Incoming {
     Head,
     /// Of the body what is still to come: at first, and in the end, nothing.
-    Body(Framing),
+    Body(AnswerBody),
     /// The server speaks another protocol now.
     Switched,
 }
@@ -99,7 +99,7 @@ impl<B> Http1<B> {
             outgoing: Outgoing::new(),
             write_error: None,
             to_head: false,
-            incoming: Incoming::Body(Framing::Length(0)),
+            incoming: Incoming::Body(AnswerBody::Length(0)),
             interim_bytes: 0,
             scanned: 0,
             keeps: true,
@@ -159,7 +159,7 @@ impl<B> Http1<B> {
     /// How long the rest of the answer's body is.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.incoming {
-            Incoming::Body(Framing::Length(left)) => SizeHint::with_exact(*left),
+            Incoming::Body(AnswerBody::Length(left)) => SizeHint::with_exact(*left),
             _ => SizeHint::default(),
         }
     }
@@ -249,7 +249,7 @@ where
             }
             self.keeps = false;
             return match &mut self.incoming {
-                Incoming::Body(Framing::Close(is_closed)) => {
+                Incoming::Body(AnswerBody::Close(is_closed)) => {
                     *is_closed = true;
                     Poll::Ready(None)
                 }
@@ -261,7 +261,7 @@ where
     /// All of the answer's body, where it is short and has come with the head.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
         match &mut self.incoming {
-            Incoming::Body(Framing::Length(left)) if *left <= COPIED_BYTES as u64 => {
+            Incoming::Body(AnswerBody::Length(left)) if *left <= COPIED_BYTES as u64 => {
                 let whole = Bytes::copy_from_slice(self.read.get(..*left as usize)?);
                 self.read.advance(whole.len());
                 *left = 0;
@@ -300,7 +300,7 @@ where
                 self.keeps &= head.keeps();
                 self.incoming = match head.status {
                     StatusCode::SWITCHING_PROTOCOLS => Incoming::Switched,
-                    _ => Incoming::Body(head.framing(self.to_head)?),
+                    _ => Incoming::Body(head.body(self.to_head)?),
                 };
                 return Ok(Some(head.status));
             }
@@ -320,7 +320,7 @@ where
     /// What of the body has been read.
     fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, Error> {
         let Incoming::Body(framing) = &mut self.incoming else { return Ok(None) };
-        if let Framing::Chunked(chunks) = framing {
+        if let AnswerBody::Chunked(chunks) = framing {
             chunks.advance(&mut self.read)?;
             if let Some(trailers) = chunks.take_trailers() {
                 return Ok(Some(Frame::trailers(trailers)));
@@ -328,9 +328,9 @@ where
         }
         let mut unbounded = u64::MAX;
         let left = match framing {
-            Framing::Length(left) => left,
-            Framing::Close(_) => &mut unbounded,
-            Framing::Chunked(chunks) => match chunks.data() {
+            AnswerBody::Length(left) => left,
+            AnswerBody::Close(_) => &mut unbounded,
+            AnswerBody::Chunked(chunks) => match chunks.data() {
                 Some(left) => left,
                 None => return Ok(None),
             },
@@ -348,7 +348,7 @@ where
         } else {
             self.read.split_to(count).freeze()
         };
-        if let Framing::Chunked(chunks) = framing {
+        if let AnswerBody::Chunked(chunks) = framing {
             // To see the end where it has come. What is wrong stays in the buffer, and is told after this piece.
             let _ = chunks.advance(&mut self.read);
         }

@@ -15,6 +15,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use super::super::error::Error;
 use super::super::request::Head;
 use super::fields::length;
+use crate::wire::http1::BodyEnd;
 
 /// What of a request has not been written yet.
 #[derive(Debug)]
@@ -28,19 +29,12 @@ pub(super) struct Outgoing<B> {
     /// What ends the piece.
     tail: &'static [u8],
     body: Option<B>,
-    coding: Coding,
+    /// How much is left of the length that the head names, or chunks.
+    end: BodyEnd,
     /// Whether anything of the request has been written, or taken from its body.
     is_begun: bool,
     /// Whether all that has been written has left: under TLS a written byte may still be held.
     is_flushed: bool,
-}
-
-/// How the end of a body is told (RFC 9112 section 6).
-#[derive(Clone, Copy, Debug)]
-enum Coding {
-    /// So many bytes are left of what the head says.
-    Length(u64),
-    Chunked,
 }
 
 impl<B> Outgoing<B> {
@@ -52,7 +46,7 @@ impl<B> Outgoing<B> {
             piece: Bytes::new(),
             tail: b"",
             body: None,
-            coding: Coding::Length(0),
+            end: BodyEnd::Length(0),
             is_begun: false,
             is_flushed: true,
         }
@@ -124,23 +118,23 @@ where
         push_line(&mut self.bytes, head);
         push_fields(&mut self.bytes, &head.headers);
         if !body.is_end_stream()
-            && let Some(coding) = self.coding_of(head)
+            && let Some(end) = self.end_of(head)
         {
-            self.coding = coding;
+            self.end = end;
             self.body = Some(body);
         }
         self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// How the body is told from what follows; `None` where it does not go.
-    fn coding_of(&mut self, head: &Head) -> Option<Coding> {
+    fn end_of(&mut self, head: &Head) -> Option<BodyEnd> {
         match head.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes())) {
             Some(0) => None,
-            Some(length) => Some(Coding::Length(length)),
+            Some(length) => Some(BodyEnd::Length(length)),
             // Whatever the method is (RFC 9112 section 6): whether a body means something is the server's to say.
             None => {
                 self.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n");
-                Some(Coding::Chunked)
+                Some(BodyEnd::Chunked)
             }
         }
     }
@@ -185,12 +179,12 @@ where
         if let Ok(data) = frame.into_data()
             && !data.is_empty()
         {
-            match &mut self.coding {
-                Coding::Length(left) => {
+            match &mut self.end {
+                BodyEnd::Length(left) => {
                     *left = left.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
                     self.push_data(data, b"");
                 }
-                Coding::Chunked => {
+                BodyEnd::Chunked => {
                     let size = format!("{:x}\r\n", data.len());
                     self.bytes.extend_from_slice(size.as_bytes());
                     self.push_data(data, b"\r\n");
@@ -212,12 +206,12 @@ where
     /// The body is whole.
     fn end(&mut self) -> Result<(), Error> {
         self.body = None;
-        match self.coding {
-            Coding::Length(0) => {}
-            Coding::Length(_) => return Err(wrong_length()),
+        match self.end {
+            BodyEnd::Length(0) => {}
+            BodyEnd::Length(_) => return Err(wrong_length()),
             // The last chunk goes with what ends the one before, or by itself.
-            Coding::Chunked if self.tail.is_empty() => self.bytes.extend_from_slice(LAST_CHUNK),
-            Coding::Chunked => self.tail = b"\r\n0\r\n\r\n",
+            BodyEnd::Chunked if self.tail.is_empty() => self.bytes.extend_from_slice(LAST_CHUNK),
+            BodyEnd::Chunked => self.tail = b"\r\n0\r\n\r\n",
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What of a request's head decides where its body ends. Fields that do not are not looked at.
 
-use super::Fault;
+use super::{BodyEnd, Fault};
 
 /// What is known of a head so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,13 +21,6 @@ enum Coding {
     Unknown,
     /// Anything else.
     Unclear,
-}
-
-/// Where a body ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Body {
-    Length(u64),
-    Chunks,
 }
 
 impl Head {
@@ -83,13 +76,13 @@ impl Head {
     }
 
     /// Where the body ends, once all fields are known (RFC 9112 section 6.3).
-    pub(super) fn body(&self) -> Result<Body, Fault> {
+    pub(super) fn body(&self) -> Result<BodyEnd, Fault> {
         match (self.coding, self.length) {
-            (Coding::None, length) => Ok(Body::Length(length.unwrap_or(0))),
+            (Coding::None, length) => Ok(BodyEnd::Length(length.unwrap_or(0))),
             (_, Some(_)) => Err(Fault::LengthAndCoding),
             // A server of that age does not know it, and reads the chunks as the next request.
             _ if self.is_http_10 => Err(Fault::Coding),
-            (Coding::Chunked, None) => Ok(Body::Chunks),
+            (Coding::Chunked, None) => Ok(BodyEnd::Chunked),
             (Coding::Unknown, None) => Err(Fault::CodingUnknown),
             (Coding::Unclear, None) => Err(Fault::Coding),
         }

@@ -57,6 +57,15 @@ pub enum Fault {
     ChunkEnd,
 }
 
+/// Where the body of a message ends (RFC 9112 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyEnd {
+    /// After so many bytes.
+    Length(u64),
+    /// After the last chunk.
+    Chunked,
+}
+
 /// How far bytes may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scanned {
@@ -255,9 +264,9 @@ impl Framing {
         let body = self.head.body()?;
         self.heads += 1;
         match body {
-            head::Body::Chunks => self.state = State::ChunkSize,
-            head::Body::Length(0) => self.end_message(),
-            head::Body::Length(bytes) => self.state = State::Length(bytes),
+            BodyEnd::Chunked => self.state = State::ChunkSize,
+            BodyEnd::Length(0) => self.end_message(),
+            BodyEnd::Length(bytes) => self.state = State::Length(bytes),
         }
         Ok(())
     }
