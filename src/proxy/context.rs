@@ -85,7 +85,7 @@ impl RequestContext {
     }
 
     /// Counts its head against what the heads of one connection may hold together: over HTTP/2 there can be many,
-    /// and a client can name a field in one byte. Refused where there is no room.
+    /// and a client can name a field in one byte. Refused if there is no room.
     pub fn weigh(&mut self, head: &http::request::Parts) -> Result<(), Refusal> {
         if head.version != Version::HTTP_2 {
             return Ok(());
@@ -273,7 +273,7 @@ impl SwitchedRequest for RequestContext {
 /// The request that went down in a panic.
 #[derive(Debug)]
 pub struct Panicked {
-    /// Its id; empty where it had none yet.
+    /// Its id; empty if it had none yet.
     pub request_id: HeaderValue,
     /// Whether it was a call of gRPC.
     pub is_call: bool,

@@ -29,11 +29,11 @@ pub enum Ended {
     NoRoom,
 }
 
-/// Reads the first bytes of `body`, or all of it where it is small. A body that takes long for that may go on before:
+/// Reads the first bytes of `body`, or all of it if it is small. A body that takes long for that may go on before:
 /// then a permit to hold a connection all the same comes back, of which there are few.
 ///
 /// # Errors
-/// Where the body ends before that.
+/// If the body ends before that.
 pub async fn gather(
     context: &mut RequestContext,
     body: &mut RequestBody,
@@ -111,5 +111,5 @@ const STEP_BYTES: usize = 1024;
 const SMALL_EARLY_AFTER: Duration = Duration::from_secs(10);
 /// Another one: somebody may wait for each piece of it to be answered.
 const EARLY_AFTER: Duration = Duration::from_secs(1);
-/// How long a body waits to go on where there is no room to gather more of it.
+/// How long a body waits to go on if there is no room to gather more of it.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);

@@ -35,7 +35,7 @@ impl Gathered {
         }
     }
 
-    /// Makes itself small while more is waited for, and counts what it holds. False where there is no room for that.
+    /// Makes itself small while more is waited for, and counts what it holds. False if there is no room for that.
     pub(super) fn settle(&mut self, room: &Arc<Room>) -> bool {
         if !self.first.is_empty() {
             let mut all = BytesMut::with_capacity(self.len());

@@ -115,7 +115,7 @@ pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody
     response
 }
 
-/// The same URL over https. `location` is `None` where the request names no host to send it to.
+/// The same URL over https. `location` is `None` if the request names no host to send it to.
 pub fn redirect(mut context: Box<RequestContext>, location: Option<HeaderValue>) -> Response<ResponseBody> {
     let Some(location) = location else {
         return refuse(context, &Refusal::Malformed("the request names no host"));

@@ -100,7 +100,7 @@ impl RequestBody {
         matches!(self, RequestBody::Streaming(streaming) if !streaming.is_whole())
     }
 
-    /// How far the rest of it is from now on; `None` where it is whole.
+    /// How far the rest of it is from now on; `None` if it is whole.
     pub fn progress(&mut self) -> Option<Arc<Progress>> {
         let RequestBody::Streaming(streaming) = self else { return None };
         if streaming.is_whole() {

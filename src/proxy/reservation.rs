@@ -61,7 +61,7 @@ impl Reservation {
         (!is_empty).then(|| Box::new(held))
     }
 
-    /// Settles what was charged with what the answer says the request cost; where it says nothing, the estimate stays.
+    /// Settles what was charged with what the answer says the request cost; if it says nothing, the estimate stays.
     pub fn settle(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
         for (charge, undo) in self.estimates.drain(..) {
             let policy = &table.policies()[charge.policy as usize];

@@ -7,12 +7,12 @@ use crate::service::conn::Conn;
 use crate::service::overload::{Overload, Step};
 use crate::service::refusal::Refusal;
 
-/// Refuses a request where requests are given up.
+/// Refuses a request if requests are given up.
 pub fn admit(overload: &Overload) -> Result<(), Refusal> {
     if overload.step() >= Step::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
 }
 
-/// Lets a connection end with this answer where keep-alive is given up.
+/// Lets a connection end with this answer if keep-alive is given up.
 pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mut Response<B>) {
     if overload.step() == Step::Normal {
         return;

@@ -2,7 +2,7 @@
 //!
 //! A body that is dropped before its end resets its stream (RFC 9113 section 8.1), and a client that meets the reset
 //! while it sends takes the context for a failure, whatever the answer was. So the body is kept for a moment: the
-//! client may send what its window holds, meets the answer, and stops by itself. Nothing of it is read, and how many
+//! client may send what its window holds, meets the answer, and stops on its own. Nothing of it is read, and how many
 //! are kept is bounded. HTTP/1.1 ends by closing, which is hyper's.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use crate::clock;
 /// A request's body as it is received.
 pub struct Received {
     incoming: Option<Incoming>,
-    /// Where it is left if it is not read to its end; `None` where that needs no care.
+    /// Where it is left if it is not read to its end; `None` if that needs no care.
     unread: Option<Rc<Unread>>,
 }
 
@@ -83,7 +83,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Keeps a body; where too many are kept already the oldest goes.
+    /// Keeps a body; if too many are kept already, the oldest goes.
     fn keep(&self, incoming: Incoming) {
         let mut kept = self.kept.borrow_mut();
         let oldest = if kept.len() < KEPT_MAX { None } else { kept.pop_front() };

@@ -35,7 +35,7 @@ pub struct Connection<S: Service> {
 pub enum End {
     /// hyper is done.
     Done(hyper::Result<()>),
-    /// A head that is none is the next to answer.
+    /// The next thing to answer is not a head.
     Refused(Fault),
     /// A deadline has passed.
     Expired(Expiry),
@@ -44,7 +44,7 @@ pub enum End {
 }
 
 impl<S: Service> Connection<S> {
-    /// A connection on which hyper has answered by itself with this status last; 0 for none.
+    /// A connection on which hyper has answered on its own with this status last; 0 for none.
     pub fn new(
         worker: &Rc<Worker<S>>,
         listener: &Arc<Listener>,

@@ -138,7 +138,7 @@ impl AsyncRead for Gate {
                 buf.put_slice(&this.kept[..count]);
                 this.kept.advance(count);
             }
-            // No bytes at all would mean the end: where none may pass yet, the next ones are asked for.
+            // No bytes at all would mean the end: if none may pass yet, the next ones are asked for.
             this.scan(buf, before);
         }
         Poll::Ready(Ok(()))

@@ -58,7 +58,7 @@ pub async fn serve<S: Service>(
     }
 }
 
-/// Waits for the next byte with nothing kept but the socket; false where the connection is over.
+/// Waits for the next byte with nothing kept but the socket; false if the connection is over.
 async fn park<S: Service>(
     conn: &Connection<S>,
     stream: &Stream,
@@ -137,7 +137,7 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
     conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
 }
 
-/// What becomes of a connection that hyper is done with, or was taken from: it comes back where it only rests. `read`
+/// What becomes of a connection that hyper is done with, or was taken from: it comes back if it only rests. `read`
 /// is what hyper had read of the next message.
 async fn conclude<S: Service>(
     conn: &Connection<S>,

@@ -115,7 +115,7 @@ fn header_list_bytes_max(max: &config::Sizes) -> u32 {
 }
 
 impl<S: Service> Connection<S> {
-    /// Closes on a client that does not begin with the preface where only HTTP/2 is spoken; a GOAWAY would not reach it
+    /// Closes on a client that does not begin with the preface if only HTTP/2 is spoken; a GOAWAY would not reach it
     /// (RFC 9113 section 3.4).
     pub async fn refuse_preface(&self, mut stream: Stream) {
         self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS);

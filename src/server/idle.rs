@@ -54,14 +54,14 @@ impl IdleConnection {
 pub enum Awaited {
     /// Its first request: HTTP/2 or HTTP/1.1.
     First,
-    /// One more request over HTTP/1.1; the status that hyper answered with by itself last, 0 for none.
+    /// One more request over HTTP/1.1; the status that hyper answered with on its own last, 0 for none.
     Next(u16),
 }
 
 /// The connections of one worker that rest.
 pub struct IdleConnections<T> {
     registry: Registry,
-    /// By deadline, [`clock::ns_of`], a little later where another has the same. The number is the socket's token.
+    /// By deadline, [`clock::ns_of`], a little later if another has the same. The number is the socket's token.
     resting: RefCell<BTreeMap<u64, Box<(T, IdleConnection)>>>,
 }
 
@@ -69,7 +69,7 @@ impl<T> IdleConnections<T> {
     /// An empty one, and what tells of its sockets.
     ///
     /// # Errors
-    /// Where there are no descriptors for it.
+    /// If there are no descriptors for it.
     pub fn open() -> io::Result<(IdleConnections<T>, Poll)> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;

@@ -90,7 +90,7 @@ impl Drop for Admission {
     }
 }
 
-/// What one caller is: an IPv4 address, or an IPv6 network of 64 bits.
+/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
 fn caller(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()),
@@ -112,7 +112,7 @@ pub fn listen(socket: &Socket) -> io::Result<()> {
     socket.listen(BACKLOG)
 }
 
-/// Fails where any socket listens on the address already, those that would share it included.
+/// Fails if any socket listens on the address already, those that would share it included.
 pub fn probe(addr: SocketAddr) -> io::Result<()> {
     unbound(addr)?.bind(&addr.into())
 }

@@ -18,7 +18,7 @@ use super::worker::Worker;
 use crate::metrics;
 use crate::service::Service;
 
-/// Whom it is for: `peer` itself where that says so, as of its own health checks. `None` where the connection is over:
+/// Whom it is for: `peer` itself if it says so, as of its own health checks. `None` if the connection is over:
 /// the header is wrong, takes longer than a head may, or is not there.
 pub async fn client<S: Service>(
     worker: &Worker<S>,
@@ -73,7 +73,7 @@ async fn read(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// The client's address; `None` where the proxy speaks for itself, or of something that is not TCP.
+/// The client's address; `None` if the proxy speaks for itself, or of something that is not TCP.
 fn source(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     match HeaderResult::parse(header) {

@@ -102,7 +102,7 @@ async fn begin<S: Service>(
     None
 }
 
-/// Reads what a client begins with; `None` where it says nothing for long enough to rest.
+/// Reads what a client begins with; `None` if it says nothing for long enough to rest.
 async fn first_words<S: Service>(
     worker: &Worker<S>,
     tcp: &mut TcpStream,
@@ -134,7 +134,7 @@ fn in_the_clear(config: &config::Listener) -> Protocol {
 }
 
 /// Reads behind `ahead` until the first bytes tell HTTP/2 by prior knowledge (RFC 9113 section 3.3) from HTTP/1.1: the
-/// stream, what was read, and whether it is HTTP/2. `None` where the client goes away or takes longer than `deadline`.
+/// stream, what was read, and whether it is HTTP/2. `None` if the client goes away or takes longer than `deadline`.
 async fn sniff<S: Service>(
     conn: &Connection<S>,
     mut stream: Stream,

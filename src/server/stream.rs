@@ -29,7 +29,7 @@ impl Stream {
     pub fn holds_bytes(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
-            // rustls wants no more only where what it decrypted has not been taken, or the client has closed.
+            // rustls wants no more only if what it decrypted has not been taken, or the client has closed.
             Stream::Tls(tls) => !tls.get_ref().1.wants_read(),
         }
     }
@@ -157,7 +157,7 @@ impl Tracked {
         !matches!(self.stream.tcp().take_error(), Ok(None))
     }
 
-    /// Sends a byte to a client that has ended its side; `has_moved` where something has just gone to it.
+    /// Sends a byte to a client that has ended its side; `has_moved` if something has just gone to it.
     fn knock(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
         let begin: &[u8] = match self.activity.answer_at_hand() {
             Answer::Awaited => HEAD_BEGIN,

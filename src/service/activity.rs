@@ -115,7 +115,7 @@ impl Activity {
         }
     }
 
-    /// The same for one that has rested: hyper answered by itself with this status last; 0 is none.
+    /// The same for one that has rested: hyper answered on its own with this status last; 0 is none.
     pub fn after_rest(now: Instant, last_status: u16) -> Activity {
         Activity { last_status: Cell::new(last_status), ..Activity::new(now) }
     }
@@ -129,7 +129,7 @@ impl Activity {
         }
     }
 
-    /// A request has arrived; when its head began to, where that was seen.
+    /// A request has arrived; its head has come.
     pub fn begin_exchange(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
         self.heading.set(false);
@@ -304,7 +304,7 @@ impl Activity {
         self.moved.get()
     }
 
-    /// Status of an answer hyper gave by itself, before any request reached us. 0: none.
+    /// Status of an answer hyper gave on its own, before any request reached us. 0: none.
     pub fn last_status(&self) -> u16 {
         self.last_status.get()
     }

@@ -45,7 +45,7 @@ pub struct Listener {
     pub max: Sizes,
 }
 
-/// Connections of a listener at once where its configuration does not say.
+/// Connections of a listener at once if its configuration does not say.
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
 impl Listener {

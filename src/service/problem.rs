@@ -28,7 +28,7 @@ pub struct Problem<'r> {
     pub detail: Cow<'r, str>,
     /// When to come back, seconds.
     pub retry_after_seconds: Option<u64>,
-    /// What exactly was wrong, for logs and metrics alone; where the reason does not say it already.
+    /// What exactly was wrong, for logs and metrics alone, if the reason does not say it already.
     pub cause: Option<Cause>,
     extra: Extra<'r>,
 }
@@ -55,7 +55,7 @@ pub enum Code {
     Unknown = 2,
     /// It took too long.
     DeadlineExceeded = 4,
-    /// The caller may not.
+    /// The client may not.
     PermissionDenied = 7,
     /// A limit has nothing left.
     ResourceExhausted = 8,
@@ -65,7 +65,7 @@ pub enum Code {
     Internal = 13,
     /// It can be tried again.
     Unavailable = 14,
-    /// Nobody knows the caller.
+    /// Nobody knows the client.
     Unauthenticated = 16,
 }
 
@@ -115,7 +115,7 @@ impl<'r> Problem<'r> {
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
-            // Too much at once says something of the service, too much in a time of the caller.
+            // Too much at once says something of the service, too much in a time of the client.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
             Refusal::Limited(limited) =>
@@ -187,7 +187,7 @@ impl<'r> Problem<'r> {
         Problem { retry_after_seconds: limited.retry_after_seconds, extra: Extra::Limits(limited), ..self }
     }
 
-    /// Writes the fields of the answer. `may_close` where the answer can end its connection.
+    /// Writes the fields of the answer. `may_close` if the answer can end its connection.
     pub fn write_headers(&self, may_close: bool, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         headers.insert(CACHE_CONTROL, NO_STORE);
@@ -208,7 +208,7 @@ impl<'r> Problem<'r> {
 
     /// The body of the answer to the request of this id.
     pub fn body(&self, id: &HeaderValue) -> Bytes {
-        // Registered types where there are any.
+        // A registered type, if there is one.
         let kind = if self.reason == Reason::Limited { QUOTA_EXCEEDED } else { "about:blank" };
         let mut problem = serde_json::json!({
             "type": kind,

@@ -26,11 +26,11 @@ pub enum Reason {
     Misdirected,
     /// It expects what is not done here.
     ExpectationFailed,
-    /// Authentication does not recognise the caller.
+    /// No way of authentication recognises the client.
     Unauthenticated,
     /// Too many passwords are being looked at.
     AuthBusy,
-    /// The caller is known and may not use the route.
+    /// The client is known and may not use the route.
     Forbidden,
     /// The client's address may not come in.
     AddressDenied,

@@ -12,7 +12,7 @@ pub enum Refusal {
     Malformed(&'static str),
     /// Where the message ends cannot be told, or it is of no version we speak.
     Framing(Fault),
-    /// The method is none a gateway forwards (CONNECT, TRACE).
+    /// A gateway does not forward the method (CONNECT, TRACE).
     MethodNotServed,
     /// The request names another host than the TLS connection is for.
     Misdirected,
@@ -30,11 +30,11 @@ pub enum Refusal {
     NoRoute,
     /// Routes fit for these methods.
     MethodNotAllowed(HeaderValue),
-    /// Authentication does not recognise the caller; how it is asked for, and what was wrong, which no client is told.
+    /// No way of authentication recognises the client: how to authenticate, and what was wrong, which no client is told.
     Unauthenticated(Vec<HeaderValue>, Cause),
     /// Too many passwords are being looked at.
     AuthBusy,
-    /// The caller is known and may not use the route.
+    /// The client is known and may not use the route.
     Forbidden(Cause),
     /// The client's address may not come in.
     AddressDenied,

@@ -13,7 +13,7 @@ use crate::wire::http1::{End, Framing};
 /// Reads until a head is whole, has a fault, or is too long: what has come, behind `ahead`. At the end of the stream
 /// and at the drain it is what there is.
 ///
-/// `None` where the deadline of a head has passed.
+/// `None` if the deadline of a head has passed.
 pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<Bytes> {
     let max = conn.config.max.header_bytes;
     let mut framing = Framing::default();

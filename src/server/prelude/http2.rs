@@ -20,7 +20,7 @@ use crate::wire::http2::{
     frame,
 };
 
-/// How a client left the porch.
+/// How a client's prelude ended.
 pub enum Left {
     /// It has asked for something, or said what hyper has to answer.
     In(Handed),
@@ -78,7 +78,7 @@ struct Hello {
     said: BytesMut,
     /// Where the first frame begins that is not whole; 0 before the preface is.
     at: usize,
-    /// The stream whose head goes on in the next frame, 0 where none does.
+    /// The stream whose head goes on in the next frame, 0 if none does.
     head: u32,
     /// Frames so far.
     frames: usize,
@@ -172,7 +172,7 @@ fn is_setting(setting: &[u8; SETTING_BYTES]) -> bool {
     }
 }
 
-/// A connection as hyper sees it: what was said on the porch comes first, what was answered there is not sent again.
+/// A connection as hyper sees it: what the client said in its prelude comes first, and what was answered then is not sent again.
 #[derive(Debug)]
 pub struct Handed {
     io: Metered<Tracked>,
@@ -274,7 +274,7 @@ pub fn settings(announced: &[(u16, u32)]) -> Vec<u8> {
 
 /// What a client has its SETTINGS acknowledged with (RFC 9113 section 6.5).
 const ACKNOWLEDGED: [u8; 9] = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
-/// Frames of SETTINGS that are sent from the porch.
+/// Frames of SETTINGS that the prelude sends.
 const ANSWERED: u8 = 2;
 /// The client connection preface (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
