@@ -1,14 +1,19 @@
-//! Which server is next: each in turn, by weight; or the one whose turn it is unless another is less loaded.
+//! Which server is next. Each balance is a file here: `round_robin` gives each server its turn, `two_choices` lets another
+//! server take the turn if it is less loaded.
 //!
-//! Turns keep the shares exact: a smooth weighted round-robin, in which a server that was passed over keeps its claim.
-//! A second server, drawn at random, keeps the longest queue short ("the power of two choices", Mitzenmacher 2001).
-//! Weights decide whose turn it is and nothing else. A comparison of loads divided by weights would count them twice:
-//! with 95:5 and one client every load is 0 or 1, and the small server would never be the less loaded one.
-//! State belongs to one worker.
+//! A new balance is a variant of [`Balance`], its word in `config/upstream.rs`, and a file with a function that picks; the
+//! match in [`Balancer::next`] then names it. Servers that rest, and the one a retry comes from, are left out here, for
+//! every balance alike. State belongs to one worker.
+
+mod round_robin;
+mod two_choices;
+mod weights;
 
 use std::cell::RefCell;
 use std::time::Instant;
 
+use self::round_robin::Turns;
+use self::weights::Weights;
 use super::config::Balance;
 use crate::random::Random;
 
@@ -16,11 +21,8 @@ use crate::random::Random;
 #[derive(Debug)]
 pub struct Balancer {
     kind: Balance,
-    weights: Vec<i64>,
-    total: i64,
-    is_even: bool,
-    /// What each server has earned and not been paid.
-    claims: RefCell<Vec<i64>>,
+    weights: Weights,
+    turns: Turns,
     random: Random,
     resting: RefCell<Vec<Option<Instant>>>,
 }
@@ -28,46 +30,36 @@ pub struct Balancer {
 impl Balancer {
     /// A balancer over servers of these weights; `seed` sets workers apart.
     pub fn new(kind: Balance, weights: Vec<u32>, seed: u64) -> Balancer {
-        let weights: Vec<i64> = weights.into_iter().map(|weight| i64::from(weight.max(1))).collect();
-        let total = weights.iter().sum();
-        let balancer = Balancer {
-            kind,
-            total,
-            is_even: weights.windows(2).all(|two| two[0] == two[1]),
-            claims: RefCell::new(vec![0; weights.len()]),
-            random: Random::new(seed),
-            resting: RefCell::new(vec![None; weights.len()]),
-            weights,
-        };
+        let weights = Weights::new(weights);
+        let (turns, random) = (Turns::new(&weights), Random::new(seed));
         if kind == Balance::P2c {
             // Workers that all began with the same server would send it their first requests together.
-            for _ in 0..balancer.random.next() % (total.unsigned_abs()).clamp(1, FIRST_TURNS_MAX) {
-                let next = balancer.in_turn(|_| true);
-                balancer.take_turn(next, |_| true);
+            for _ in 0..random.next() % weights.total.unsigned_abs().clamp(1, FIRST_TURNS_MAX) {
+                let next = turns.next(&weights, |_| true);
+                turns.take(&weights, next, |_| true);
             }
         }
-        balancer
+        let resting = RefCell::new(vec![None; weights.each.len()]);
+        Balancer { kind, weights, turns, random, resting }
     }
 
     /// The index of the next server, given how many exchanges each has now. `avoid` is not drawn while another is
     /// there: the server a retry comes from.
     pub fn next(&self, load: impl Fn(usize) -> u32, avoid: Option<usize>, now: Instant) -> usize {
-        if self.weights.len() == 1 {
+        let weights = &self.weights;
+        if weights.each.len() == 1 {
             return 0;
         }
         let fit = |index: usize| Some(index) != avoid && !self.is_resting(index, now);
-        // A fleet that is all resting is asked all the same: refusing without a try helps nobody.
-        let any = !(0..self.weights.len()).any(fit);
+        // If all servers rest, one is asked all the same: refusing without a try helps nobody.
+        let any = !(0..weights.each.len()).any(fit);
         let fit = |index: usize| any || fit(index);
-        let first = self.in_turn(fit);
+        let first = self.turns.next(weights, fit);
         let next = match self.kind {
             Balance::RoundRobin => first,
-            Balance::P2c => match self.draw(|index| index != first && fit(index)) {
-                Some(other) if self.is_better(other, first, load) => other,
-                _ => first,
-            },
+            Balance::P2c => two_choices::pick(weights, first, &self.random, fit, load),
         };
-        self.take_turn(next, fit);
+        self.turns.take(weights, next, fit);
         next
     }
 
@@ -79,61 +71,8 @@ impl Balancer {
     fn is_resting(&self, index: usize, now: Instant) -> bool {
         self.resting.borrow()[index].is_some_and(|until| now < until)
     }
-
-    /// Whether a request had better go to `other` than to `first`, whose turn it is.
-    ///
-    /// Servers of one weight are compared as they are: that favours none. Of unequal ones the load goes by leaps, a
-    /// whole request where a fraction would be fair, so that only a load beyond what chance explains counts: more than
-    /// the fair share, its standard deviation (that of a Poisson distribution) and one.
-    fn is_better(&self, other: usize, first: usize, load: impl Fn(usize) -> u32) -> bool {
-        if self.is_even {
-            return load(other) < load(first);
-        }
-        let total: f64 = (0..self.weights.len()).map(|index| f64::from(load(index))).sum();
-        let fair = |index: usize| total * self.weights[index] as f64 / self.total as f64;
-        let excess = |index: usize| f64::from(load(index)) - fair(index) - fair(index).sqrt() - 1.0;
-        excess(first) > 0.0 && excess(other) < 0.0
-    }
-
-    /// The server with the largest claim, were each to earn its weight now.
-    fn in_turn(&self, fit: impl Fn(usize) -> bool) -> usize {
-        let claims = self.claims.borrow();
-        let claim = |index: &usize| claims[*index] + self.weights[*index];
-        let all = (0..self.weights.len()).filter(|&index| fit(index));
-        // The first of several, which `max_by_key` would not give.
-        all.reduce(|best, index| if claim(&index) > claim(&best) { index } else { best }).unwrap_or(0)
-    }
-
-    /// Everyone who may be asked earns its weight, and the one that is asked pays for all. A claim is bounded: a server
-    /// that was slow for an hour is not owed the hour.
-    fn take_turn(&self, taken: usize, fit: impl Fn(usize) -> bool) {
-        let mut claims = self.claims.borrow_mut();
-        let mut earned = 0;
-        for index in (0..self.weights.len()).filter(|&index| fit(index)) {
-            let most = CLAIM_TURNS_MAX * self.total - claims[index];
-            let earns = self.weights[index].min(most.max(0));
-            claims[index] += earns;
-            earned += earns;
-        }
-        claims[taken] -= earned;
-    }
-
-    /// One server drawn by weight among those that fit.
-    fn draw(&self, fit: impl Fn(usize) -> bool) -> Option<usize> {
-        let all = || (0..self.weights.len()).filter(|&index| fit(index));
-        let total: u64 = all().map(|index| self.weights[index].unsigned_abs()).sum();
-        let mut point = self.random.next() % total.max(1);
-        all().find(|&index| {
-            let weight = self.weights[index].unsigned_abs();
-            let is_drawn = point < weight;
-            point = point.saturating_sub(weight);
-            is_drawn
-        })
-    }
 }
 
-/// A server may be owed so many turns at most.
-const CLAIM_TURNS_MAX: i64 = 8;
 /// The balance begins at most so many turns in.
 const FIRST_TURNS_MAX: u64 = 1_000;
 
@@ -144,7 +83,7 @@ mod tests {
 
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
         let now = crate::clock::instant();
-        let mut tally = vec![0; balancer.weights.len()];
+        let mut tally = vec![0; balancer.weights.each.len()];
         for _ in 0..draws {
             tally[balancer.next(load, None, now)] += 1;
         }

@@ -1,0 +1,46 @@
+//! Each server in turn, by weight: a smooth weighted round-robin, in which a server that was passed over keeps its claim.
+//! Turns keep the shares exact, whatever takes them.
+
+use std::cell::RefCell;
+
+use super::weights::Weights;
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// What each server has earned and not been paid.
+    claims: RefCell<Vec<i64>>,
+}
+
+impl Turns {
+    /// All servers begin without a claim.
+    pub(super) fn new(weights: &Weights) -> Turns {
+        Turns { claims: RefCell::new(vec![0; weights.each.len()]) }
+    }
+
+    /// The server with the largest claim, were each to earn its weight now.
+    pub(super) fn next(&self, weights: &Weights, fit: impl Fn(usize) -> bool) -> usize {
+        let claims = self.claims.borrow();
+        let claim = |index: &usize| claims[*index] + weights.each[*index];
+        let all = (0..weights.each.len()).filter(|&index| fit(index));
+        // The first of several, which `max_by_key` would not give.
+        all.reduce(|best, index| if claim(&index) > claim(&best) { index } else { best }).unwrap_or(0)
+    }
+
+    /// Every server that may be asked earns its weight, and the one that is asked pays for all. A claim is bounded: a
+    /// server that was slow for an hour is not owed the hour.
+    pub(super) fn take(&self, weights: &Weights, taken: usize, fit: impl Fn(usize) -> bool) {
+        let mut claims = self.claims.borrow_mut();
+        let mut earned = 0;
+        for index in (0..weights.each.len()).filter(|&index| fit(index)) {
+            let most = CLAIM_TURNS_MAX * weights.total - claims[index];
+            let earns = weights.each[index].min(most.max(0));
+            claims[index] += earns;
+            earned += earns;
+        }
+        claims[taken] -= earned;
+    }
+}
+
+/// A server may be owed so many turns at most.
+const CLAIM_TURNS_MAX: i64 = 8;
