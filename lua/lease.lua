@@ -154,7 +154,7 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
   -- By how much more may come than is expected.
   local slack = 2 * sqrt(expected)
   if level > burst / 4 then
-    -- There is enough for nobody to ask twice: who has just begun says less than is to come.
+    -- There is enough that no node has to ask twice: a node that has just begun reports less demand than is to come.
     slack, expected = slack + 3, expected * 4
     if demand * epoch_s >= 1.5 then
       local sixteen = 16 * nodes

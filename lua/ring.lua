@@ -1,7 +1,7 @@
 -- Which ring of servers this one is in: what gateways said of it last, and before that.
 --
 -- KEYS  [1] a string of three: the layout, since when (seconds), the layout before
--- ARGV  the caller's layout, and now (seconds)
+-- ARGV  the asking node's layout, and now (seconds)
 -- returns the layout before and for how many seconds it has been another
 
 local known = redis.call('GET', KEYS[1]) or ''

@@ -9,7 +9,7 @@
 -- quantum a microsecond, or so many more that a whole bucket stays below 2^51 grains; then grains are halved until it
 -- is near that, so that a share that is carried over loses nothing. Time is cut to quanta of the
 -- clock itself, so what is cut off is never lost. A bucket too large even for quanta of a second holds as much as
--- fits, which is never in the caller's favour. A changed plan finds the bucket refilled by the old one until now, and
+-- fits, which is never in the client's favour. A changed plan finds the bucket refilled by the old one until now, and
 -- goes on with the same share missing.
 
 local function bucket_grains(limit, period_us, burst)

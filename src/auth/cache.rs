@@ -1,4 +1,4 @@
-//! What one worker has verified lately: callers by the digest of what they showed.
+//! Credentials that one worker has verified lately: identities by the digest of the credential.
 //!
 //! Only what proved right comes in, so that garbage pushes nothing out. It is bounded: two maps take turns, and what
 //! has not been asked for while one of them filled is forgotten.
@@ -14,10 +14,10 @@ use crate::identity::Identity;
 /// A digest of a credential.
 pub type Digest = [u8; SHA256_OUTPUT_LEN];
 
-/// One worker's memory of one way to authenticate.
+/// One worker's memory of one method to authenticate.
 #[derive(Debug)]
 pub struct Cache {
-    /// The way; see [`Method::id`](super::Method::id).
+    /// The method; see [`Method::id`](super::Method::id).
     pub method: u64,
     recent: RefCell<Recent>,
 }
@@ -38,7 +38,7 @@ struct Verified {
 }
 
 impl Cache {
-    /// An empty one for the way of this number.
+    /// An empty one for the method of this number.
     pub fn new(method: u64) -> Cache {
         Cache { method, recent: RefCell::default() }
     }
@@ -79,7 +79,7 @@ pub(super) fn digest_of(credential: &[u8]) -> Digest {
     out
 }
 
-/// Entries of one of the two maps: a worker remembers between one and two times as many callers of each way.
+/// Entries of one of the two maps: a worker remembers between one and two times as many clients of each method.
 const GENERATION_ENTRIES_MAX: usize = 4_096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files of callers in TOML: API keys and users. A file is whole or it is refused; what is wrong names its line and
+//! Files of clients in TOML: API keys and users. A file is whole or it is refused; what is wrong names its line and
 //! never quotes a value, which may be a secret in the wrong place.
 
 use std::fs;
@@ -40,7 +40,7 @@ pub enum Error {
     },
 }
 
-/// What an entry says of its caller.
+/// The identity that an entry gives to its client.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
@@ -106,7 +106,7 @@ impl<T> Parsed<T> {
 }
 
 impl Entry {
-    /// The caller an entry stands for; `consumer` where it names none.
+    /// The identity of an entry; `consumer` if it names none.
     pub(super) fn identity(&self, consumer: Option<&str>) -> Identity {
         let mut claims = Vec::new();
         for (name, value) in &self.claims {
@@ -120,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// Whether it says who the caller is.
+    /// Whether it names a consumer.
     pub(super) fn has_consumer(&self) -> bool {
         self.consumer.as_ref().is_some_and(|consumer| !consumer.is_empty())
     }

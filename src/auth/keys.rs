@@ -1,4 +1,4 @@
-//! API keys: random texts a caller shows with every request, known here only by their SHA-256.
+//! API keys: random texts a client shows with every request, known here only by their SHA-256.
 //!
 //! A digest is enough for texts that nobody can guess; it is not for passwords, which are [`super::basic`]'s.
 

@@ -161,7 +161,7 @@ impl Method {
         }
     }
 
-    /// Whether it fetches keys, and this is the first call: whoever is told so runs [`keep_fetching`].
+    /// Whether it fetches keys, and this is the first call; whoever gets an answer runs [`keep_fetching`].
     /// What comes back tells when the first fetch is over.
     pub fn begin_fetching(&self) -> Option<watch::Receiver<u64>> {
         let (_, remote) = self.remote()?;

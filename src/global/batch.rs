@@ -13,7 +13,7 @@ use super::name::Names;
 use super::script::Script;
 use super::wire;
 
-/// Who wants an answer: called once, with the time.
+/// Called once with the answer, and the time.
 pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
 
 /// One operation on its way.
@@ -48,7 +48,7 @@ impl Asker {
         Asker(Some(done))
     }
 
-    pub(super) fn tell(mut self, result: Result<Reply, Unanswered>, now_ns: u64) {
+    pub(super) fn complete(mut self, result: Result<Reply, Unanswered>, now_ns: u64) {
         if let Some(done) = self.0.take() {
             done(result, now_ns);
         }
@@ -64,7 +64,7 @@ impl Drop for Asker {
 }
 
 impl Entry {
-    /// Entries that are equal in this may go together, in this order: what is told goes before what is asked. Sent
+    /// Entries that are equal in this may go together, in this order: what is reported goes before what is asked. Sent
     /// elsewhere, each goes alone.
     pub(super) fn kind(&self) -> (usize, bool, bool) {
         (self.shard, !self.is_kept(), self.moves > 0)
@@ -153,7 +153,7 @@ impl Batch {
         }
     }
 
-    /// When nobody waits for its answer any more. What may count when it is sent again is told until it is answered.
+    /// When nobody waits for its answer any more. A batch with a record is sent again until it is answered.
     pub(super) fn ends_ns(&self) -> u64 {
         self.first_ns.saturating_add(if self.record.is_some() { KEPT_NS } else { LOST_NS })
     }
@@ -161,7 +161,7 @@ impl Batch {
     /// Ends it without an answer.
     pub(super) fn fail(self, why: Unanswered, now_ns: u64) {
         for entry in self.entries {
-            entry.asker.tell(Err(why), now_ns);
+            entry.asker.complete(Err(why), now_ns);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One connection to a server: TCP, TLS where wanted, login, scripts, and proof that it may be written to.
 //!
-//! It never tries again by itself: whoever opens connections knows when that is worth it. What is open can be
+//! It never tries again on its own: the pipeline that opens connections knows when that is worth it. What is open can be
 //! written to when it is handed out, so a replica, a server that is loading or one without memory is no connection.
 
 use std::collections::{HashMap, HashSet};

@@ -18,8 +18,8 @@ use super::sentinel;
 pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop: watch::Receiver<bool>) {
     let Some(sentinels) = node.sentinels() else { return };
     let hint = Arc::new(Notify::new());
-    // Which one the log was told of.
-    let mut told: Option<Server> = None;
+    // Which one was logged.
+    let mut logged: Option<Server> = None;
     let mut listening = JoinSet::new();
     for server in sentinels.servers.iter().cloned() {
         listening.spawn(listen(Arc::clone(&connector), server, Arc::clone(&hint)));
@@ -34,13 +34,13 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
         let named = sentinels.agreed(&connector).await;
         let (Some(named), Some(found)) = (named, node.place()) else { continue };
         if (&named.host, named.port) == (&found.0.host, found.0.port) {
-            told = None;
+            logged = None;
         } else if may_be_primary(&connector, &named).await {
-            if told.as_ref() != Some(&named) {
+            if logged.as_ref() != Some(&named) {
                 tracing::info!(node = node.name, server = %named, "sentinels name another primary");
             }
             node.moves.send_modify(|moves| *moves += 1);
-            told = Some(named);
+            logged = Some(named);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tells the log how shards are: one line for all that changed together on one node, be they sixty tags of a cluster.
+//! Logs how shards are: one line for all that changed together on one node, be they sixty tags of a cluster.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use super::condition::Condition;
 use super::routes::Shared;
 use super::shard::Change;
 
-/// Runs until it is stopped; what changed until then has been told.
+/// Runs until it is stopped, and logs every change until then.
 pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(PAUSE);
-    let mut told = HashMap::new();
+    let mut logged = HashMap::new();
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            _ = stop.changed() => return tell(&shared, &mut HashMap::new(), clock::now_ns()),
+            _ = stop.changed() => return log_changes(&shared, &mut HashMap::new(), clock::now_ns()),
         }
-        tell(&shared, &mut told, clock::now_ns());
+        log_changes(&shared, &mut logged, clock::now_ns());
     }
 }
 
-/// Tells what has changed. `told`: of which nodes trouble (or its end) was told when, nanoseconds; of a cluster's the
-/// same is told again a second later.
-fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
-    told.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
-    // What of each node, the first of its shards, and how many.
+/// Logs what has changed. `logged` says when trouble of a node, or its end, was logged, nanoseconds: the tags of a cluster
+/// are logged again a second later at the earliest.
+fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
+    logged.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
+    // A node, the change of its first shard, and how many shards changed so.
     let mut changes: Vec<(usize, Change, usize)> = Vec::new();
     for shard in &shared.shards {
         let node = shard.place();
         // A tag is one of many of its node.
-        if shard.tag.is_some() && told.contains_key(&(node, shard.condition().is_trouble())) {
+        if shard.tag.is_some() && logged.contains_key(&(node, shard.condition().is_trouble())) {
             continue;
         }
         let Some(change) = shard.change(now_ns) else { continue };
@@ -43,12 +43,12 @@ fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
             None => changes.push((node, change, 1)),
         }
     }
-    tell_lateness(shared, now_ns);
+    log_lateness(shared, now_ns);
     let nodes = shared.nodes.load();
     for (node, change, shards) in changes {
         let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
         let Change { before, now, why, relapses } = change;
-        told.insert((node, now.is_trouble()), now_ns);
+        logged.insert((node, now.is_trouble()), now_ns);
         let (before, condition, relapses) = (before.name(), now.name(), (relapses > 0).then_some(relapses));
         let shards = (shards > 1).then_some(shards);
         match now {
@@ -60,8 +60,8 @@ fn tell(shared: &Shared, told: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
     }
 }
 
-/// Tells of which nodes answers come late as a rule, or do no longer.
-fn tell_lateness(shared: &Shared, now_ns: u64) {
+/// Logs the nodes whose answers begin, or cease, to come late as a rule.
+fn log_lateness(shared: &Shared, now_ns: u64) {
     // Which node, whether it is late, and how long its slowest shard takes.
     let mut changes: Vec<(usize, bool, u64)> = Vec::new();
     for shard in &shared.shards {
@@ -85,7 +85,7 @@ fn tell_lateness(shared: &Shared, now_ns: u64) {
     }
 }
 
-/// How soon the same is told of a node again, nanoseconds.
+/// The same is logged again of a node after this, nanoseconds.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// Long enough for what happens to all shards of a node to be one thing.
+/// Long enough for a change of all shards of a node to be one line.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -52,7 +52,7 @@ use moved::Moves;
 use node::{Locator, Node};
 use pipeline::Pipeline;
 use ring::Ring;
-use routes::{Shared, Way};
+use routes::{Route, Shared};
 use script::Script;
 use sentinel::Sentinels;
 use shard::Shard;
@@ -101,7 +101,7 @@ pub struct Status {
     pub resent: u64,
     /// Connections opened.
     pub connects: u64,
-    /// Times its breaker opened for trouble it told of.
+    /// Times its breaker opened for trouble the shard reported.
     pub opened: u64,
 }
 
@@ -123,7 +123,7 @@ impl Global {
         Global::start_with(config, script::OPERATIONS)
     }
 
-    /// The same for who only looks: it is not counted among the gateways.
+    /// The same for an observer: it is not counted among the nodes.
     ///
     /// # Errors
     /// As [`Global::start`].
@@ -142,14 +142,14 @@ impl Global {
     fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
         let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
         let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
-        let (shards, locators, way, dedicated) = lay_out(&config.topology);
+        let (shards, locators, route, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
-        // Who only looks brings nothing.
+        // An observer brings nothing.
         let moves = Arc::new(Moves::new(match &config.topology {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
         }));
-        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, way);
+        let shared = Shared::new(deadline_ns, incarnation, &config.prefix, connector, shards, route);
         let shared = Arc::new(shared);
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -201,13 +201,13 @@ impl Global {
         let now_ns = clock::now_ns();
         let asker = Asker::new(done);
         let keys = wire::keys(&op);
-        let Some((key, _)) = keys.first() else { return asker.tell(Err(Unanswered::Refused), now_ns) };
+        let Some((key, _)) = keys.first() else { return asker.complete(Err(Unanswered::Refused), now_ns) };
         let (key, shard) = (*key, self.shared.shard(*key));
         let is_one_call = keys.len() <= wire::PARTS_MAX
             && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
         drop(keys);
         if !is_one_call {
-            return asker.tell(Err(Unanswered::Refused), now_ns);
+            return asker.complete(Err(Unanswered::Refused), now_ns);
         }
         let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
         if let Some(entry) = self.moves.hold(&self.shared, entry, key) {
@@ -256,7 +256,7 @@ impl Global {
     /// The key under which a tenant's keys are on that tenant's dedicated shard, where it has one: the key's lowest
     /// byte says so. Every key of a gateway with dedicated shards goes through here, with `None` where no tenant is
     /// known; without dedicated shards it stays what it is.
-    pub fn settle(&self, key: u128, tenant: Option<&str>) -> u128 {
+    pub fn route(&self, key: u128, tenant: Option<&str>) -> u128 {
         if self.dedicated.is_empty() {
             return key;
         }
@@ -272,7 +272,7 @@ impl Global {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // Whoever is late is found out about by the breaker.
+        // The breaker finds a shard that is late.
         tokio::time::timeout(patience, all).await.ok();
     }
 
@@ -315,7 +315,7 @@ impl Global {
         self.shared.shards.iter().map(status).collect()
     }
 
-    /// Measures the way to every server there is a connection to: its name, and the median of some round trips.
+    /// Measures the round trip to every connected server: its name, and the median of some round trips.
     pub async fn measure(&self) -> Vec<(String, Duration)> {
         let mut measured = Vec::new();
         for node in self.shared.nodes.load_full().iter() {
@@ -348,19 +348,19 @@ impl Global {
 /// Round trips of one measurement.
 const MEASURED: usize = 9;
 
-type Layout = (Vec<Shard>, Vec<(String, Locator)>, Way, Vec<(String, u8)>);
+type Layout = (Vec<Shard>, Vec<(String, Locator)>, Route, Vec<(String, u8)>);
 
 /// The shards and nodes of a topology.
 fn lay_out(topology: &Topology) -> Layout {
     let one = |name: String, locator| {
-        (vec![Shard::new(name.clone(), None, 0)], vec![(name, locator)], Way::One, Vec::new())
+        (vec![Shard::new(name.clone(), None, 0)], vec![(name, locator)], Route::One, Vec::new())
     };
     match topology {
         Topology::Single(servers) => one(names_of(servers), Locator::Fixed(servers.clone())),
         Topology::Cluster(_) => {
             // Nobody knows yet which node has them.
             let shard = |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), usize::MAX);
-            (slot::tags().into_iter().map(shard).collect(), Vec::new(), Way::Tags, Vec::new())
+            (slot::tags().into_iter().map(shard).collect(), Vec::new(), Route::Tags, Vec::new())
         }
         Topology::Sentinel { master, sentinels } => {
             let sentinels = Sentinels { master: master.as_str().into(), servers: sentinels.clone() };
@@ -370,7 +370,7 @@ fn lay_out(topology: &Topology) -> Layout {
             let names: Vec<String> = shards.iter().map(|shard| shard.server.to_string()).collect();
             let weights = shards.iter().map(|shard| shard.weight);
             let ring = Ring::new(names.iter().map(String::as_str).zip(weights));
-            let way = Way::Ring { ring, has_dedicated: !dedicated.is_empty(), shared: shards.len() };
+            let route = Route::Ring { ring, has_dedicated: !dedicated.is_empty(), shared: shards.len() };
             let servers = shards.iter().map(|shard| &shard.server);
             let servers: Vec<&Server> = servers.chain(dedicated.iter().map(|shard| &shard.server)).collect();
             let tenants = (1..)
@@ -379,7 +379,7 @@ fn lay_out(topology: &Topology) -> Layout {
             (
                 servers.iter().enumerate().map(|(at, it)| Shard::new(it.to_string(), None, at)).collect(),
                 servers.iter().map(|it| (it.to_string(), Locator::Fixed(vec![(*it).clone()]))).collect(),
-                way,
+                route,
                 tenants.collect(),
             )
         }

@@ -1,6 +1,6 @@
 //! Where keys are: key to shard, shard to node, node to pipeline. And what all pipelines share.
 //!
-//! The way from key to queue takes no lock: a shard's node is one number, the list of nodes is replaced whole.
+//! Finding the queue of a key takes no lock: a shard's node is one number, the list of nodes is replaced whole.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,18 +34,18 @@ pub(super) struct Shared {
     pub(super) shards: Box<[Shard]>,
     /// They are only ever added to.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
-    pub(super) way: Way,
+    pub(super) route: Route,
     /// Wakes who looks where the slots of a cluster are.
     pub(super) look: Notify,
     /// Where calls were sent and no node is known: one that has no slot yet is on no map.
     pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
-    /// When the log was told of keys that were replaced, and how many were since.
+    /// When replaced keys were logged last, and how many there were since.
     repairs: Mutex<(u64, u64)>,
 }
 
 /// From a key to its shard.
-pub(super) enum Way {
+pub(super) enum Route {
     /// There is one.
     One,
     /// By the ring, but for keys of dedicated shards: these carry the shard in their lowest byte.
@@ -61,7 +61,7 @@ impl Shared {
         prefix: &str,
         connector: Connector,
         shards: Vec<Shard>,
-        way: Way,
+        route: Route,
     ) -> Shared {
         Shared {
             deadline_ns,
@@ -71,7 +71,7 @@ impl Shared {
             probe: Probe::new(),
             shards: shards.into(),
             nodes: ArcSwap::default(),
-            way,
+            route,
             look: Notify::new(),
             wanted: Mutex::default(),
             complained_ns: AtomicU64::new(0),
@@ -82,22 +82,22 @@ impl Shared {
     /// The shard of a key.
     #[inline]
     pub(super) fn shard(&self, key: u128) -> usize {
-        match &self.way {
-            Way::One => 0,
-            Way::Ring { ring, has_dedicated, shared } => match (key & 0xff) as usize {
+        match &self.route {
+            Route::One => 0,
+            Route::Ring { ring, has_dedicated, shared } => match (key & 0xff) as usize {
                 home if *has_dedicated && home > 0 => (shared + home - 1).min(self.shards.len() - 1),
                 _ => ring.server(key),
             },
-            Way::Tags => (key >> 64) as usize % self.shards.len(),
+            Route::Tags => (key >> 64) as usize % self.shards.len(),
         }
     }
 
     /// Whether a shard is some tenants' own.
     pub(super) fn is_dedicated(&self, shard: usize) -> bool {
-        matches!(&self.way, Way::Ring { shared, .. } if shard >= *shared)
+        matches!(&self.route, Route::Ring { shared, .. } if shard >= *shared)
     }
 
-    /// Hands an entry to the pipeline of its key; where there is no room, nobody waits.
+    /// Hands an entry to the pipeline of its key. If there is no room, the entry is given up rather than waited with.
     pub(super) fn post(&self, entry: Entry, key: u128, now_ns: u64) {
         let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
         self.post_to(node, entry, key, now_ns);
@@ -139,7 +139,7 @@ impl Shared {
     /// An entry that was never sent, and will not be.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
         self.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
-        entry.asker.tell(Err(Unanswered::Down), now_ns);
+        entry.asker.complete(Err(Unanswered::Down), now_ns);
     }
 
     /// The shards that are on a node.
@@ -198,7 +198,7 @@ impl Shared {
                 None => {
                     is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
                     shard.figures.refused.fetch_add(1, Ordering::Relaxed);
-                    entry.asker.tell(Err(Unanswered::Refused), now_ns);
+                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
                 }
             }
         }

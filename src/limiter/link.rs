@@ -68,7 +68,7 @@ impl Link for Global {
     }
 
     fn route(&self, key: u128, tenant: Option<&str>) -> u128 {
-        Global::settle(self, key, tenant)
+        Global::route(self, key, tenant)
     }
 
     fn nodes(&self) -> u32 {

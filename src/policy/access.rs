@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::cause::Cause;
 use crate::identity::Identity;
 
-/// What a caller must be. Everything that is asked for must hold; of a list any.
+/// What an identity must be. Everything that is asked for must hold; of a list, one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Require {
     /// One of these. Empty: anyone.
@@ -21,10 +21,10 @@ pub struct Require {
 }
 
 impl Require {
-    /// Whether a caller is that.
+    /// Whether an identity is that.
     ///
     /// # Errors
-    /// What of it the caller is not.
+    /// The first requirement that it does not meet.
     pub fn check(&self, identity: &Identity) -> Result<(), Cause> {
         let is_one = |wanted: &[String], own: Option<&str>| {
             wanted.is_empty() || own.is_some_and(|own| wanted.iter().any(|wanted| wanted == own))

@@ -20,7 +20,7 @@ impl HeaderChanges {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
-    /// Claims of callers that its values ask for.
+    /// Claims of identities that its values use.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())
     }

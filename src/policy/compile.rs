@@ -53,7 +53,7 @@ impl Table {
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());
             route.penalises = own().any(|policy| policy.penalty.is_some());
-            // What a policy by tier charges depends on the caller: nothing to make beforehand.
+            // What a policy by tier charges depends on the identity: nothing to make beforehand.
             let is_by_tier = own().any(|policy| policy.tiers.is_some());
             let count = own().map(|policy| policy.windows.len()).sum();
             route.windows = if is_by_tier { usize::MAX } else { count };

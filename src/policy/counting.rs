@@ -28,7 +28,7 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
-    /// How callers that ignore what they are told are kept out.
+    /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
     pub(super) rules: Rules,
     pub(super) keys: Keys,
@@ -54,7 +54,7 @@ pub struct Window {
 #[derive(Clone, Debug)]
 pub(super) struct Tiers {
     pub ranges: Box<[(Box<str>, Range<usize>)]>,
-    /// Of callers without a tier, or with one that is not listed.
+    /// Of identities without a tier, or with one that is not listed.
     pub default: Range<usize>,
 }
 
@@ -166,7 +166,7 @@ impl Policy {
             }
             Err(_) => return Ok(()),
         };
-        // A tier's windows have the same keys as another's, so that a caller who changes it takes along what is used.
+        // A tier's windows have the same keys as another's, so that a client whose tier changes takes along what it has used.
         let first = range.start;
         for (number, window) in self.windows[range].iter().enumerate() {
             out.push(Charge {
@@ -186,7 +186,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// A charge of nothing on each of its windows (of all tiers) for a caller with these values, one for each of
+    /// A charge of nothing on each of its windows (of all tiers) for a client with these values, one for each of
     /// [`Policy::by`]; `None` where they are another number, or one is to be an address and is none.
     pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
         let encoded = self.keys.encode_written(values)?;
@@ -203,7 +203,7 @@ impl Policy {
         Some(self.windows.iter().enumerate().map(charge).collect())
     }
 
-    /// Which of a caller's windows one is: tiers share their keys.
+    /// Which of a client's windows one is: tiers share their keys.
     fn place(&self, number: usize) -> usize {
         let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(number));
         number - begin.unwrap_or(0)
@@ -220,5 +220,5 @@ impl Policy {
 /// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
 pub const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// Sets the key of a caller's conduct apart from that of its first window: any number with bits of every place.
+/// Sets the key of a client's conduct apart from that of its first window: any number with bits of every place.
 const CONDUCT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

@@ -62,9 +62,9 @@ impl Route {
 /// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Names of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    /// Names of the methods to authenticate, in the order they are tried. Empty: none is asked for.
     pub auth: Vec<String>,
-    /// Which of the callers that are recognised. `None`: all.
+    /// Which identities may use it. `None`: all.
     pub require: Option<Require>,
     /// From where.
     pub addresses: Addresses,
@@ -160,7 +160,7 @@ pub struct Policy {
     pub by: Vec<Dimension>,
     /// The windows; every one must admit. Empty: no limit. By tier: those of one tier after the other.
     pub windows: Vec<Quota>,
-    /// Whose windows these are, where they depend on the caller's tier.
+    /// Whose windows these are, if they depend on the identity's tier.
     pub tiers: Option<Tiers>,
     /// What happens where a dimension is absent.
     pub missing: Missing,
@@ -178,7 +178,7 @@ pub struct Policy {
     pub overshoot_ppm: u32,
     /// What happens while Redis that a fleet shares is away.
     pub when_down: WhenDown,
-    /// How callers that ignore what they are told are kept out.
+    /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
 }
 
@@ -187,7 +187,7 @@ pub struct Policy {
 pub struct Tiers {
     /// Each tier and how many windows it has, in the order of the windows.
     pub counts: Vec<(String, usize)>,
-    /// The tier of callers that have none, or one that is not listed.
+    /// The tier of identities that have none, or one that is not listed.
     pub default: String,
 }
 
@@ -208,9 +208,9 @@ impl Idempotency {
 /// One part of a policy's key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dimension {
-    /// The authenticated caller.
+    /// The name of the authenticated identity.
     Consumer,
-    /// The caller's organisation.
+    /// The identity's organisation.
     Tenant,
     /// The client's address: an IPv6 address by its prefix, an IPv4-mapped one as IPv4.
     Ip,
@@ -226,7 +226,7 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
-    /// What authentication says of the caller under this name; a list counts as absent.
+    /// A claim of the identity; a list counts as absent.
     Claim(String),
 }
 
@@ -262,7 +262,7 @@ impl Policy {
     }
 
     /// How a fleet shares one of its windows. Units of refused requests are Redis's to count, so a policy that
-    /// counts them has no leases. Nor has one whose costs answers settle: an answer comes when its lease is long over,
+    /// counts them has no leases. Nor has one whose costs are reconciled with answers: an answer comes when its lease is long over,
     /// and what it gives back or owes is the whole fleet's at once.
     pub fn sharing(&self, window: &Quota) -> Sharing {
         let is_exact = self.count_denied || self.cost.response_header.is_some();

@@ -163,7 +163,7 @@ pub enum Problem {
         /// As written.
         name: String,
     },
-    /// A way to authenticate that is not there.
+    /// A method to authenticate that is not there.
     #[error("no `[auth.<name>]` is called `{name}`")]
     UnknownAuth {
         /// As written.

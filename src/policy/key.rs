@@ -21,7 +21,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::definition::{Dimension, Missing};
 use super::host;
-use super::request::caller;
+use super::request::counted_address;
 use super::subject::{Encoded, Subject};
 
 /// Makes the keys of one policy.
@@ -134,7 +134,7 @@ impl Keys {
         state.finish128().as_u128()
     }
 
-    /// The key under which a caller's request with this idempotency key is remembered: the caller's values stand
+    /// The key under which a client's request with this idempotency key is remembered: the client's values stand
     /// before it, so nobody meets another's. The values tell their own length.
     pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> u128 {
         let mut state = self.memory;
@@ -145,7 +145,7 @@ impl Keys {
 
     /// The address that counts as one client.
     pub(super) fn client(&self, address: IpAddr) -> IpAddr {
-        caller(address, self.ipv6_prefix)
+        counted_address(address, self.ipv6_prefix)
     }
 
     fn write_address(&self, client: IpAddr, out: &mut Encoded) {
@@ -299,7 +299,7 @@ mod tests {
                 refused: false,
             };
             let params = Params::new(&pattern, facts.path);
-            let address = match caller(client, 64) {
+            let address = match counted_address(client, 64) {
                 IpAddr::V4(address) => address.octets().to_vec(),
                 IpAddr::V6(address) => address.octets().to_vec(),
             };

@@ -30,7 +30,7 @@ pub struct Facts<'r, 'h> {
     pub trusted_peer: bool,
     /// Who is calling; empty before authentication.
     pub identity: &'r Identity,
-    /// Authentication was asked for and did not recognise the caller: only limits that need no identity count.
+    /// Authentication was asked for and did not recognise the client: only limits that need no identity count.
     pub refused: bool,
 }
 
@@ -87,8 +87,8 @@ impl<'t, 'r> Params<'t, 'r> {
     }
 }
 
-/// The address that counts as one caller: IPv4-mapped as IPv4, IPv6 cut to `ipv6_prefix` bits.
-pub fn caller(client: IpAddr, ipv6_prefix: u8) -> IpAddr {
+/// The address that counts as one client: IPv4-mapped as IPv4, IPv6 cut to `ipv6_prefix` bits.
+pub fn counted_address(client: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
@@ -104,12 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_prefix_is_one_caller_and_a_mapped_address_is_ipv4() {
-        let caller_of = |text: &str, prefix| caller(text.parse().expect("an address"), prefix).to_string();
-        assert_eq!(caller_of("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");
-        assert_eq!(caller_of("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
-        assert_eq!(caller_of("2001:db8:1:2:3:4:5:6", 0), "::");
-        assert_eq!(caller_of("::ffff:192.0.2.7", 64), "192.0.2.7");
-        assert_eq!(caller_of("192.0.2.7", 0), "192.0.2.7");
+    fn an_ipv6_prefix_is_one_client_and_a_mapped_address_is_ipv4() {
+        let counted =
+            |text: &str, prefix| counted_address(text.parse().expect("an address"), prefix).to_string();
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6", 0), "::");
+        assert_eq!(counted("::ffff:192.0.2.7", 64), "192.0.2.7");
+        assert_eq!(counted("192.0.2.7", 0), "192.0.2.7");
     }
 }

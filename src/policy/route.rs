@@ -41,11 +41,11 @@ pub struct Route {
     pub path_escapes: PathEscapes,
     /// Whether a policy of it remembers requests by a key of theirs.
     pub remembers: bool,
-    /// Whether a policy of it penalises callers.
+    /// Whether a policy of it penalises clients.
     pub penalises: bool,
     /// Who may use it.
     pub access: Access,
-    /// Of its policies, those that need no identity: what a caller is charged that authentication refuses.
+    /// Those of its policies that need no identity: they charge a client that authentication refuses.
     pub strangers: Box<[u32]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
@@ -59,9 +59,9 @@ pub struct Route {
 /// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Indices of the ways to authenticate, in the order they are tried. Empty: none is asked for.
+    /// Indices of the methods to authenticate, in the order they are tried. Empty: none is asked for.
     pub auth: Box<[u16]>,
-    /// Which of the callers that are recognised may use it. `None`: all.
+    /// Which identities may use it. `None`: all.
     pub require: Option<Box<Require>>,
     /// From where.
     pub addresses: Addresses,
@@ -124,7 +124,7 @@ impl Route {
         &self.pattern
     }
 
-    /// Claims of callers that it asks for.
+    /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let rewrite = match &self.action {
             Action::Forward { rewrite, .. } => rewrite.as_ref(),

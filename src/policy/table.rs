@@ -119,7 +119,7 @@ impl Table {
         }
     }
 
-    /// Claims of callers that policies, header values and rewritten paths ask for.
+    /// Claims of identities that policies, header values and rewritten paths ask for.
     pub fn claims(&self) -> BTreeSet<&str> {
         let dimensions = self.policies.iter().flat_map(|policy| &policy.by);
         let counted = dimensions.filter_map(|dimension| match dimension {

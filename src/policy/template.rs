@@ -23,7 +23,7 @@ pub struct Template {
 enum Part {
     Literal(Box<str>),
     Value(Name),
-    /// What authentication says of the caller under this name.
+    /// A claim of the client's identity.
     Claim(Box<str>),
 }
 
@@ -172,7 +172,7 @@ impl HeaderTemplate {
         HeaderValue::from_bytes(whole.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
     }
 
-    /// Claims of callers that it asks for.
+    /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let template = match self {
             HeaderTemplate::Fixed(_) => None,
@@ -237,7 +237,7 @@ impl Rewrite {
         Ok(Rewrite(template))
     }
 
-    /// Claims of callers that it asks for.
+    /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.0.claims()
     }
@@ -351,7 +351,7 @@ fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)])
     }
 }
 
-/// What authentication says of the caller under a name; the texts of a list with commas between them.
+/// A claim of the client's identity; the texts of a list with commas between them.
 fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
     match values.identity.claims.find(name) {
         Some(Claim::One(text)) => Cow::Borrowed(text),

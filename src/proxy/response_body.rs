@@ -111,7 +111,7 @@ impl Download {
     /// While that moves nothing stands still.
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let Some(checkout) = &mut self.checkout else { return Poll::Pending };
-        if checkout.poll_give_way(cx).is_ready() {
+        if checkout.poll_yield(cx).is_ready() {
             return Poll::Ready(Error::Slow);
         }
         while checkout.deadline().poll(cx).is_ready() {

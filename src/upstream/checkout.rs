@@ -98,9 +98,9 @@ where
         self.entered();
     }
 
-    /// Ready when the request's body, still on its way, is to give way to other requests.
-    pub fn poll_give_way(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.upload.as_deref_mut().map_or(Poll::Pending, |upload| upload.poll_asked(cx))
+    /// Ready when the request's body, still on its way, is to yield to other requests.
+    pub fn poll_yield(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.upload.as_deref_mut().map_or(Poll::Pending, |upload| upload.poll_yield(cx))
     }
 
     /// What the request's body does while its answer comes already; `None` once it is whole.
@@ -234,7 +234,7 @@ where
         let Some(upload) = upload else {
             return connection.deadline().poll(cx).map(|()| Err(SendError::Timeout));
         };
-        if upload.poll_asked(cx).is_ready() {
+        if upload.poll_yield(cx).is_ready() {
             return Poll::Ready(Err(SendError::Slow));
         }
         loop {

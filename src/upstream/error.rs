@@ -6,7 +6,7 @@ use crate::cause::Cause;
 /// Why an exchange with a server broke.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server's answer is none, or can be read in more ways than one.
+    /// The server's answer is not HTTP, or can be read in more ways than one.
     #[error("the answer is malformed: {0}")]
     Malformed(&'static str),
     /// The server closed the connection before its answer was whole.
@@ -34,7 +34,7 @@ impl From<Malformed> for Error {
 }
 
 impl Error {
-    /// Whether the server answered, and what it said is none.
+    /// Whether the server answered with something that is not a valid answer.
     pub fn is_bad_answer(&self) -> bool {
         match self {
             Error::Malformed(_) => true,
@@ -66,7 +66,7 @@ pub enum SendError<B> {
     },
     /// The deadline passed.
     Timeout,
-    /// The request's body came too slowly, or gave way to other requests.
+    /// The request's body came too slowly, or yielded to other requests.
     Slow,
 }
 

@@ -134,8 +134,8 @@ where
     }
 
     /// A new connection while a permit is left, else whichever comes first: a connection that comes free here, or
-    /// a permit that another worker gives back. The body on its way that moves least gives way: at once where it is
-    /// slow, after half of the wait whatever it is.
+    /// a permit that another worker gives back. The body on its way that moves least yields: at once if it is slow,
+    /// after half of the wait in any case.
     async fn open_or_wait(
         &self,
         index: usize,
@@ -163,7 +163,7 @@ where
         shared.uploads.press(bounds.max);
         let half = async {
             tokio::time::sleep(bounds.wait / 2).await;
-            shared.uploads.ask_least(None);
+            shared.uploads.ask_slowest_to_yield(None);
             tokio::time::sleep(bounds.wait / 2).await;
         };
         let came = tokio::select! {
@@ -184,11 +184,10 @@ where
         }
     }
 
-    /// Where all connections are in use, or requests have lately waited for one, those whose bodies are on their way wait
-    /// for each other: in a line of their own, so that none of them stands in front of a request that is whole. One that has waited for half of its time
-    /// takes the place of another that is slow.
-    ///
-    /// Whether idle connections are to be left to the others.
+    /// If all connections are in use, or requests have lately waited for one, requests whose bodies are on their way wait
+    /// for each other in a line of their own, so that none of them stands in front of a request that is whole. One that
+    /// has waited for half of its time takes the place of another that is slow. Returns whether idle connections are to
+    /// be left to the others.
     async fn wait_as_upload(&self, index: usize, checkout: &mut Checkout<B>) -> Result<bool, AcquireError> {
         let (shared, pool) = (&self.upstream.servers[index], &self.servers[index]);
         let bounds = &self.upstream.config.connections;
@@ -213,7 +212,7 @@ where
                 return Err(self.full(index, since(began)));
             }
             if waited >= bounds.wait / 2 {
-                shared.uploads.ask_least(Some(uploads::SLOW));
+                shared.uploads.ask_slowest_to_yield(Some(uploads::SLOW));
             }
             tokio::time::sleep(UPLOAD_LOOK).await;
         }
@@ -347,8 +346,7 @@ where
     }
 
     /// Closes what has been idle too long, is too old, closed by the server, leads to where that is no more, or is wanted
-    /// by another worker. Called
-    /// now and then by the worker; `workers` share the number of idle connections.
+    /// by another worker. The worker calls it now and then; `workers` share the number of idle connections.
     pub fn sweep(&self, now: Instant, workers: usize) {
         let bounds = &self.upstream.config.connections;
         let keep = bounds.idle.div_ceil(workers.max(1));

@@ -1,4 +1,4 @@
-//! A request's head as it goes to a server. Whoever sends it keeps it, so that it can be sent again without a copy.
+//! A request's head as it goes to a server. The sender keeps it, so that it can be sent again without a copy.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};

@@ -68,7 +68,7 @@ impl Upstream {
         }
     }
 
-    /// True once: for whoever is to keep its names resolved.
+    /// True once: the caller that gets it keeps the names resolved.
     pub fn begin_resolving(&self) -> bool {
         !self.resolving.swap(true, Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
 //! Bodies of requests that are still on their way while they hold a connection: how fast they move, and which of them
-//! gives way where others wait.
+//! yields its connection if others wait.
 //!
 //! A client that sends its body in drips would otherwise hold a connection for as long as it likes, and a thousand
 //! such clients all of them. Nothing here costs a request whose body was there before it took its connection.
@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::clock;
 
-/// How far a body is, told by whoever takes it from the client and read by any worker.
+/// How far a body is: written by the worker that takes it from the client, read by any worker.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes taken from the client since the connection was there.
@@ -71,46 +71,47 @@ impl Progress {
     }
 }
 
-/// The bodies that are on their way to one server, of all workers.
+/// The bodies on their way to one server, of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
-    held: Mutex<Vec<Held>>,
+    holders: Mutex<Vec<Holder>>,
     /// Those that were let in and have no connection yet.
     entering: AtomicUsize,
     /// Until when a part of the connections is kept free of them, on the monotonic scale.
     pressed_until_ns: AtomicU64,
 }
 
+/// A body that holds a connection.
 #[derive(Debug)]
-struct Held {
+struct Holder {
     progress: Arc<Progress>,
     began_ns: u64,
-    give_way: oneshot::Sender<()>,
+    yields: oneshot::Sender<()>,
 }
 
 impl Uploads {
     fn enter(&self, progress: &Arc<Progress>, now_ns: u64) -> oneshot::Receiver<()> {
-        let (give_way, asked) = oneshot::channel();
-        let mut held = self.under_way();
-        held.push(Held { progress: Arc::clone(progress), began_ns: now_ns, give_way });
+        let (yields, asked) = oneshot::channel();
+        let mut holders = self.under_way();
+        holders.push(Holder { progress: Arc::clone(progress), began_ns: now_ns, yields });
         asked
     }
 
-    fn under_way(&self) -> MutexGuard<'_, Vec<Held>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|held| !held.progress.is_over() && !held.give_way.is_closed());
-        held
+    fn under_way(&self) -> MutexGuard<'_, Vec<Holder>> {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.retain(|holder| !holder.progress.is_over() && !holder.yields.is_closed());
+        holders
     }
 
-    /// Another request finds all of `connections` in use. Bodies give way that are slow: one, and as many as it takes to
-    /// keep a part of the connections free of them for a while.
+    /// Another request finds all of `connections` in use. Slow bodies yield: one, and as many as it takes to keep a part of
+    /// the connections free of them for a while.
     pub(super) fn press(&self, connections: usize) {
         let now_ns = clock::now_ns();
         self.pressed_until_ns.store(now_ns + PRESSED_NS, Ordering::Relaxed);
-        let mut held = self.under_way();
-        let surplus = held.len().saturating_sub(most(connections)).max(1);
+        let mut holders = self.under_way();
+        let surplus = holders.len().saturating_sub(most(connections)).max(1);
         for _ in 0..surplus {
-            if !ask_least(&mut held, now_ns, Some(SLOW)) {
+            if !ask_slowest_to_yield(&mut holders, now_ns, Some(SLOW)) {
                 return;
             }
         }
@@ -124,9 +125,9 @@ impl Uploads {
     /// Lets one more in to hold one of `connections`: any number, unless other requests have lately waited. It is to be
     /// told when it has one.
     pub(super) fn admit(&self, connections: usize) -> bool {
-        let held = self.under_way();
+        let holders = self.under_way();
         let is_admitted =
-            !self.is_pressed() || held.len() + self.entering.load(Ordering::Relaxed) < most(connections);
+            !self.is_pressed() || holders.len() + self.entering.load(Ordering::Relaxed) < most(connections);
         if is_admitted {
             self.entering.fetch_add(1, Ordering::Relaxed);
         }
@@ -138,21 +139,21 @@ impl Uploads {
         self.entering.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Asks the body that moves least to give its connection up; of several, the oldest. With `below`, only where it
+    /// Asks the body that moves least to give its connection up; of several, the oldest. With `below`, only if it
     /// moves fewer bytes a second than that.
-    pub(super) fn ask_least(&self, below: Option<u64>) {
-        ask_least(&mut self.under_way(), clock::now_ns(), below);
+    pub(super) fn ask_slowest_to_yield(&self, below: Option<u64>) {
+        ask_slowest_to_yield(&mut self.under_way(), clock::now_ns(), below);
     }
 }
 
-fn ask_least(held: &mut Vec<Held>, now_ns: u64, below: Option<u64>) -> bool {
-    let ranks = held.iter().map(|held| (held.progress.rate(now_ns), held.began_ns)).enumerate();
+fn ask_slowest_to_yield(holders: &mut Vec<Holder>, now_ns: u64, below: Option<u64>) -> bool {
+    let ranks = holders.iter().map(|holder| (holder.progress.rate(now_ns), holder.began_ns)).enumerate();
     let Some((least, (rate, _))) = ranks.min_by_key(|(_, rank)| *rank) else { return false };
-    let gives_way = below.is_none_or(|below| rate < below);
-    if gives_way {
-        let _ = held.swap_remove(least).give_way.send(());
+    let is_asked = below.is_none_or(|below| rate < below);
+    if is_asked {
+        let _ = holders.swap_remove(least).yields.send(());
     }
-    gives_way
+    is_asked
 }
 
 /// How many bodies may hold one of so many connections while others wait.
@@ -178,20 +179,20 @@ pub struct Bounds {
 pub(super) struct Upload {
     progress: Arc<Progress>,
     bounds: Bounds,
-    /// Asked to give way; `None` where connections are shared and none is held.
+    /// Ready when it is to yield; `None` if connections are shared and none is held.
     asked: Option<oneshot::Receiver<()>>,
     /// Since when nothing moved, and what had moved by then.
     still: (Instant, u64),
     /// What had moved at each of the last looks while the client was to send.
     looks: VecDeque<(Instant, u64)>,
-    /// Held by a body that took its connection before its first bytes were there.
+    /// Holder by a body that took its connection before its first bytes were there.
     _early: Option<OwnedSemaphorePermit>,
 }
 
 /// Why an exchange ends while its request's body is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// The client is too slow, or gave way to others.
+    /// The client is too slow, or its body yielded to others.
     Client,
     /// The server took too long.
     Server,
@@ -217,8 +218,8 @@ impl Upload {
         self.still.0 + LOOK_EVERY.min(self.bounds.response)
     }
 
-    /// Ready when it is to give way to others.
-    pub(super) fn poll_asked(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when it is to yield to other requests.
+    pub(super) fn poll_yield(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.asked {
             Some(asked) => match Pin::new(asked).poll(cx) {
                 Poll::Ready(Ok(())) => Poll::Ready(()),
@@ -311,8 +312,8 @@ const MEASURED_NS_MIN: u64 = 100_000_000;
 const KEPT_FREE_PART: usize = 8;
 /// For so long after one had to.
 const PRESSED_NS: u64 = 10_000_000_000;
-/// A body slower than this gives way as soon as others wait, bytes a second; a faster one when they have waited in vain
-/// for half of their time.
+/// A body slower than this yields as soon as others wait, bytes a second; a faster one when they have waited in vain for
+/// half of their time.
 pub(super) const SLOW: u64 = 16 * 1024;
 
 #[cfg(test)]
@@ -400,7 +401,7 @@ mod tests {
         held[3].0.end();
         let mut gone = Vec::new();
         for below in [Some(SLOW), Some(SLOW), Some(SLOW), None, None] {
-            uploads.ask_least(below);
+            uploads.ask_slowest_to_yield(below);
             gone.push(held.iter_mut().position(|(_, asked)| asked.try_recv().is_ok()));
         }
         assert_eq!(gone, [Some(2), Some(1), None, Some(0), None]);

@@ -1,4 +1,4 @@
-//! Signed tokens (JWT, RFC 7519) that an issuer has given to a caller.
+//! Signed tokens (JWT, RFC 7519) that an issuer has given to a client.
 //!
 //! Signatures are the `jsonwebtoken` crate's; which token is one at all, which key may be used for it and which claims
 //! are believed is decided here, since the crate's own reading merges names that stand twice, reads the clock itself
@@ -81,7 +81,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// The secret is none.
+    /// The secret cannot be used.
     #[error("{0}")]
     Secret(String),
 }
@@ -90,7 +90,7 @@ pub enum Error {
 #[derive(Debug)]
 pub(super) struct Verifier {
     config: Config,
-    /// Claims that policies, header values or routes ask for; a caller's others are not kept.
+    /// Claims that policies, header values or routes ask for; others are not kept.
     wanted: Box<[Box<str>]>,
     keys: ArcSwap<KeySet>,
     /// Where the keys are fetched.
@@ -179,7 +179,7 @@ impl Verifier {
             Err(cause) => return Checked::Refused(cause),
         };
         match keys.verify(&token) {
-            Signature::Valid => match self.caller(&token, now) {
+            Signature::Valid => match self.identity(&token, now) {
                 Ok((identity, until)) => {
                     cache.keep(digest, &identity, keys.generation, until.min(now + KEPT_SECONDS_MAX));
                     Checked::Known(identity)
@@ -196,8 +196,8 @@ impl Verifier {
         }
     }
 
-    /// Who a token with a good signature speaks for, and until when it may be believed without another look.
-    fn caller(&self, token: &Token<'_>, now: i64) -> Result<(Arc<Identity>, i64), Cause> {
+    /// The identity of a token with a good signature, and until when it may be believed without another look.
+    fn identity(&self, token: &Token<'_>, now: i64) -> Result<(Arc<Identity>, i64), Cause> {
         let claims = token.claims().ok_or(Cause::TokenClaims)?;
         let until = self.config.rules.good_until(token, &claims, now)?;
         let identity = self.config.naming.identity(&claims, &self.wanted).ok_or(Cause::TokenConsumer)?;

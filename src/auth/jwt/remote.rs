@@ -151,7 +151,7 @@ impl Remote {
         (phase != RESTING).then_some(rounds)
     }
 
-    /// Whether this is the first to ask; whoever it is fetches.
+    /// Whether this is the first to ask. The first to ask fetches.
     pub(in crate::auth) fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::AcqRel)
     }

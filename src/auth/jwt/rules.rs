@@ -1,4 +1,4 @@
-//! What a token must claim to be believed, and what of it is told of the caller. Pure: `now` is an argument.
+//! What a token must claim to be believed, and which of its claims identify the client. Pure: `now` is an argument.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ pub struct Rules {
     pub required: Vec<String>,
 }
 
-/// Which claims say who the caller is.
+/// Which claims identify the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// The caller itself; a token without it is nobody's.
+    /// The consumer. A token without it identifies nobody.
     pub consumer: Option<String>,
     /// Its organisation.
     pub tenant: Option<String>,
@@ -88,8 +88,8 @@ impl Rules {
 }
 
 impl Naming {
-    /// The caller a token speaks for, with those of its claims that anything asks for. `None` where the claim that
-    /// says who that is says nobody: limits by consumer would not hold for such a caller, and it would be admitted.
+    /// The identity a token gives, with those of its claims that anything asks for. `None` if the claim that names the
+    /// consumer is absent or empty: limits by consumer would not hold for such a client, and it would be admitted.
     pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Option<Identity> {
         let name = |claim: &Option<String>| claims.path(claim.as_deref()?)?.name();
         let consumer = name(&self.consumer);

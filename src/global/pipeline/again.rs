@@ -1,4 +1,4 @@
-//! What a pipeline tells until it is answered: batches with a record.
+//! What a pipeline sends again until it is answered: batches with a record.
 //!
 //! They wait here while there is no connection, while a server that may have acted upon them cannot say so, and while
 //! their slot is on its way to another node. They are at most eight a shard, so what comes meanwhile is not sent.

@@ -283,7 +283,7 @@ impl Pipeline {
         }
     }
 
-    /// Tells everybody of a batch what the reply says.
+    /// Completes every entry of a batch with what the reply says.
     fn answer(&mut self, batch: Batch, value: &Value, took_ns: u64, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[batch.shard];
@@ -315,14 +315,14 @@ impl Pipeline {
         let mut trouble = None;
         for (entry, answer) in batch.entries.into_iter().zip(answers) {
             match answer {
-                Answered::Reply(reply) => entry.asker.tell(Ok(reply), now_ns),
+                Answered::Reply(reply) => entry.asker.complete(Ok(reply), now_ns),
                 Answered::Error(text) => {
                     shard.figures.refused.fetch_add(1, Ordering::Relaxed);
                     match Condition::of_text(&text) {
                         Some(condition) => trouble = Some((condition, text)),
                         None => shared.complain(&shard.name, &text, now_ns),
                     }
-                    entry.asker.tell(Err(Unanswered::Refused), now_ns);
+                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
                 }
             }
         }

@@ -5,11 +5,11 @@
 pub struct Options<'o> {
     /// Keys of limits are hashed under it. The same salt after a reload keeps the same keys.
     pub salt: [u8; 16],
-    /// Bits of an IPv6 address that make one caller, at most 128.
+    /// Bits of an IPv6 address that make one client, at most 128.
     pub ipv6_prefix: u8,
     /// Names of the upstreams; [`crate::policy::Action::Forward`] holds indices into them.
     pub upstreams: &'o [String],
-    /// Names of the ways to authenticate; [`Access::auth`](crate::policy::Access::auth) holds indices into them.
+    /// Names of the methods to authenticate; [`Access::auth`](crate::policy::Access::auth) holds indices into them.
     pub auth: &'o [String],
 }
 

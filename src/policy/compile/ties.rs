@@ -20,7 +20,7 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Erro
         let mut earlier = Earlier::default();
         for (position, later) in leaf.iter().enumerate() {
             let tied = earlier.may_tie(later).into_iter().map(|position| leaf[position]).find(|earlier| {
-                ties(earlier, later) && !leaf.iter().any(|third| settles(third, earlier, later))
+                ties(earlier, later) && !leaf.iter().any(|third| resolves(third, earlier, later))
             });
             earlier.add(position, later);
             let Some(earlier) = tied else { continue };
@@ -104,7 +104,7 @@ fn ties(left: &Route, right: &Route) -> bool {
 }
 
 /// Whether `third` answers every request over which the other two tie.
-fn settles(third: &Route, left: &Route, right: &Route) -> bool {
+fn resolves(third: &Route, left: &Route, right: &Route) -> bool {
     let asked = || left.headers.iter().chain(&right.headers);
     third.headers.len() > left.headers.len()
         && third.methods.covers(&left.methods, &right.methods)
@@ -151,7 +151,7 @@ mod tests {
             let all: Vec<&Route> = compiled.iter().flatten().collect();
             let expected = all.iter().enumerate().filter_map(|(position, later)| {
                 let tied = |earlier: &&&Route| {
-                    ties(earlier, later) && !all.iter().any(|third| settles(third, earlier, later))
+                    ties(earlier, later) && !all.iter().any(|third| resolves(third, earlier, later))
                 };
                 let earlier = all[..position].iter().find(tied)?;
                 let problem = Problem::Tie {

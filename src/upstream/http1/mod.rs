@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections to upstreams, driven by whoever holds them.
+//! HTTP/1.1 connections to upstreams, driven by the request that holds them.
 //!
 //! A connection has no task of its own: the request that holds it writes and reads it, so an exchange wakes nobody but
 //! itself. It serves one request at a time, as a gateway needs it; that is why it is not hyper's, which is made to be
