@@ -185,8 +185,8 @@ fn leased(criterion: &mut Criterion) {
     let limiter = in_fleet(SHARES_BYTES);
     let plans = limiter.fleet().expect("it is made in one").plans();
     let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
-    let plan = plans.number(Plan { policy: "bench".into(), quota, sharing });
-    let shared = |key: u64| [Charge { plan, ..charge(key, quota) }];
+    let plan = plans.id(Plan { policy: "bench".into(), quota, sharing });
+    let shared = |key: u64| [Charge { plan: Some(plan), ..charge(key, quota) }];
     let mut group = criterion.benchmark_group("leased");
     // The first touch waits for Redis, which answers at once.
     let touch = |key: u64| {

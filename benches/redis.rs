@@ -22,7 +22,7 @@ use sluicegate::clock;
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Config, Global};
 use sluicegate::limit::lease_messages::{Op, Part, Renewal};
-use sluicegate::limit::{Algorithm, Charge, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Charge, Plan, PolicyId, Quota, Sharing, WhenDown};
 use sluicegate::limiter::{Caller, Decision, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 use tokio::sync::{Semaphore, mpsc};
@@ -107,7 +107,7 @@ async fn leased(redis: &Redis) -> f64 {
         global.ready(Duration::from_secs(5)).await;
         let link = Arc::clone(&global) as Arc<dyn Link>;
         let fleet = Fleet::new(link, 1 << 20, Duration::from_millis(2));
-        let plan = fleet.plans().number(Plan { policy: "hot".into(), quota, sharing });
+        let plan = fleet.plans().id(Plan { policy: "hot".into(), quota, sharing });
         let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 20), fleet));
         nodes.push((global, limiter, plan));
     }
@@ -121,11 +121,11 @@ async fn leased(redis: &Redis) -> f64 {
                 key: 7,
                 quota,
                 cost: 1,
-                policy: 0,
+                policy: PolicyId::default(),
                 window: 0,
                 shadow: false,
                 count_denied: false,
-                plan: *plan,
+                plan: Some(*plan),
             };
             let mut decision = Decision::default();
             let waiting = limiter.decide(&[charge], Caller::default(), clock::now_ns(), &mut decision);

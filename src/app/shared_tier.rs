@@ -105,8 +105,8 @@ pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limite
     let plans = fleet.plans();
     table.share(|policy, quota| {
         // A table has the policies of its configuration in their order.
-        let sharing = config.policies[policy.index as usize].sharing(quota);
-        plans.number(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
+        let sharing = config.policies[policy.id.index()].sharing(quota);
+        plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
     limiter.declare(plans.fallbacks());
 }

@@ -1,6 +1,6 @@
 //! One thing a request is charged for: a key, a quota, a cost.
 
-use super::Quota;
+use super::{PlanId, PolicyId, Quota};
 
 /// What one window of one policy asks of the limiter for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,22 +11,23 @@ pub struct Charge {
     pub quota: Quota,
     /// Units this request costs.
     pub cost: u64,
-    /// Index of the policy in its table.
-    pub policy: u32,
+    /// The policy that asks.
+    pub policy: PolicyId,
     /// Index of the window in its policy.
     pub window: u16,
     /// Counted and reported, never refused.
     pub shadow: bool,
     /// Counted even when refused.
     pub count_denied: bool,
-    /// Number of the window's [`Plan`](super::Plan) where the fleet shares it; 0: this node alone counts.
-    pub plan: u32,
+    /// The window's [`Plan`](super::Plan) if the fleet shares it; `None`: this node alone counts.
+    pub plan: Option<PlanId>,
 }
 
 impl Charge {
     /// One unit, enforced, counted by this node alone, in the first window of the first policy.
     #[inline]
     pub fn one(key: u128, quota: Quota) -> Charge {
-        Charge { key, quota, cost: 1, policy: 0, window: 0, shadow: false, count_denied: false, plan: 0 }
+        let policy = PolicyId::default();
+        Charge { key, quota, cost: 1, policy, window: 0, shadow: false, count_denied: false, plan: None }
     }
 }

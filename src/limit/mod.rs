@@ -4,6 +4,7 @@ pub mod breaker;
 pub mod charge;
 mod concurrency;
 mod fixed_window;
+pub mod id;
 mod leaky_bucket;
 mod lease;
 pub mod lease_messages;
@@ -19,6 +20,7 @@ mod token_bucket;
 
 pub use breaker::Breaker;
 pub use charge::Charge;
+pub use id::{PlanId, PolicyId};
 pub use lease::{LEAD_MIN_NS, Lease, Told, View, Wanted};
 pub use outcome::{Answer, Outcome};
 pub use penalty::{Conduct, Penalty};

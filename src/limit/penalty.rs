@@ -7,6 +7,8 @@
 //!
 //! It knows no limits: who is denied, and how long they were told to wait, it is told.
 
+use super::PolicyId;
+
 /// When callers are penalised, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
@@ -69,8 +71,8 @@ pub struct Conduct {
     pub key: u128,
     /// How it is punished.
     pub rule: Penalty,
-    /// Index of the policy in its table.
-    pub policy: u32,
+    /// The policy.
+    pub policy: PolicyId,
     /// Counted and reported, never refused.
     pub shadow: bool,
     /// How long the caller is kept out, nanoseconds, where that has been looked at; 0: it is not.

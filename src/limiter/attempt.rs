@@ -165,7 +165,7 @@ impl Limiter {
                         let remaining = outcome.remaining.saturating_add(charge.cost);
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                     }
-                    ChargeState::Refused | ChargeState::Fits if charge.plan != 0 => {}
+                    ChargeState::Refused | ChargeState::Fits if charge.plan.is_some() => {}
                     _ => {
                         let left = self.look(charge, taken_ns);
                         *outcome = Outcome::new(outcome.answer(), left.remaining, left.reset_ns);

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::event::{Count, Event};
 use super::{Caller, Decision, Limiter, Recall, Waiting};
 use crate::clock;
-use crate::limit::{Algorithm, Charge, Conduct};
+use crate::limit::{Algorithm, Charge, Conduct, PolicyId};
 use crate::metrics::{self, Tier};
 use crate::policy::{Chosen, MissingDimension, Subject};
 
@@ -57,7 +57,7 @@ impl Check<'_> {
     }
 
     /// Whether a policy keeps the subject's client out, or would if it were not in shadow.
-    pub fn is_penalised(&self, policy: u32) -> bool {
+    pub fn is_penalised(&self, policy: PolicyId) -> bool {
         self.penalties.iter().any(|penalty| penalty.policy == policy && penalty.wait_ns > 0)
     }
 }
@@ -318,8 +318,8 @@ mod tests {
         check
     }
 
-    fn decisions(check: &Check<'_>) -> Vec<(u32, metrics::Decision)> {
-        check.event.counts().iter().map(|count| (count.policy, count.decision)).collect()
+    fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::Decision)> {
+        check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
     }
 
     #[test]
@@ -333,12 +333,15 @@ mod tests {
         let second = check(&limiter, &table, &job("a", 4), NOW);
         assert!(second.is_admitted());
         assert_eq!(
-            second.event.deciding().map(|count| (count.policy, count.decision)),
+            second.event.deciding().map(|count| (count.policy.index(), count.decision)),
             Some((1, metrics::Decision::ShadowDenied))
         );
         let third = check(&limiter, &table, &job("a", 1), NOW);
         assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::Decision::Denied));
-        assert!(!third.is_admitted() && third.event.deciding().is_some_and(|count| count.policy == 0));
+        assert!(
+            !third.is_admitted()
+                && third.event.deciding().is_some_and(|count| count.policy == PolicyId::default())
+        );
         assert!(
             check(&limiter, &table, &job("b", 1), NOW).is_admitted(),
             "another one has a limit of its own"
@@ -397,9 +400,13 @@ mod tests {
             assert_eq!(peek().decision.outcomes[0].remaining, left);
             assert_eq!(check(&limiter, &table, &job, NOW).decision.outcomes[0].remaining, left);
         }
-        assert!(!peek().is_admitted() && !peek().is_penalised(0) && !limiter.has_room(chosen, &job, NOW));
+        assert!(
+            !peek().is_admitted()
+                && !peek().is_penalised(PolicyId::default())
+                && !limiter.has_room(chosen, &job, NOW)
+        );
         let refused = [0, 1].map(|_| check(&limiter, &table, &job, NOW));
-        assert!(refused[1].is_penalised(0) && peek().is_penalised(0));
+        assert!(refused[1].is_penalised(PolicyId::default()) && peek().is_penalised(PolicyId::default()));
         assert_eq!(decisions(&refused[1]), [(0, metrics::Decision::Penalised)]);
         // The limit itself is whole again then, the penalty is not over.
         assert!(!limiter.has_room(chosen, &job, NOW + SECOND));

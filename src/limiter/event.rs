@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::limit::PolicyId;
 use crate::metrics::{Decision, Tier};
 
 /// What each policy decided about one subject, in the order in which that was known.
@@ -13,8 +14,8 @@ pub struct Event {
 /// What one policy decided, once however many windows it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Index of the policy.
-    pub policy: u32,
+    /// The policy.
+    pub policy: PolicyId,
     /// In one word.
     pub decision: Decision,
     /// Who decided.

@@ -20,7 +20,7 @@ use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
 use crate::limit::lease_messages::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
-use crate::limit::{LEAD_MIN_NS, Lease, Told, View};
+use crate::limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
 use crate::local::Leases;
 use crate::metrics::Tier;
 
@@ -103,11 +103,11 @@ impl Fleet {
         now_ns: u64,
         change: impl FnOnce(&mut Lease) -> R,
     ) -> Option<R> {
-        let says_nothing = |number: u32, words| {
-            self.plans.get(number).is_none_or(|plan| Lease::from_words(words).says_nothing(plan, now_ns))
+        let says_nothing = |under, words| {
+            self.plans.get(under).is_none_or(|plan| Lease::from_words(words).says_nothing(plan, now_ns))
         };
-        self.shares.change(charge.key, charge.plan, says_nothing, |number, words| {
-            let mut share = share_under(charge, number, *words, now_ns);
+        self.shares.change(charge.key, charge.plan, says_nothing, |under, words| {
+            let mut share = share_under(charge, under, *words, now_ns);
             let result = change(&mut share);
             *words = share.into_words();
             result
@@ -118,10 +118,10 @@ impl Fleet {
     #[inline(always)]
     pub(super) fn spend(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan).filter(|plan| !plan.sharing.is_exact())?;
-        let spent = self.shares.change_known(charge.key, |number, words| {
+        let spent = self.shares.change_known(charge.key, |under, words| {
             let mut share = Lease::from_words(*words);
             // After a reload the share may be another plan's still.
-            let left = if number == charge.plan {
+            let left = if under == charge.plan {
                 share.spend(plan, charge.cost, now_ns, self.lead_ns())
             } else {
                 None
@@ -133,10 +133,14 @@ impl Fleet {
     }
 
     /// Changes the share of a key that has one; `change` is told the number of the plan it is under.
-    pub(super) fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Lease) -> R) -> Option<R> {
-        self.shares.change_known(key, |number, words| {
+    pub(super) fn change_known<R>(
+        &self,
+        key: u128,
+        change: impl FnOnce(Option<PlanId>, &mut Lease) -> R,
+    ) -> Option<R> {
+        self.shares.change_known(key, |under, words| {
             let mut share = Lease::from_words(*words);
-            let result = change(number, &mut share);
+            let result = change(under, &mut share);
             *words = share.into_words();
             result
         })
@@ -146,7 +150,7 @@ impl Fleet {
     /// client's to choose.
     fn key_of_address(&self, charge: &Charge, caller: Caller) -> u128 {
         let mut state = self.addresses;
-        state.write_u32(charge.plan);
+        state.write_u32(PlanId::into_bits(charge.plan));
         state.write_u16(charge.window);
         state.write_u128(caller.address);
         state.finish128().as_u128()
@@ -199,15 +203,15 @@ impl Fleet {
     /// What is left of an exact window as far as this node knows, units.
     pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
         let Some(plan) = self.plans.get(charge.plan) else { return 0 };
-        let (number, words) = self.shares.peek(charge.key).unwrap_or_default();
-        share_under(charge, number, words, now_ns).estimate(plan, now_ns).0
+        let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
+        share_under(charge, under, words, now_ns).estimate(plan, now_ns).0
     }
 
     /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
-        let (number, words) = self.shares.peek(charge.key).unwrap_or_default();
-        let mut share = share_under(charge, number, words, now_ns);
+        let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
+        let mut share = share_under(charge, under, words, now_ns);
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
         let told = match (plan.sharing.is_exact(), share.refused_for(plan, charge.cost, now_ns)) {
             _ if charge.cost > plan.quota.capacity() => {
@@ -386,9 +390,9 @@ impl Limiter {
 }
 
 /// A key's share for a charge. A denial under another plan says nothing of what this one allows: the limit has changed.
-fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Lease {
+fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6], now_ns: u64) -> Lease {
     let mut share = Lease::from_words(words);
-    if number != charge.plan {
+    if under != charge.plan {
         share.deny_for(0, now_ns);
     }
     share
@@ -396,9 +400,9 @@ fn share_under(charge: &Charge, number: u32, words: [u64; 6], now_ns: u64) -> Le
 
 /// Whether a denial that Redis gave still stands for this charge.
 pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
-    let refused = fleet.change_known(charge.key, |number, share| {
+    let refused = fleet.change_known(charge.key, |under, share| {
         // A denial under another plan says nothing of what this one allows: the limit has changed.
-        if number != charge.plan {
+        if under != charge.plan {
             share.deny_for(0, now_ns);
             return None;
         }

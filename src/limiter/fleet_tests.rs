@@ -167,10 +167,10 @@ fn charge(node: &Limiter, key: u64, limit: u64, overshoot: f64, when_down: WhenD
     let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
     let sharing = Sharing::new(&quota, overshoot, when_down);
     let plans = node.fleet().expect("a fleet's node").plans();
-    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
+    let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
     node.declare([quota, quota.share_of(2)]);
     let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key);
-    Charge { plan, ..Charge::one(key, quota) }
+    Charge { plan: Some(plan), ..Charge::one(key, quota) }
 }
 
 fn exact(node: &Limiter, key: u64, limit: u64) -> Charge {
@@ -187,8 +187,8 @@ fn permits(node: &Limiter, key: u64, limit: u64, when_down: WhenDown) -> Charge 
     let quota = units.quota.counted_by(Algorithm::Concurrency);
     let sharing = Sharing::new(&quota, 0.0, when_down);
     let plans = node.fleet().expect("a fleet's node").plans();
-    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
-    Charge { quota, plan, ..units }
+    let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
+    Charge { quota, plan: Some(plan), ..units }
 }
 
 /// Decides, with Redis answering at once where it is asked.
@@ -217,7 +217,7 @@ fn decide_late(node: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision
 fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
-    let own = Charge { plan: 0, ..exact(&node, 9, 5) };
+    let own = Charge { plan: None, ..exact(&node, 9, 5) };
     let (near, far, lease) = (exact(&node, 2, 5), exact(&node, 3, 5), leased(&node, 4, 1_000));
     let full = exact(&node, 5, 1);
     assert!(decide(&node, &desk, &[full], NOW).is_admitted());
@@ -236,7 +236,7 @@ fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
 fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
-    let own = Charge { plan: 0, ..exact(&node, 9, 5) };
+    let own = Charge { plan: None, ..exact(&node, 9, 5) };
     let wanted = exact(&node, 2, 5);
     let mut decision = Decision::default();
     drop(node.decide(&[own, wanted], Caller::default(), NOW, &mut decision).expect("it waits"));
@@ -253,13 +253,10 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
         let counted = |charge: Charge| {
             let quota = charge.quota.counted_by(algorithm);
             let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
-            let plan = node.fleet().expect("a fleet's node").plans().number(Plan {
-                policy: "p".into(),
-                quota,
-                sharing,
-            });
+            let plan =
+                node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
             node.declare([quota, quota.share_of(2)]);
-            Charge { quota, plan, cost: 5, ..charge }
+            Charge { quota, plan: Some(plan), cost: 5, ..charge }
         };
         // The wait ends in the second after it began, in which it counts.
         let begun = NOW - MS;
@@ -271,7 +268,7 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
         node.reconcile(&late, refund, begun, 2, NOW + 2 * MS);
         assert_eq!(left(&late, begun), 98);
         // Refused after the wait, for what was asked; taken before it, by this node alone.
-        let own = Charge { plan: 0, ..counted(exact(&node, 2, 100)) };
+        let own = Charge { plan: None, ..counted(exact(&node, 2, 100)) };
         let full = Charge { cost: 6, ..exact(&node, 3, 5) };
         let own_and_full = [own, Charge { cost: 5, ..full }];
         assert!(decide_late(&node, &own_and_full, begun).is_admitted());

@@ -152,7 +152,7 @@ impl Limiter {
     #[inline]
     pub(crate) fn route_tenant(&self, charges: &mut [Charge], tenant: Option<&str>) {
         let Some(fleet) = &self.fleet else { return };
-        for charge in charges.iter_mut().filter(|charge| charge.plan != 0) {
+        for charge in charges.iter_mut().filter(|charge| charge.plan.is_some()) {
             charge.key = fleet.link.route(charge.key, tenant);
         }
     }
@@ -276,7 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Algorithm, Answer, Conduct, Penalty};
+    use crate::limit::{Algorithm, Answer, Conduct, Penalty, PolicyId};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;
@@ -396,9 +396,9 @@ mod tests {
     #[test]
     fn a_penalised_request_is_charged_nowhere() {
         let limiter = limiter();
-        let (watched, other) = (charge(1, 1), Charge { policy: 1, ..charge(2, 9) });
+        let (watched, other) = (charge(1, 1), Charge { policy: PolicyId::new(1), ..charge(2, 9) });
         let rule = Penalty::new(2, 60 * SECOND, 2, 3_600);
-        let conduct = Conduct { key: 77, rule, policy: 0, shadow: false, wait_ns: 0 };
+        let conduct = Conduct { key: 77, rule, policy: PolicyId::default(), shadow: false, wait_ns: 0 };
         let ask = |now_ns: u64| {
             let mut conducts = [conduct];
             let mut decision = Decision::default();

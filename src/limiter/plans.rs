@@ -4,10 +4,11 @@
 //! stays the same over a reload keeps its number.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::limit::{Plan, Quota, WhenDown};
+use crate::limit::{Plan, PlanId, Quota, WhenDown};
 
 /// All plans.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub struct Plans {
     /// a lock and without a count of its readers.
     blocks: [OnceLock<Block>; BLOCKS],
     /// Held by whoever adds one.
-    numbers: Mutex<HashMap<Arc<Plan>, u32>>,
+    numbers: Mutex<HashMap<Arc<Plan>, PlanId>>,
     /// How many nodes share them; 0: nobody has said.
     nodes: AtomicU32,
 }
@@ -24,44 +25,42 @@ pub struct Plans {
 type Block = Box<[OnceLock<Arc<Plan>>]>;
 
 impl Plans {
-    /// The number of a plan, from 1; the same for an equal one.
-    pub fn number(&self, plan: Plan) -> u32 {
+    /// The id of a plan; the same for an equal one.
+    pub fn id(&self, plan: Plan) -> PlanId {
         let mut numbers = self.numbers();
-        if let Some(number) = numbers.get(&plan) {
-            return *number;
+        if let Some(id) = numbers.get(&plan) {
+            return *id;
         }
-        let number = numbers.len() as u32 + 1;
-        let (block, index) = place(number);
+        let id = PlanId::new(NonZeroU32::MIN.saturating_add(numbers.len() as u32));
+        let (block, index) = place(id);
         let plan = Arc::new(plan);
         let entries =
             self.blocks[block].get_or_init(|| (0..1usize << block).map(|_| OnceLock::new()).collect());
         // Nobody else can have filled it: numbers are given under the lock.
         let _ = entries[index].set(Arc::clone(&plan));
-        numbers.insert(plan, number);
-        number
+        numbers.insert(plan, id);
+        id
     }
 
-    /// The plan of a number; `None` for 0.
+    /// The plan of a charge or slot that may have one.
     #[inline]
-    pub fn get(&self, number: u32) -> Option<&Arc<Plan>> {
-        if number == 0 {
-            return None;
-        }
-        let (block, index) = place(number);
+    pub fn get(&self, id: Option<PlanId>) -> Option<&Arc<Plan>> {
+        let (block, index) = place(id?);
         self.blocks[block].get()?.get(index)?.get()
     }
 
-    /// What this node enforces of the plan of a number without Redis; `None` for 0.
-    pub fn share(&self, number: u32) -> Option<Quota> {
+    /// What this node enforces of a plan without Redis.
+    pub fn share(&self, id: Option<PlanId>) -> Option<Quota> {
         let nodes = self.nodes.load(Ordering::Relaxed).max(1);
-        Some(self.get(number)?.quota.share_of(nodes))
+        Some(self.get(id)?.quota.share_of(nodes))
     }
 
     /// All that this node enforces without Redis: these shares, and what an address is admitted.
     pub fn fallbacks(&self) -> Vec<Quota> {
         let count = self.numbers().len() as u32;
-        let shares = (1..=count).filter_map(|number| self.share(number));
-        let allowing = (1..=count).filter_map(|number| self.get(number));
+        let ids = (1..=count).map(PlanId::from_bits);
+        let shares = ids.clone().filter_map(|id| self.share(id));
+        let allowing = ids.filter_map(|id| self.get(id));
         let allowing = allowing.filter(|plan| plan.sharing.when_down == WhenDown::Allow);
         shares.chain(allowing.map(|plan| plan.quota.for_address())).collect()
     }
@@ -71,14 +70,15 @@ impl Plans {
         if self.nodes.swap(nodes, Ordering::Relaxed) == nodes { Vec::new() } else { self.fallbacks() }
     }
 
-    fn numbers(&self) -> MutexGuard<'_, HashMap<Arc<Plan>, u32>> {
+    fn numbers(&self) -> MutexGuard<'_, HashMap<Arc<Plan>, PlanId>> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The block of a number from 1, and the place in it: block 0 is number 1, block 1 are 2 and 3, block 2 are 4 to 7.
+/// The block of a plan, and the place in it: block 0 is number 1, block 1 are 2 and 3, block 2 are 4 to 7.
 #[inline]
-fn place(number: u32) -> (usize, usize) {
+fn place(id: PlanId) -> (usize, usize) {
+    let number = id.number().get();
     let block = number.ilog2();
     (block as usize, (number - (1 << block)) as usize)
 }
@@ -103,20 +103,21 @@ mod tests {
     #[test]
     fn an_equal_plan_keeps_its_number_and_no_other_gets_it() {
         let plans = Plans::default();
-        let numbers = [plan("a", 5), plan("b", 5), plan("a", 6), plan("a", 5)].map(|plan| plans.number(plan));
+        let numbers = [plan("a", 5), plan("b", 5), plan("a", 6), plan("a", 5)]
+            .map(|plan| plans.id(plan).number().get());
         assert_eq!(numbers, [1, 2, 3, 1]);
-        assert_eq!(plans.get(3).map(|found| found.quota.limit().get()), Some(6));
-        assert_eq!(plans.get(0), None);
+        assert_eq!(plans.get(PlanId::from_bits(3)).map(|found| found.quota.limit().get()), Some(6));
+        assert_eq!(plans.get(None), None);
     }
 
     #[test]
     fn every_number_has_its_own_plan() {
         let plans = Plans::default();
         for number in 1..=300 {
-            assert_eq!(plans.get(number), None);
-            assert_eq!(plans.number(plan("a", u64::from(number))), number);
+            assert_eq!(plans.get(PlanId::from_bits(number)), None);
+            assert_eq!(plans.id(plan("a", u64::from(number))).number().get(), number);
         }
-        let limit = |number| plans.get(number).map(|found| found.quota.limit().get());
+        let limit = |number| plans.get(PlanId::from_bits(number)).map(|found| found.quota.limit().get());
         assert!((1..=300).all(|number| limit(number) == Some(u64::from(number))));
         assert_eq!((limit(301), limit(u32::MAX)), (None, None));
     }
@@ -124,8 +125,8 @@ mod tests {
     #[test]
     fn a_share_is_twice_the_even_one_and_never_more_than_the_whole() {
         let plans = Plans::default();
-        let number = plans.number(plan("a", 100));
-        let share = || plans.share(number).map(|share| share.limit().get());
+        let id = Some(plans.id(plan("a", 100)));
+        let share = || plans.share(id).map(|share| share.limit().get());
         assert_eq!(share(), Some(100));
         assert_eq!((plans.resize(2).len(), share()), (1, Some(100)));
         assert_eq!((plans.resize(8).len(), share()), (1, Some(25)));

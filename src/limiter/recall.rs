@@ -23,7 +23,7 @@ pub struct Recall {
 impl Limiter {
     /// Whether this node remembers.
     pub(super) fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
-        memory.plan == 0 && self.table.is_remembered(memory, now_ns)
+        memory.plan.is_none() && self.table.is_remembered(memory, now_ns)
     }
 
     /// Asks Redis for those that the fleet remembers; `None` where there are none, or no model to ask.

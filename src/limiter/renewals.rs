@@ -18,7 +18,7 @@ use super::waiting::{Attempt, Wait};
 use crate::limit::Plan;
 use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
 use crate::limit::{Algorithm, Charge};
-use crate::limit::{Lease, Told, Wanted};
+use crate::limit::{Lease, PlanId, Told, Wanted};
 
 /// Renewals on their way, by key.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Waiter {
 #[derive(Clone, Debug)]
 struct Leased {
     key: u128,
-    number: u32,
+    plan_id: Option<PlanId>,
     plan: Arc<Plan>,
     /// When the node asked.
     sent_ns: u64,
@@ -108,7 +108,7 @@ impl Renewals {
     /// Ends a renewal. Where requests came meanwhile and still wait, the first of them are those the next one asks for:
     /// what they want, and the number of the plan the last of them came under. What others had wanted would be asked for
     /// in vain, and might be more than there is.
-    fn next(&self, key: u128) -> Option<(Wanted, u32)> {
+    fn next(&self, key: u128) -> Option<(Wanted, Option<PlanId>)> {
         let mut keys = self.of(key);
         let renewing = keys.get_mut(&key)?;
         renewing.queued.retain(|waiter| !waiter.wait.is_over());
@@ -166,14 +166,14 @@ impl Limiter {
         self: &Arc<Self>,
         fleet: &Fleet,
         key: u128,
-        number: u32,
+        plan_id: Option<PlanId>,
         plan: &Arc<Plan>,
         waiter: Option<Waiter>,
         now_ns: u64,
     ) {
         let wanted = waiter.as_ref().map_or(Wanted::default(), |waiter| Wanted::by_one(waiter.charge.cost));
         if fleet.renewals.begin(key, waiter) {
-            let leased = Leased { key, number, plan: Arc::clone(plan), sent_ns: now_ns };
+            let leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
             self.send_renewal(fleet, leased, wanted);
         }
     }
@@ -198,7 +198,7 @@ impl Limiter {
         self: &Arc<Self>,
         fleet: &Fleet,
         key: u128,
-        number: u32,
+        plan_id: Option<PlanId>,
         plan: &Arc<Plan>,
         now_ns: u64,
     ) -> bool {
@@ -206,7 +206,7 @@ impl Limiter {
             return false;
         }
         let release = fleet.change_known(key, |_, share| share.release(plan, key, now_ns)).flatten();
-        let leased = Leased { key, number, plan: Arc::clone(plan), sent_ns: now_ns };
+        let leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
         let Some(release) = release else {
             self.renew_next(fleet, leased, now_ns);
             return true;
@@ -221,7 +221,7 @@ impl Limiter {
                 });
                 if known.is_some() && answer.is_err() {
                     // It says so again.
-                    fleet.watched.add(key, leased.number);
+                    fleet.watched.add(key, leased.plan_id);
                 }
                 limiter.renew_next(fleet, leased, now_ns);
             }),
@@ -231,10 +231,10 @@ impl Limiter {
 
     /// Ends a question about a key, and asks for those who came meanwhile.
     fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, now_ns: u64) {
-        if let Some((wanted, number)) = fleet.renewals.next(leased.key) {
+        if let Some((wanted, plan_id)) = fleet.renewals.next(leased.key) {
             // A reload may have come between the two.
-            let plan = fleet.plans.get(number).map_or(leased.plan, Arc::clone);
-            self.send_renewal(fleet, Leased { number, plan, sent_ns: now_ns, ..leased }, wanted);
+            let plan = fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
+            self.send_renewal(fleet, Leased { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
     }
 
@@ -253,18 +253,18 @@ impl Limiter {
             Ok(_) => (None, false),
             Err(why) => (None, why.is_undone()),
         };
-        let known = fleet.change_known(key, |number, share| match &grant {
+        let known = fleet.change_known(key, |under, share| match &grant {
             Some(grant) => {
                 share.granted(renewal, grant, sent_ns);
                 // A reload came before the answer: what is denied is denied under the old limit.
-                if number != leased.number {
+                if under != leased.plan_id {
                     share.deny_for(0, now_ns);
                 }
             }
             None => share.lost(renewal, is_unheard),
         });
         if known.is_some() && grant.is_some() {
-            fleet.watched.add(key, leased.number);
+            fleet.watched.add(key, leased.plan_id);
         }
         // What a key without a slot was given, for those who wait now.
         let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };
@@ -329,7 +329,7 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
     let mut queued = fleet.renewals.take_queued(leased.key);
     queued.retain(|waiter| {
         // Who came after a reload has another plan.
-        let is_alike = waiter.charge.plan == leased.number;
+        let is_alike = waiter.charge.plan == leased.plan_id;
         let attempt = waiter.wait.try_resolve(waiter.index, || {
             let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
             let (told, left) = told.filter(|(told, _)| *told != Told::Ask)?;

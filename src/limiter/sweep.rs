@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Limiter;
 use super::fleet::Fleet;
-use crate::limit::{Lease, Plan};
+use crate::limit::{Lease, Plan, PlanId};
 
-/// Keys that hold something, and the number of their plan.
+/// Keys that hold something, and their plan.
 #[derive(Debug, Default)]
-pub(super) struct Watched(Mutex<HashMap<u128, u32>>);
+pub(super) struct Watched(Mutex<HashMap<u128, Option<PlanId>>>);
 
 impl Watched {
-    pub(super) fn add(&self, key: u128, plan: u32) {
+    pub(super) fn add(&self, key: u128, plan: Option<PlanId>) {
         self.keys().insert(key, plan);
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<u128, u32>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<u128, Option<PlanId>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

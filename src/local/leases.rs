@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slots::{Entry, Slots};
+use crate::limit::PlanId;
 
 /// The table.
 #[derive(Debug)]
@@ -32,32 +33,36 @@ impl Leases {
     pub fn change<R>(
         &self,
         key: u128,
-        plan: u32,
-        is_idle: impl Fn(u32, Words) -> bool,
-        change: impl FnOnce(u32, &mut Words) -> R,
+        plan: Option<PlanId>,
+        is_idle: impl Fn(Option<PlanId>, Words) -> bool,
+        change: impl FnOnce(Option<PlanId>, &mut Words) -> R,
     ) -> Option<R> {
         let found = self.slots.find(key).or_else(|| self.claim(key, plan, is_idle));
         let mut slot = found?;
         let mut words = slot.state();
-        let result = change(slot.fingerprint(), &mut words);
-        slot.set_state(words, plan);
+        let result = change(PlanId::from_bits(slot.fingerprint()), &mut words);
+        slot.set_state(words, PlanId::into_bits(plan));
         Some(result)
     }
 
-    /// Changes the share of a key that has one; it stays under its plan.
+    /// Changes the lease of a key that has one; it stays under its plan.
     #[inline(always)]
-    pub fn change_known<R>(&self, key: u128, change: impl FnOnce(u32, &mut Words) -> R) -> Option<R> {
+    pub fn change_known<R>(
+        &self,
+        key: u128,
+        change: impl FnOnce(Option<PlanId>, &mut Words) -> R,
+    ) -> Option<R> {
         let mut slot = self.slots.find(key)?;
         let (plan, mut words) = (slot.fingerprint(), slot.state());
-        let result = change(plan, &mut words);
+        let result = change(PlanId::from_bits(plan), &mut words);
         slot.set_state(words, plan);
         Some(result)
     }
 
-    /// The share of a key that has one, and its plan.
-    pub fn peek(&self, key: u128) -> Option<(u32, Words)> {
+    /// The lease of a key that has one, and its plan.
+    pub fn peek(&self, key: u128) -> Option<(Option<PlanId>, Words)> {
         let slot = self.slots.find(key)?;
-        Some((slot.fingerprint(), slot.state()))
+        Some((PlanId::from_bits(slot.fingerprint()), slot.state()))
     }
 
     /// Its figures.
@@ -75,10 +80,11 @@ impl Leases {
     fn claim(
         &self,
         key: u128,
-        plan: u32,
-        is_idle: impl Fn(u32, Words) -> bool,
+        plan: Option<PlanId>,
+        is_idle: impl Fn(Option<PlanId>, Words) -> bool,
     ) -> Option<super::slots::Locked<'_, 8, WORDS>> {
-        let (slot, counter) = match self.slots.find_or_claim(key, plan, is_idle) {
+        let is_idle = |plan, words| is_idle(PlanId::from_bits(plan), words);
+        let (slot, counter) = match self.slots.find_or_claim(key, PlanId::into_bits(plan), is_idle) {
             Entry::Found(slot) => return Some(slot),
             Entry::Unused(slot) => (Some(slot), &self.used),
             Entry::Replaced(slot) => (Some(slot), &self.evictions),
@@ -98,13 +104,19 @@ mod tests {
     #[test]
     fn a_share_is_kept_under_its_key_and_plan() {
         let leases = Leases::with_memory(1 << 16);
-        let never = |_: u32, _: Words| false;
+        let never = |_: Option<PlanId>, _: Words| false;
         assert_eq!(
-            leases.change(7 << 70 | 7, 3, never, |plan, words| (plan, std::mem::replace(&mut words[5], 9))),
-            Some((3, 0))
+            leases.change(7 << 70 | 7, PlanId::from_bits(3), never, |plan, words| (
+                plan,
+                std::mem::replace(&mut words[5], 9)
+            )),
+            Some((PlanId::from_bits(3), 0))
         );
-        assert_eq!(leases.change(7 << 70 | 7, 4, never, |plan, words| (plan, words[5])), Some((3, 9)));
-        assert_eq!(leases.peek(7 << 70 | 7), Some((4, [0, 0, 0, 0, 0, 9])));
+        assert_eq!(
+            leases.change(7 << 70 | 7, PlanId::from_bits(4), never, |plan, words| (plan, words[5])),
+            Some((PlanId::from_bits(3), 9))
+        );
+        assert_eq!(leases.peek(7 << 70 | 7), Some((PlanId::from_bits(4), [0, 0, 0, 0, 0, 9])));
         assert_eq!(leases.peek(8 << 70 | 7), None);
         assert_eq!(leases.change_known(8 << 70 | 7, |_, _| ()), None);
     }
@@ -114,12 +126,18 @@ mod tests {
         let leases = Leases::with_memory(0);
         let slots = leases.stats().slots;
         let key = |number: u64| u128::from(number) << 64 | u128::from(number << 40);
-        let never = |_: u32, _: Words| false;
+        let never = |_: Option<PlanId>, _: Words| false;
         for number in 0..slots {
-            assert_eq!(leases.change(key(number), 1, never, |_, words| words[0] = number), Some(()));
+            assert_eq!(
+                leases.change(key(number), PlanId::from_bits(1), never, |_, words| words[0] = number),
+                Some(())
+            );
         }
-        assert_eq!(leases.change(key(slots), 1, never, |_, _| ()), None);
-        assert_eq!(leases.change(key(slots), 1, |_, words| words[0] == 5, |_, words| words[0]), Some(0));
+        assert_eq!(leases.change(key(slots), PlanId::from_bits(1), never, |_, _| ()), None);
+        assert_eq!(
+            leases.change(key(slots), PlanId::from_bits(1), |_, words| words[0] == 5, |_, words| words[0]),
+            Some(0)
+        );
         assert_eq!(leases.peek(key(5)), None);
         let stats = leases.stats();
         assert_eq!((stats.used, stats.evictions, stats.overflow_decisions), (slots, 1, 1));

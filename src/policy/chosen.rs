@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::counting::{MissingDimension, Policy};
 use super::subject::Subject;
-use crate::limit::{Charge, Conduct};
+use crate::limit::{Charge, Conduct, PolicyId};
 
 /// Some policies of a table, in the order in which they are charged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Chosen<'t> {
     /// All policies of the table.
     pub(super) policies: &'t [Policy],
     /// Indices of those that decide.
-    pub(super) indices: &'t [u32],
+    pub(super) indices: &'t [PolicyId],
     /// Whether one of them recognises retries.
     pub(super) remembers: bool,
     /// Whether one of them penalises clients.
@@ -29,7 +29,7 @@ impl<'t> Chosen<'t> {
 
     /// The policy of a charge.
     pub fn policy_of(&self, charge: &Charge) -> &'t Policy {
-        &self.policies[charge.policy as usize]
+        &self.policies[charge.policy.index()]
     }
 
     /// The address that counts as one client: policies of one table cut it alike.
@@ -49,7 +49,7 @@ impl<'t> Chosen<'t> {
     ) -> Result<(), MissingDimension<'t>> {
         let before = out.len();
         for &index in self.indices {
-            if let Err(missing) = self.policies[index as usize].charge(subject, out) {
+            if let Err(missing) = self.policies[index.index()].charge(subject, out) {
                 out.truncate(before);
                 return Err(missing);
             }
@@ -63,7 +63,7 @@ impl<'t> Chosen<'t> {
         if !self.remembers {
             return SmallVec::new();
         }
-        self.indices.iter().filter_map(|index| self.policies[*index as usize].memory(subject)).collect()
+        self.indices.iter().filter_map(|index| self.policies[index.index()].memory(subject)).collect()
     }
 
     /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.

@@ -19,6 +19,7 @@ use super::list_field::join_items;
 use super::route::Route;
 use super::table::{Table, precedence};
 use super::tree::{ANY_HOST, Tree};
+use crate::limit::PolicyId;
 use errors::Errors;
 use options::{POLICIES_MAX, ROUTES_MAX};
 
@@ -49,7 +50,7 @@ impl Table {
         }
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
         for route in compiled_routes.iter_mut().flatten() {
-            let own = || route.policies.iter().map(|&policy| &policies[policy as usize]);
+            let own = || route.policies.iter().map(|&policy| &policies[policy.index()]);
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());
             route.penalises = own().any(|policy| policy.penalty.is_some());
@@ -59,8 +60,8 @@ impl Table {
             route.windows = if is_by_tier { usize::MAX } else { count };
             let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows);
             route.limits_shown = join_items(shown.map(|window| &*window.item));
-            let needs_nobody = |policy: &&u32| {
-                !policies[**policy as usize].by.iter().any(definition::Dimension::needs_identity)
+            let needs_nobody = |policy: &&PolicyId| {
+                !policies[policy.index()].by.iter().any(definition::Dimension::needs_identity)
             };
             route.strangers = route.policies.iter().filter(needs_nobody).copied().collect();
         }

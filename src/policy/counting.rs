@@ -9,13 +9,13 @@ use super::definition::{Dimension, Missing};
 use super::key::{self, Absent, Keys, Value};
 use super::rules::Rules;
 use super::subject::Subject;
-use crate::limit::{Algorithm, Charge, Conduct, Penalty, Quota};
+use crate::limit::{Algorithm, Charge, Conduct, Penalty, PlanId, PolicyId, Quota};
 
 /// One policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Its index in the table; [`Charge::policy`].
-    pub index: u32,
+    /// Its place in the table; [`Charge::policy`].
+    pub id: PolicyId,
     /// Its name.
     pub name: Box<str>,
     /// The dimensions of its key.
@@ -44,8 +44,8 @@ pub struct Window {
     /// What the fields `RateLimit` and `RateLimit-Policy` call it: the policy's name where it has one window,
     /// else with the period behind it (`search-1h`); unique in a table, and safe between quotation marks.
     pub label: Box<str>,
-    /// Number of its plan where the fleet shares it; 0: this node alone counts.
-    pub plan: u32,
+    /// Its plan if the fleet shares it; `None`: this node alone counts.
+    pub plan: Option<PlanId>,
     /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
     pub item: Box<str>,
 }
@@ -75,15 +75,15 @@ impl Tiers {
 pub(super) struct Memory {
     /// One unit in the time a key is remembered: spent, it was there.
     pub quota: Quota,
-    /// Number of its plan where the fleet shares it; 0: this node alone remembers.
-    pub plan: u32,
+    /// Its plan if the fleet shares it; `None`: this node alone remembers.
+    pub plan: Option<PlanId>,
 }
 
 /// A policy refuses requests without this dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingDimension<'t> {
-    /// Index of the policy.
-    pub policy: u32,
+    /// The policy.
+    pub policy: PolicyId,
     /// What the request does not have.
     pub dimension: &'t Dimension,
 }
@@ -116,7 +116,7 @@ impl Policy {
             key: self.keys.memory(&values, key),
             quota: memory.quota,
             cost: 1,
-            policy: self.index,
+            policy: self.id,
             window: 0,
             shadow: self.shadow,
             count_denied: false,
@@ -134,7 +134,7 @@ impl Policy {
     pub(super) fn conduct(&self, charge: &Charge) -> Option<Conduct> {
         let rule = self.penalty?;
         let key = charge.key ^ CONDUCT;
-        Some(Conduct { key, rule, policy: self.index, shadow: self.shadow, wait_ns: 0 })
+        Some(Conduct { key, rule, policy: self.id, shadow: self.shadow, wait_ns: 0 })
     }
 
     /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
@@ -162,7 +162,7 @@ impl Policy {
         let values = match self.keys.encode(subject) {
             Ok(values) => values,
             Err(Absent::Reject { dimension }) if !self.shadow => {
-                return Err(MissingDimension { policy: self.index, dimension: &self.by[dimension] });
+                return Err(MissingDimension { policy: self.id, dimension: &self.by[dimension] });
             }
             Err(_) => return Ok(()),
         };
@@ -173,7 +173,7 @@ impl Policy {
                 key: self.keys.key(number, &values),
                 quota: window.quota,
                 cost,
-                policy: self.index,
+                policy: self.id,
                 // A policy has far fewer windows than that.
                 window: u16::try_from(first + number).unwrap_or(u16::MAX),
                 shadow: self.shadow,
@@ -194,7 +194,7 @@ impl Policy {
             key: self.keys.key(self.place(number), &encoded),
             quota: window.quota,
             cost: 0,
-            policy: self.index,
+            policy: self.id,
             window: u16::try_from(number).unwrap_or(u16::MAX),
             shadow: self.shadow,
             count_denied: self.count_denied,

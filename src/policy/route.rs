@@ -15,6 +15,7 @@ use super::method::Methods;
 use super::pattern::Pattern;
 use super::request::{Facts, Params, Values};
 use super::template::{HeaderTemplate, Rewrite};
+use crate::limit::PolicyId;
 
 /// One route.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct Route {
     /// What happens to an admitted request.
     pub action: Action,
     /// Indices of its policies, in the order written.
-    pub policies: Box<[u32]>,
+    pub policies: Box<[PolicyId]>,
     /// Header changes on the way to the upstream.
     pub request_headers: HeaderChanges,
     /// Header changes on the way to the client.
@@ -46,7 +47,7 @@ pub struct Route {
     /// Who may use it.
     pub access: Access,
     /// Those of its policies that need no identity: they charge a client that authentication refuses.
-    pub strangers: Box<[u32]>,
+    pub strangers: Box<[PolicyId]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,

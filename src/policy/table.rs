@@ -19,7 +19,7 @@ use super::method::Fit;
 use super::request::{Facts, Params};
 use super::route::{Found, Route};
 use super::tree::{ANY_HOST, Tree};
-use crate::limit::{Charge, Quota};
+use crate::limit::{Charge, PlanId, Quota};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
@@ -106,14 +106,14 @@ impl Table {
         &self.policies
     }
 
-    /// Gives every window, and what remembers retries, the number of its plan, for a fleet that shares them.
-    pub fn share(&mut self, mut number: impl FnMut(&Policy, &Quota) -> u32) {
+    /// Gives every window, and what remembers retries, its plan, for a fleet that shares them.
+    pub fn share(&mut self, mut plan: impl FnMut(&Policy, &Quota) -> PlanId) {
         for policy in &mut self.policies {
             let mut windows = std::mem::take(&mut policy.windows);
-            windows.iter_mut().for_each(|window| window.plan = number(policy, &window.quota));
+            windows.iter_mut().for_each(|window| window.plan = Some(plan(policy, &window.quota)));
             policy.windows = windows;
             if let Some(mut memory) = policy.idempotency.take() {
-                memory.plan = number(policy, &memory.quota);
+                memory.plan = Some(plan(policy, &memory.quota));
                 policy.idempotency = Some(memory);
             }
         }
@@ -169,7 +169,7 @@ impl Table {
         let shown = charges.iter().filter(|charge| !charge.shadow);
         join_items(
             shown.map(|charge| {
-                &*self.policies[charge.policy as usize].windows[usize::from(charge.window)].item
+                &*self.policies[charge.policy.index()].windows[usize::from(charge.window)].item
             }),
         )
     }

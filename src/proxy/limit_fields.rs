@@ -36,7 +36,7 @@ impl Fields {
             .unwrap_or(outcome.reset_ns.div_ceil(SECOND_NS));
         let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
         let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
-        let window = &table.policies()[charge.policy as usize].windows[usize::from(charge.window)];
+        let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
         let ietf = ietf
             .then(|| {
                 Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome, reset_seconds)?))
@@ -90,7 +90,7 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
 /// Shared windows begin at multiples of their period, by Redis's wall clock, which ours is near enough to for
 /// people. Without Redis a node has windows of its own.
 fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
-    if charge.plan == 0 || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
+    if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
         return None;
     }
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);

@@ -103,7 +103,7 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
 /// Counts what each policy said, and keeps what the log shows of it.
 fn count(context: &mut RequestContext, event: &Event) {
     for said in event.counts() {
-        let figures = &context.view.snapshot.figures.policies[said.policy as usize];
+        let figures = &context.view.snapshot.figures.policies[said.policy.index()];
         figures.decided(&context.services.metrics, said.decision);
         figures.decided_by(&context.services.metrics, said.tier);
     }
@@ -117,7 +117,7 @@ fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
     let violated = decision
         .violated(&check.charges)
         .map(|(charge, outcome)| {
-            let policy = &table.policies()[charge.policy as usize];
+            let policy = &table.policies()[charge.policy.index()];
             Violation {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.name.to_string(),

@@ -51,7 +51,7 @@ impl Reservation {
                 Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
                 _ => {}
             }
-            let is_settled = table.policies()[charge.policy as usize].is_settled();
+            let is_settled = table.policies()[charge.policy.index()].is_settled();
             // Permits come back as they were taken.
             if is_settled && charge.quota.algorithm() != Algorithm::Concurrency {
                 held.estimates.push(taken);
@@ -64,7 +64,7 @@ impl Reservation {
     /// Settles what was charged with what the answer says the request cost; if it says nothing, the estimate stays.
     pub fn settle(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
         for (charge, undo) in self.estimates.drain(..) {
-            let policy = &table.policies()[charge.policy as usize];
+            let policy = &table.policies()[charge.policy.index()];
             if let Some(cost) = policy.settled_cost(answer) {
                 limiter.reconcile(&charge, undo, self.taken_ns, cost, now_ns);
             }

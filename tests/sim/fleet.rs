@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sluicegate::limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
-use sluicegate::limit::{Charge, Plan, ScriptModel, State, script_model};
+use sluicegate::limit::{Charge, Plan, PlanId, ScriptModel, State, script_model};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
 use sluicegate::metrics::Tier;
@@ -96,7 +96,7 @@ struct Node {
     limiter: Arc<Limiter>,
     wire: Arc<Wire>,
     /// The numbers it gave the plans.
-    plans: Vec<u32>,
+    plans: Vec<PlanId>,
     waiting: Vec<Request>,
 }
 
@@ -443,7 +443,7 @@ impl Node {
         let shared = Shared::new(link, bytes, Duration::from_nanos(DEADLINE_NS));
         let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 12), shared));
         let fleet = limiter.fleet().expect("it is one of a fleet");
-        let plans = scene.plans.iter().map(|plan| fleet.plans().number(Plan::clone(plan))).collect();
+        let plans = scene.plans.iter().map(|plan| fleet.plans().id(Plan::clone(plan))).collect();
         Node {
             is_up: true,
             drift: (chance(random) - 0.5) * 2.0 * DRIFT,
@@ -461,7 +461,7 @@ impl Node {
         windows
             .map(|(window, (plan, number))| Charge {
                 cost,
-                plan: *number,
+                plan: Some(*number),
                 ..Charge::one(name(key * scene.plans.len() + window), plan.quota)
             })
             .collect()

@@ -43,7 +43,7 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Li
         .iter()
         .enumerate()
         .map(|(index, charge)| {
-            let policy = &table.policies()[charge.policy as usize];
+            let policy = &table.policies()[charge.policy.index()];
             let outcome = check.decision.outcomes.get(index).filter(|_| is_known);
             Limit {
                 policy: policy.name.to_string(),

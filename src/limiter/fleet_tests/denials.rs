@@ -126,8 +126,8 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
         let quota = Quota::new(Algorithm::TokenBucket, limit, day, limit);
         let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
         let plan = Plan { policy: "day".into(), quota, sharing };
-        let plan = nodes[index].fleet().expect("it is in a fleet").plans().number(plan);
-        Charge { quota, plan, ..exact(&nodes[index], 1, 10) }
+        let plan = nodes[index].fleet().expect("it is in a fleet").plans().id(plan);
+        Charge { quota, plan: Some(plan), ..exact(&nodes[index], 1, 10) }
     });
     let dear = Charge { cost: 10, ..first };
     let taken = decide(&nodes[0], &desk, &[dear], NOW);

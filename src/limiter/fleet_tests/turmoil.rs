@@ -192,8 +192,8 @@ fn of_a_day(node: &Limiter, charge: Charge, overshoot: f64, when_down: WhenDown)
     let sharing = Sharing::new(&quota, overshoot, when_down);
     node.declare([quota, quota.share_of(2)]);
     let plans = node.fleet().expect("a fleet's node").plans();
-    let plan = plans.number(Plan { policy: "p".into(), quota, sharing });
-    Charge { quota, plan, ..charge }
+    let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
+    Charge { quota, plan: Some(plan), ..charge }
 }
 
 /// Units of each limit.

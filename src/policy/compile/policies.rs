@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use super::errors::{Errors, check_names};
 use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
-use crate::limit::{Algorithm, Quota};
+use crate::limit::{Algorithm, PolicyId, Quota};
 use crate::policy::counting::{Memory, Policy, SF_INTEGER_MAX, Tiers, Window};
 use crate::policy::definition;
 use crate::policy::error::{PolicyField, Problem};
@@ -69,7 +69,7 @@ fn policy_of(
     let windows = windows_of(policy, labels);
     let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
     Some(Policy {
-        index: number,
+        id: PolicyId::new(number),
         name: policy.name.as_str().into(),
         by: policy.by.clone().into(),
         missing: policy.missing,
@@ -108,7 +108,7 @@ fn memory_of(idempotency: &definition::Idempotency) -> Memory {
     let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
     let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
     let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
-    Memory { quota, plan: 0 }
+    Memory { quota, plan: None }
 }
 
 fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {
@@ -147,7 +147,7 @@ fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<
             Algorithm::Concurrency => format!("\"{unique}\";q={limit};qu=\"concurrent-requests\""),
             _ => format!("\"{unique}\";q={limit};w={seconds}"),
         };
-        Window { quota: *quota, plan: 0, label: unique.into(), item: item.into() }
+        Window { quota: *quota, plan: None, label: unique.into(), item: item.into() }
     });
     windows.collect()
 }

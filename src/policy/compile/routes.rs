@@ -6,6 +6,7 @@ use http::header::HOST;
 
 use super::errors::{Errors, check_names};
 use super::options::Options;
+use crate::limit::PolicyId;
 use crate::policy::changes::{self, HeaderChanges};
 use crate::policy::cors::Cors;
 use crate::policy::definition;
@@ -26,7 +27,7 @@ pub(super) fn compile(
         errors.route(index, RouteField::Name, problem);
     });
     let names = Names {
-        policies: policies.iter().map(|policy| &*policy.name).zip(0..).collect(),
+        policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
         upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
         auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
     };
@@ -35,7 +36,7 @@ pub(super) fn compile(
 
 /// What routes refer to.
 struct Names<'d> {
-    policies: HashMap<&'d str, u32>,
+    policies: HashMap<&'d str, PolicyId>,
     upstreams: HashMap<&'d str, usize>,
     auth: HashMap<&'d str, u16>,
 }
@@ -128,7 +129,12 @@ fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Error
     headers.into()
 }
 
-fn limits_of(route: &definition::Route, index: usize, names: &Names<'_>, errors: &mut Errors) -> Box<[u32]> {
+fn limits_of(
+    route: &definition::Route,
+    index: usize,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Box<[PolicyId]> {
     let mut policies = Vec::new();
     for (number, name) in route.limits.iter().enumerate() {
         let problem = match names.policies.get(name.as_str()) {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Ask, policy, route, table};
 use crate::identity::{Claim, Identity};
-use crate::limit::Charge;
+use crate::limit::{Charge, PolicyId};
 use crate::policy::definition::{Dimension, Matches, Missing, Policy, Route};
 use crate::policy::{HttpSubject, MissingDimension, Table};
 
@@ -40,7 +40,8 @@ fn every_window_of_every_policy_is_charged() {
         [policy("a", &["5/s by ip", "100/h"]), policy("unused", &["1/s"]), policy("b", &["9/m burst 3"])];
     let table = table(&[limited("r", "/x", &["b", "a"]), route("free", "/y")], &policies);
     let charged = charges(&table, &Ask::new("GET /x")).expect("nothing is missing");
-    let which: Vec<_> = charged.iter().map(|charge| (charge.policy, charge.window, charge.cost)).collect();
+    let which: Vec<_> =
+        charged.iter().map(|charge| (charge.policy.index(), charge.window, charge.cost)).collect();
     assert_eq!(which, [(2, 0, 1), (0, 0, 1), (0, 1, 1)]);
     assert_eq!(charged[0].quota, policies[2].windows[0]);
     assert_eq!(charged[2].quota, policies[0].windows[1]);
@@ -115,7 +116,7 @@ fn a_missing_value_is_the_address_a_skip_or_a_refusal() {
 
     let strict = build(of(Missing::Reject));
     let refused = charges(&strict, &nameless).expect_err("refused");
-    assert_eq!(refused, MissingDimension { policy: 0, dimension: &Dimension::Consumer });
+    assert_eq!(refused, MissingDimension { policy: PolicyId::default(), dimension: &Dimension::Consumer });
     let shadow = build(Policy { shadow: true, ..of(Missing::Reject) });
     assert!(charges(&shadow, &nameless).expect("a shadow never refuses").is_empty());
 }
@@ -157,9 +158,9 @@ fn a_policy_counts_only_what_it_matches_and_at_its_cost() {
     let matches = Matches { methods: vec![Method::POST], path: Some("/login".to_owned()) };
     let login = Policy { matches, ..policy("login", &["5/m by ip"]) };
     let table = table(&[limited("all", "/{*rest}", &["search", "login"])], &[search, login]);
-    let costs = |line: &str| -> Vec<(u32, u64)> {
+    let costs = |line: &str| -> Vec<(usize, u64)> {
         let charged = charges(&table, &Ask::new(line)).expect("nothing is missing");
-        charged.iter().map(|charge| (charge.policy, charge.cost)).collect()
+        charged.iter().map(|charge| (charge.policy.index(), charge.cost)).collect()
     };
     assert_eq!(costs("GET /v1/search"), [(0, 5)]);
     assert_eq!(costs("HEAD /v1/search"), [(0, 5)]);
@@ -263,7 +264,7 @@ fn a_caller_who_is_refused_is_charged_by_what_needs_no_identity() {
         let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
         let subject = HttpSubject::new(&found, &facts);
         table.chosen(found.route, refused).charges(&subject, &mut out).expect("nothing is missing");
-        out.iter().map(|charge| charge.policy).collect::<Vec<_>>()
+        out.iter().map(|charge| charge.policy.index()).collect::<Vec<_>>()
     };
     assert_eq!(charged(false), [0, 1, 2, 3]);
     assert_eq!(charged(true), [0, 2]);
