@@ -1,12 +1,66 @@
 //! Certificates of listeners: read by a publication, and again when their files change.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::server::ProducesTickets;
 
-use crate::metrics::CertificateExpiry;
+use crate::metrics::{Families, Unit};
 use crate::service::config::Listener;
 use crate::tls::{self, Certificate};
+
+/// When a certificate that is served ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CertificateExpiry {
+    pub(super) listener: String,
+    /// The leaf's subject.
+    pub(super) subject: String,
+    pub(super) file: PathBuf,
+    /// The leaf's `notAfter`, Unix seconds.
+    pub(super) not_after: i64,
+}
+
+/// When every certificate that is served ends, for whoever writes and whoever shows them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Expiries(Arc<ArcSwap<Vec<CertificateExpiry>>>);
+
+impl Expiries {
+    /// Replaces them. One that is named twice shows once: a scraper refuses everything if two samples have the same
+    /// labels.
+    pub(super) fn set(&self, mut expiries: Vec<CertificateExpiry>) {
+        expiries.sort_by(|one, other| one.labels().cmp(&other.labels()));
+        expiries.dedup_by(|one, other| one.labels() == other.labels());
+        self.0.store(Arc::new(expiries));
+    }
+
+    /// Writes their family.
+    pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let certificates = self.0.load();
+        let files: Vec<_> =
+            certificates.iter().map(|certificate| certificate.file.to_string_lossy()).collect();
+        families.gauges(
+            "certificate_expiry_timestamp",
+            "When a certificate that is served ends",
+            Some(&Unit::Seconds),
+            certificates.iter().zip(&files).map(|(certificate, file)| {
+                let labels = [
+                    ("listener", certificate.listener.as_str()),
+                    ("subject", certificate.subject.as_str()),
+                    ("file", file),
+                ];
+                (labels, certificate.not_after)
+            }),
+        )
+    }
+}
+
+impl CertificateExpiry {
+    fn labels(&self) -> (&str, &str, &Path) {
+        (&self.listener, &self.subject, &self.file)
+    }
+}
 
 /// The TLS side of a listener.
 #[derive(Default)]

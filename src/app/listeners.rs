@@ -9,9 +9,9 @@ use rustls::server::ProducesTickets;
 use socket2::Socket;
 use tokio::sync::mpsc::Sender;
 
-use super::certificates::{self, Tls};
+use super::certificates::{self, CertificateExpiry, Expiries, Tls};
 use super::neighbour;
-use crate::metrics::{CertificateExpiry, Metrics};
+use crate::metrics::Metrics;
 use crate::server::listener::{self, Listener};
 use crate::server::worker::Order;
 use crate::service::config;
@@ -22,6 +22,7 @@ pub(super) struct Listeners {
     open: HashMap<String, Open>,
     /// Makes tickets of TLS sessions. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
+    expiries: Expiries,
 }
 
 struct Open {
@@ -50,7 +51,7 @@ struct Wanted {
 impl Listeners {
     /// None yet.
     pub(super) fn new() -> Result<Listeners, tls::Error> {
-        Ok(Listeners { open: HashMap::new(), tickets: tls::tickets()? })
+        Ok(Listeners { open: HashMap::new(), tickets: tls::tickets()?, expiries: Expiries::default() })
     }
 
     /// Makes tickets of TLS sessions.
@@ -120,6 +121,7 @@ impl Listeners {
                 }
             }
         }
+        self.note_expiries();
     }
 
     async fn open(
@@ -160,11 +162,16 @@ impl Listeners {
         if let Some(open) = self.open.get_mut(name) {
             open.present(tls);
         }
+        self.note_expiries();
     }
 
-    /// When each certificate that is presented ends.
-    pub(super) fn expiries(&self) -> Vec<CertificateExpiry> {
-        self.open.values().flat_map(|open| open.expiries.iter().cloned()).collect()
+    /// When every certificate that is served ends, now and after every change.
+    pub(super) fn expiries(&self) -> &Expiries {
+        &self.expiries
+    }
+
+    fn note_expiries(&self) {
+        self.expiries.set(self.open.values().flat_map(|open| open.expiries.iter().cloned()).collect());
     }
 }
 

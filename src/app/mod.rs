@@ -12,7 +12,6 @@ mod keys;
 mod listeners;
 mod neighbour;
 mod publisher;
-mod readers;
 mod redis_view;
 mod reload;
 mod shared_tier;
@@ -31,13 +30,14 @@ use tokio::time::MissedTickBehavior;
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
 use crate::config::Config;
+use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::services::{self, Services};
 use crate::server::run;
 use crate::server::worker::{Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
-use crate::{clock, record};
+use crate::{clock, record, upstream};
 pub use publisher::prepare::{Prepared, prepare};
 use publisher::{Process, Publisher};
 pub use shared_tier::{explain_from_outside, measure_from_outside};
@@ -128,12 +128,10 @@ impl Gateway {
             let worker = run::spawn(index, Arc::clone(&shared), orders, services);
             workers.push(worker.context("a worker does not start")?);
         }
-        readers::show_table(&metrics, &limiter);
-        readers::show_pools(&metrics, publisher.current());
+        register(&metrics, &publisher, &limiter, &overload);
         if let Some(shared_tier) = &shared_tier {
             shared_tier.show(&metrics);
         }
-        readers::show_memory(&metrics, &overload);
         let readiness = Readiness::default();
         let admin = config.admin.clone();
         let state = Arc::new(admin_state::state(&metrics, &readiness, &publisher, &limiter, admin.as_ref()));
@@ -274,6 +272,18 @@ impl Gateway {
         }
         eprintln!("sluicegate: stopped");
     }
+}
+
+/// Lets scrapes see what parts of the process keep. Each writes its own families.
+fn register(metrics: &Metrics, publisher: &Publisher, limiter: &Arc<Limiter>, overload: &Arc<Overload>) {
+    let current = Arc::clone(publisher.current());
+    metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
+    let expiries = publisher.expiries().clone();
+    metrics.register(move |families| expiries.collect(families));
+    let overload = Arc::clone(overload);
+    metrics.register(move |families| overload.collect(families));
+    let limiter = Arc::clone(limiter);
+    metrics.register(move |families| limiter.table().collect(families));
 }
 
 /// The signals the gateway listens to.

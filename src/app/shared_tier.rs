@@ -12,7 +12,7 @@ use crate::global::{self, Global};
 use crate::limit::Plan;
 use crate::limiter::{Fleet, Limiter};
 use crate::local::Table;
-use crate::metrics::{Metrics, RedisUsage};
+use crate::metrics::Metrics;
 use crate::{auth, clock, policy};
 
 use super::explain::{Asked, Explained, Known, explain};
@@ -115,7 +115,7 @@ impl SharedTier {
     /// Lets /metrics show Redis.
     pub(super) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);
-        metrics.set_redis(move || global.status().into_iter().map(usage).collect());
+        metrics.register(move |families| global.collect(families));
     }
 
     /// Waits a moment until it is known how Redis is, so that the first requests need not find out.
@@ -139,25 +139,6 @@ async fn sweep(limiter: Arc<Limiter>) {
     loop {
         tick.tick().await;
         limiter.sweep(clock::now_ns());
-    }
-}
-
-fn usage(status: global::Status) -> RedisUsage {
-    RedisUsage {
-        shard: status.shard,
-        is_up: status.is_up,
-        is_quick: status.is_quick,
-        round_trip_ns: status.round_trip_ns,
-        condition: status.condition.name(),
-        evicts: status.evicts,
-        calls: status.calls,
-        operations: status.operations,
-        late: status.late,
-        lost: status.lost,
-        refused: status.refused,
-        resent: status.resent,
-        connects: status.connects,
-        opened: status.opened,
     }
 }
 

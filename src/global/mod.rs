@@ -10,6 +10,7 @@ pub mod condition;
 pub mod config;
 mod connection;
 mod failover;
+mod families;
 mod health_log;
 mod membership;
 mod moved;

@@ -10,6 +10,7 @@
 //!
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
+mod families;
 mod leases;
 mod logs;
 mod memory;

@@ -15,7 +15,6 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +22,7 @@ pub use cells::Worker;
 pub use series::{
     Deadline, Decision, Exchange, Listener, Policy, Refusal, Refused, Request, Route, Tier, Upstream,
 };
-pub use text::Format;
+pub use text::{Families, Format, Labels, Unit};
 
 /// Everything that is counted in this process.
 pub struct Metrics {
@@ -34,11 +33,8 @@ pub struct Metrics {
     listeners: Names<Listener>,
     refusals: Names<Refusal>,
     causes: Names<Refusal>,
-    certificates: Mutex<Vec<CertificateExpiry>>,
-    table: Mutex<Option<TableReader>>,
-    pools: Mutex<Option<PoolsReader>>,
-    redis: Mutex<Option<RedisReader>>,
-    memory: Mutex<Option<MemoryReader>>,
+    /// Write the families of other parts of the process.
+    collectors: Mutex<Vec<Collector>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
     reloads_succeeded: Counter,
@@ -67,99 +63,7 @@ pub struct AccessLog {
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
-/// When a certificate that is being served ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateExpiry {
-    /// The listener that serves it.
-    pub listener: String,
-    /// The leaf's subject.
-    pub subject: String,
-    /// Its file.
-    pub file: PathBuf,
-    /// The leaf's `notAfter`, Unix seconds.
-    pub not_after: i64,
-}
-
-/// How full the local table of limiter keys is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableUsage {
-    /// Keys it has room for.
-    pub slots: u64,
-    /// Keys it holds.
-    pub used: u64,
-    /// Keys that had to go for another since the start.
-    pub evictions: u64,
-    /// Decisions made on the shared overflow bucket since the start.
-    pub overflow_decisions: u64,
-    /// Keys that have a sliding log.
-    pub logs: u64,
-    /// What those take, bytes.
-    pub log_bytes: u64,
-}
-
-/// The connections to one upstream, over all its servers and all workers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolUsage {
-    /// The upstream's name.
-    pub upstream: String,
-    /// Connections open or being opened.
-    pub open: u64,
-    /// Those of them without work, as of each worker's last look.
-    pub idle: u64,
-    /// Requests that wait for one.
-    pub waiting: u64,
-}
-
-/// One shard of Redis that gateways share.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RedisUsage {
-    /// Its name.
-    pub shard: String,
-    /// Whether it is asked.
-    pub is_up: bool,
-    /// How it is, in one word of a few: `up`, `unreachable`, `full` …
-    pub condition: &'static str,
-    /// Whether it forgets keys when its memory is full.
-    pub evicts: bool,
-    /// Whether its answers come within the deadline.
-    pub is_quick: bool,
-    /// How long nearly all of them take, nanoseconds; 0: none came yet.
-    pub round_trip_ns: u64,
-    /// Script calls since the start.
-    pub calls: u64,
-    /// Operations in them.
-    pub operations: u64,
-    /// Calls not answered in time.
-    pub late: u64,
-    /// Operations without an answer.
-    pub lost: u64,
-    /// Operations answered with an error.
-    pub refused: u64,
-    /// Calls sent again.
-    pub resent: u64,
-    /// Connections made.
-    pub connects: u64,
-    /// Times its breaker opened.
-    pub opened: u64,
-}
-
-type RedisReader = Box<dyn Fn() -> Vec<RedisUsage> + Send>;
-/// Memory, and what is given up to save it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUsage {
-    /// Resident memory of the process.
-    pub resident_bytes: u64,
-    /// What it may use; 0: nothing is set.
-    pub limit_bytes: u64,
-    /// 0: nothing is given up; 1: keep-alive; 2: requests; 3: connections.
-    pub overload_step: u64,
-}
-
-type MemoryReader = Box<dyn Fn() -> MemoryUsage + Send>;
-
-type PoolsReader = Box<dyn Fn() -> Vec<PoolUsage> + Send>;
-
-type TableReader = Box<dyn Fn() -> TableUsage + Send>;
+type Collector = Box<dyn Fn(&mut Families<'_>) -> fmt::Result + Send>;
 
 #[derive(Clone, Copy, Default)]
 struct Configuration {
@@ -178,11 +82,7 @@ impl Metrics {
             listeners: Names::new(LISTENERS_MAX),
             refusals: Names::new(REFUSALS_MAX),
             causes: Names::new(REFUSALS_MAX),
-            certificates: Mutex::default(),
-            table: Mutex::default(),
-            pools: Mutex::default(),
-            redis: Mutex::default(),
-            memory: Mutex::default(),
+            collectors: Mutex::default(),
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
             reloads_failed: Counter::default(),
@@ -224,6 +124,12 @@ impl Metrics {
         self.causes.named(word, || Refusal::new(self.workers))
     }
 
+    /// Adds families whose numbers another part of the process keeps: every scrape asks `collect` to write them. A part
+    /// registers once, at start.
+    pub fn register(&self, collect: impl Fn(&mut Families<'_>) -> fmt::Result + Send + 'static) {
+        lock(&self.collectors).push(Box::new(collect));
+    }
+
     /// A configuration serves since `unix_seconds`.
     pub fn published(&self, generation: u64, unix_seconds: u64) {
         *lock(&self.configuration) = Configuration { generation, loaded_unix_seconds: unix_seconds };
@@ -238,45 +144,11 @@ impl Metrics {
     pub fn reload_failed(&self) {
         self.reloads_failed.add(1);
     }
-
-    /// Replaces what is known of the certificates being served. One that is named twice shows once: a scraper
-    /// refuses everything where two samples have the same labels.
-    pub fn set_certificates(&self, mut certificates: Vec<CertificateExpiry>) {
-        certificates.sort_by(|one, other| one.labels().cmp(&other.labels()));
-        certificates.dedup_by(|one, other| one.labels() == other.labels());
-        *lock(&self.certificates) = certificates;
-    }
-
-    /// Says where a scrape reads the local table's figures.
-    pub fn set_table(&self, read: impl Fn() -> TableUsage + Send + 'static) {
-        *lock(&self.table) = Some(Box::new(read));
-    }
-
-    /// Says where a scrape reads the use of memory.
-    pub fn set_memory(&self, read: impl Fn() -> MemoryUsage + Send + 'static) {
-        *lock(&self.memory) = Some(Box::new(read));
-    }
-
-    /// Says where a scrape reads the state of connections upstream: one [`PoolUsage`] an upstream.
-    pub fn set_pools(&self, read: impl Fn() -> Vec<PoolUsage> + Send + 'static) {
-        *lock(&self.pools) = Some(Box::new(read));
-    }
-
-    /// Says where a scrape reads the state of Redis: one [`RedisUsage`] a shard.
-    pub fn set_redis(&self, read: impl Fn() -> Vec<RedisUsage> + Send + 'static) {
-        *lock(&self.redis) = Some(Box::new(read));
-    }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Metrics").field("workers", &self.workers).finish_non_exhaustive()
-    }
-}
-
-impl CertificateExpiry {
-    fn labels(&self) -> (&str, &str, &Path) {
-        (&self.listener, &self.subject, &self.file)
     }
 }
 

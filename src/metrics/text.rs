@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+pub use prometheus_client::registry::Unit;
 
 use super::histogram::Reading;
 
@@ -28,13 +28,21 @@ impl Format {
 }
 
 /// Labels of one sample: names and values.
-pub(super) type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
+pub type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
 
 /// Writes whole families. One without a sample is left out.
-pub(super) struct Families<'e>(pub(super) DescriptorEncoder<'e>);
+pub struct Families<'e>(DescriptorEncoder<'e>);
 
-impl Families<'_> {
-    pub(super) fn counters<'l, const N: usize>(
+impl<'e> Families<'e> {
+    pub(super) fn new(encoder: DescriptorEncoder<'e>) -> Families<'e> {
+        Families(encoder)
+    }
+
+    /// Counters; their names get `_total`.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn counters<'l, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
@@ -46,7 +54,11 @@ impl Families<'_> {
         })
     }
 
-    pub(super) fn gauges<'l, const N: usize, V: EncodeGaugeValue>(
+    /// Gauges.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn gauges<'l, const N: usize, V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,

@@ -5,17 +5,17 @@
 //! once memory has fallen clearly below its mark, or has not risen for a while: an allocator keeps what was freed, and
 //! what is kept is there to be used again.
 
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 use arc_swap::ArcSwap;
 
 use super::config::{self, Memory};
 use crate::clock;
-use crate::metrics::MemoryUsage;
+use crate::metrics::Families;
 
 /// What is given up, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,13 +148,31 @@ impl Overload {
         }
     }
 
-    /// What the last look has seen.
-    pub fn usage(&self) -> MemoryUsage {
-        MemoryUsage {
-            resident_bytes: self.resident.load(Ordering::Relaxed),
-            limit_bytes: self.limit.load(Ordering::Relaxed),
-            overload_step: self.step() as u64,
-        }
+    /// Writes the families of what the last look has seen.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
+        let gauges = [
+            (
+                "memory_resident_bytes",
+                "Resident memory of the process",
+                self.resident.load(Ordering::Relaxed),
+            ),
+            (
+                "memory_limit_bytes",
+                "Memory it may use before it gives up work; 0: not set",
+                self.limit.load(Ordering::Relaxed),
+            ),
+            (
+                "overload_step",
+                "What is given up for want of memory: 1 keep-alive, 2 requests, 3 connections",
+                self.step() as u64,
+            ),
+        ];
+        gauges
+            .into_iter()
+            .try_for_each(|(name, help, value)| families.gauges(name, help, None, [([], value)]))
     }
 }
 
@@ -243,10 +261,10 @@ mod tests {
         assert_eq!(overload.step(), Step::Normal);
         overload.look();
         assert_eq!(overload.step(), Step::NoConnections);
-        assert!(overload.usage().resident_bytes > 1 << 20);
+        assert!(overload.resident.load(Ordering::Relaxed) > 1 << 20);
         overload.configure(memory(Memory::Unbounded));
         overload.look();
-        assert_eq!((overload.step(), overload.usage().limit_bytes), (Step::Normal, 0));
+        assert_eq!((overload.step(), overload.limit.load(Ordering::Relaxed)), (Step::Normal, 0));
     }
 
     #[test]

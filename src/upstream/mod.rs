@@ -11,6 +11,7 @@ pub mod config;
 pub mod connect;
 pub mod deadline;
 pub mod error;
+pub mod families;
 pub mod http1;
 pub mod http2;
 mod open;

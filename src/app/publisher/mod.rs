@@ -19,6 +19,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::Sender;
 
+use super::certificates::Expiries;
 use super::descriptors;
 use super::listeners::Listeners;
 use crate::config::{Config, Definition, Loaded, Shutdown};
@@ -110,6 +111,11 @@ impl Publisher {
         self.config.shutdown.clone()
     }
 
+    /// When every certificate that is served ends, now and after every publication.
+    pub(super) fn expiries(&self) -> &Expiries {
+        self.listeners.expiries()
+    }
+
     /// Where the listener of this name listens.
     pub(super) fn address(&self, listener: &str) -> Option<SocketAddr> {
         self.listeners.address(listener)
@@ -156,7 +162,6 @@ impl Publisher {
         self.kept = kept;
         self.config = config;
         self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
-        self.process.metrics.set_certificates(self.listeners.expiries());
         self.watch = Watch::new(&self.config.listeners, &self.kept);
         Ok(made.changes)
     }

@@ -62,7 +62,6 @@ impl Watch {
                 }
             }
         }
-        metrics.set_certificates(listeners.expiries());
     }
 
     /// Connections to upstreams that are open stay.

@@ -1,6 +1,10 @@
 //! Connections of one listener: let in, refused, and what ended them.
 
+use std::fmt;
+
+use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
+use crate::metrics::text::Families;
 
 /// Connections of one listener.
 #[derive(Debug)]
@@ -120,6 +124,55 @@ impl Listener {
     pub(in crate::metrics) fn deadlines(&self, deadline: Deadline) -> u64 {
         self.0.total(slot::DEADLINES_FIRST + deadline as usize)
     }
+}
+
+/// The families of listeners.
+pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let listeners = metrics.listeners.all();
+    families.counters(
+        "connections_accepted",
+        "Connections accepted and served",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.accepted())),
+    )?;
+    families.gauges(
+        "connections_open",
+        "Connections open",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.open())),
+    )?;
+    families.counters(
+        "connections_refused",
+        "Connections closed at once because there were too many",
+        None,
+        listeners.iter().flat_map(|(name, listener)| {
+            Refused::ALL.map(|refused| {
+                ([("listener", &**name), ("cap", refused.label())], listener.refusals(refused))
+            })
+        }),
+    )?;
+    families.counters(
+        "handshake_failures",
+        "TLS handshakes that failed",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.handshake_failures())),
+    )?;
+    families.counters(
+        "proxy_protocol_failures",
+        "Connections that did not begin with the PROXY protocol header that they should have",
+        None,
+        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.announcement_failures())),
+    )?;
+    families.counters(
+        "connection_deadlines",
+        "Connections closed by a deadline",
+        None,
+        listeners.iter().flat_map(|(name, listener)| {
+            Deadline::ALL.map(|deadline| {
+                ([("listener", &**name), ("deadline", deadline.label())], listener.deadlines(deadline))
+            })
+        }),
+    )
 }
 
 mod slot {

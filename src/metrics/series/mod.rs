@@ -2,10 +2,10 @@
 //!
 //! Every method takes the [`Worker`](super::Worker) that counts and costs a few plain memory accesses.
 
-mod listener;
-mod policy;
-mod route;
-mod upstream;
+pub(in crate::metrics) mod listener;
+pub(in crate::metrics) mod policy;
+pub(in crate::metrics) mod route;
+pub(in crate::metrics) mod upstream;
 
 pub use listener::{Deadline, Listener, Refused};
 pub use policy::{Decision, Policy, Tier};

@@ -1,6 +1,10 @@
 //! Decisions of one policy: how they came out, and who made them.
 
+use std::fmt;
+
+use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
+use crate::metrics::text::Families;
 
 /// Decisions of one policy.
 #[derive(Debug)]
@@ -92,4 +96,27 @@ impl Policy {
     pub(in crate::metrics) fn decisions_by(&self, tier: Tier) -> u64 {
         self.0.total(Decision::ALL.len() + tier as usize)
     }
+}
+
+/// The families of policies.
+pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let policies = metrics.policies.all();
+    families.counters(
+        "decisions",
+        "What each policy decided",
+        None,
+        policies.iter().flat_map(|(name, policy)| {
+            Decision::ALL.map(|decision| {
+                ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
+            })
+        }),
+    )?;
+    families.counters(
+        "decisions_by",
+        "Where each policy's decisions were made",
+        None,
+        policies.iter().flat_map(|(name, policy)| {
+            Tier::ALL.map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
+        }),
+    )
 }

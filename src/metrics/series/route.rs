@@ -1,7 +1,11 @@
 //! Requests: those of one route, and those refused for one reason.
 
+use std::fmt;
+
+use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::histogram::{BUCKETS, Reading, bucket};
+use crate::metrics::text::{Families, Unit};
 
 /// Requests of one route, by status, with their durations and bytes.
 #[derive(Debug)]
@@ -63,6 +67,55 @@ impl Route {
     pub(in crate::metrics) fn is_used(&self) -> bool {
         self.0.is_used()
     }
+}
+
+/// The families of routes.
+pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let used: Vec<_> = metrics.routes.all().into_iter().filter(|(_, route)| route.is_used()).collect();
+    let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
+    families.counters(
+        "requests",
+        "Requests answered, by route and status (its class where it is a rare one)",
+        None,
+        by_code.iter().flat_map(|(name, codes)| {
+            codes.iter().map(move |(code, count)| ([("route", &***name), ("code", code.as_str())], *count))
+        }),
+    )?;
+    families.histograms(
+        "request_duration",
+        "From a request's head to its answer's last byte",
+        used.iter().map(|(name, route)| ([("route", &**name)], route.durations())),
+    )?;
+    families.counters(
+        "request_body",
+        "Body bytes received from clients",
+        Some(&Unit::Bytes),
+        used.iter().map(|(name, route)| ([("route", &**name)], route.bytes_in())),
+    )?;
+    families.counters(
+        "response_body",
+        "Body bytes sent to clients",
+        Some(&Unit::Bytes),
+        used.iter().map(|(name, route)| ([("route", &**name)], route.bytes_out())),
+    )
+}
+
+/// The families of refusals.
+pub(in crate::metrics) fn refusal_families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let refusals = metrics.refusals.all();
+    families.counters(
+        "refused_requests",
+        "Requests this gateway refused, by reason",
+        None,
+        refusals.iter().map(|(reason, refusal)| ([("reason", &**reason)], refusal.total())),
+    )?;
+    let causes = metrics.causes.all();
+    families.counters(
+        "causes",
+        "What exactly was wrong with refused credentials, certificates and connections",
+        None,
+        causes.iter().map(|(cause, count)| ([("cause", &**cause)], count.total())),
+    )
 }
 
 mod slot {

@@ -1,7 +1,12 @@
 //! Exchanges with one upstream, and its connections as they are made.
 
+use std::fmt;
+use std::sync::Arc;
+
+use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::histogram::{BUCKETS, Reading, bucket};
+use crate::metrics::text::Families;
 
 /// Exchanges with one upstream; the state of its connections is [`PoolUsage`](crate::metrics::PoolUsage).
 #[derive(Debug)]
@@ -130,6 +135,54 @@ impl Upstream {
     pub(in crate::metrics) fn is_used(&self) -> bool {
         self.0.is_used()
     }
+}
+
+/// The families of upstreams.
+pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let used: Vec<_> =
+        metrics.upstreams.all().into_iter().filter(|(_, upstream)| upstream.is_used()).collect();
+    families.counters(
+        "upstream_exchanges",
+        "Tries to have a request answered upstream, by how they ended",
+        None,
+        used.iter().flat_map(|(name, upstream)| {
+            Exchange::ALL.map(|exchange| {
+                ([("upstream", &**name), ("outcome", exchange.label())], upstream.exchanges(exchange))
+            })
+        }),
+    )?;
+    families.histograms(
+        "upstream_first_byte",
+        "From a request's head sent to its answer's head",
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.first_bytes())),
+    )?;
+    families.counters(
+        "upstream_retries",
+        "Requests sent a second time, and those the budget forbade",
+        None,
+        used.iter().flat_map(|(name, upstream)| {
+            [
+                ([("upstream", &**name), ("result", "sent")], upstream.retries()),
+                ([("upstream", &**name), ("result", "over-budget")], upstream.retries_refused()),
+            ]
+        }),
+    )?;
+    connections(&used, families)
+}
+
+fn connections(used: &[(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+    families.counters(
+        "upstream_connects",
+        "Connections made to an upstream",
+        None,
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connects())),
+    )?;
+    families.counters(
+        "upstream_connect_failures",
+        "Connections to an upstream that could not be made",
+        None,
+        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
+    )
 }
 
 mod slot {
