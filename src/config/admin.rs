@@ -19,7 +19,10 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
         return (None, Fields::default());
     }
     if value.as_boolean() == Some(true) {
-        value.wrong("`admin` is on by itself", "leave it out, or write `admin = false` or a table");
+        value.wrong(
+            "`admin` is on unless it is turned off",
+            "leave it out, or write `admin = false` or a table",
+        );
         return (Some(config), Fields::default());
     }
     let Some(table) = value.table("[admin]") else { return (Some(config), Fields::default()) };

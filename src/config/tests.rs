@@ -697,7 +697,7 @@ fn upstreams_are_checked() {
         ("[upstream.a]\nservers = \"http://a/b\"", "`http://a/b` has a path", "2:11", "`rewrite`"),
         (
             "[upstream.a]\nservers = \"http://a:99999\"",
-            "`http://a:99999` has a port that is none",
+            "`http://a:99999` has a port out of range",
             "2:11",
             "from 1 to 65535",
         ),
@@ -1147,7 +1147,7 @@ fn the_process_is_checked() {
     each_says(&[
         ("[admin]\nhosts = \"a.example:9900\"", "`a.example:9900` is not a host", "2:9", "without a port"),
         ("[admin]\nhosts = [\"*\"]", "`*` is not a host", "2:10", "write a name or an address"),
-        ("admin = true", "`admin` is on by itself", "1:9", "write `admin = false` or a table"),
+        ("admin = true", "`admin` is on unless it is turned off", "1:9", "write `admin = false` or a table"),
         ("admin = 1", "`admin` must be a table, not an integer", "1:9", ""),
         (
             "[admin]\nbind = \"unix:a\"",

@@ -149,7 +149,7 @@ fn server(text: &Text<'_>) -> Option<Server> {
     let port = match (authority.port_u16(), authority.as_str().len() > authority.host().len()) {
         (Some(port), _) if port > 0 => port,
         (None, false) => default_port(tls),
-        _ => return wrong("has a port that is none", "write a port from 1 to 65535"),
+        _ => return wrong("has a port out of range", "write a port from 1 to 65535"),
     };
     if host.is_empty() {
         return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
