@@ -17,8 +17,10 @@ use tokio::sync::Semaphore;
 
 use super::access::Role;
 use super::activity::Activity;
+use super::readiness::Phase;
 use super::refusal::Refusal;
-use super::{Phase, State, body, host};
+use super::state::State;
+use super::{body, host};
 use crate::{clock, descriptors};
 
 /// The gate of one endpoint.

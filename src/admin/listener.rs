@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::Bind;
+use super::config::Bind;
 
 /// An open admin listener.
 #[derive(Debug)]

@@ -6,19 +6,15 @@ use axum::body::Body;
 use axum::extract::State as Of;
 use http::{HeaderMap, Response, StatusCode, Uri};
 
+use super::explain::ExplainRequest;
+use super::readiness::Phase;
 use super::refusal::Refusal;
-use super::routes::{Endpoint, endpoints};
-use super::{ExplainRequest, Phase, State, accept, reply};
+use super::state::State;
+use super::{accept, reply};
 use crate::policy::percent::{self, Plus};
 use crate::{clock, descriptors};
 
 type Answer = Result<Response<Body>, Refusal>;
-
-/// `/`: all the others.
-pub(super) async fn list() -> Response<Body> {
-    let line = |Endpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
-    reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
-}
 
 /// `/healthz`: that it answers is all it says.
 pub(super) async fn health() -> Response<Body> {

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
-use http::Method;
+use http::{Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::access::Role;
 use super::gate::{self, Gate, Permit};
 use super::refusal::Refusal;
-use super::{State, pages};
+use super::state::State;
+use super::{pages, reply};
 
 /// One resource.
 pub(super) struct Endpoint {
@@ -43,7 +45,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         operations: vec![operation],
     };
     vec![
-        one(&["/"], "this list", read(Role::Viewer, pages::list)),
+        one(&["/"], "this list", read(Role::Viewer, list)),
         one(&["/healthz"], "200 while the process lives", read(Role::Probe, pages::health)),
         one(&["/readyz"], "200 while it wants requests, else 503", read(Role::Probe, pages::readiness)),
         one(&["/metrics"], "figures for Prometheus", read(Role::Viewer, pages::metrics)),
@@ -57,6 +59,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             operations: vec![read(Role::Viewer, pages::key)],
         },
     ]
+}
+
+/// `/`: every endpoint, a line each.
+async fn list() -> Response<Body> {
+    let line = |Endpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
+    reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
 }
 
 /// GET and HEAD.

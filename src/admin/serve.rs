@@ -17,8 +17,9 @@ use tokio::time;
 use super::activity::Activity;
 use super::connection::converse;
 use super::limits::Limits;
-use super::listener::Stream;
-use super::{Listener, State, routes};
+use super::listener::{Listener, Stream};
+use super::routes;
+use super::state::State;
 use crate::{clock, descriptors};
 
 /// Serves until `shutdown` is done, then gives answers under way a moment. What it spawned has ended when it returns.
