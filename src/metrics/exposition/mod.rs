@@ -33,11 +33,11 @@ impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families::new(encoder);
         process(&self.0, &mut families)?;
-        route::families(&self.0, &mut families)?;
-        policy::families(&self.0, &mut families)?;
-        route::refusal_families(&self.0, &mut families)?;
-        upstream::families(&self.0, &mut families)?;
-        listener::families(&self.0, &mut families)?;
+        route::families(&self.0.routes.all(), &mut families)?;
+        policy::families(&self.0.policies.all(), &mut families)?;
+        route::refusal_families(&self.0.refusals.all(), &self.0.causes.all(), &mut families)?;
+        upstream::families(&self.0.upstreams.all(), &mut families)?;
+        listener::families(&self.0.listeners.all(), &mut families)?;
         workers(&self.0, &mut families)?;
         lock(&self.0.collectors).iter().try_for_each(|collect| collect(&mut families))
     }

@@ -1,8 +1,8 @@
 //! Connections of one listener: let in, refused, and what ended them.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::text::Families;
 
@@ -127,8 +127,10 @@ impl Listener {
 }
 
 /// The families of listeners.
-pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let listeners = metrics.listeners.all();
+pub(in crate::metrics) fn families(
+    listeners: &[(Box<str>, Arc<Listener>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "connections_accepted",
         "Connections accepted and served",

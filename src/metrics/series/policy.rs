@@ -1,8 +1,8 @@
 //! Decisions of one policy: how they came out, and who made them.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::text::Families;
 
@@ -99,8 +99,10 @@ impl Policy {
 }
 
 /// The families of policies.
-pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let policies = metrics.policies.all();
+pub(in crate::metrics) fn families(
+    policies: &[(Box<str>, Arc<Policy>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "decisions",
         "What each policy decided",

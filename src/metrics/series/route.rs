@@ -1,8 +1,8 @@
 //! Requests: those of one route, and those refused for one reason.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::histogram::{BUCKETS, Reading, bucket};
 use crate::metrics::text::{Families, Unit};
@@ -70,8 +70,11 @@ impl Route {
 }
 
 /// The families of routes.
-pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let used: Vec<_> = metrics.routes.all().into_iter().filter(|(_, route)| route.is_used()).collect();
+pub(in crate::metrics) fn families(
+    routes: &[(Box<str>, Arc<Route>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
+    let used: Vec<_> = routes.iter().filter(|(_, route)| route.is_used()).collect();
     let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
     families.counters(
         "requests",
@@ -101,15 +104,17 @@ pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_
 }
 
 /// The families of refusals.
-pub(in crate::metrics) fn refusal_families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let refusals = metrics.refusals.all();
+pub(in crate::metrics) fn refusal_families(
+    refusals: &[(Box<str>, Arc<Refusal>)],
+    causes: &[(Box<str>, Arc<Refusal>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "refused_requests",
         "Requests this gateway refused, by reason",
         None,
         refusals.iter().map(|(reason, refusal)| ([("reason", &**reason)], refusal.total())),
     )?;
-    let causes = metrics.causes.all();
     families.counters(
         "causes",
         "What exactly was wrong with refused credentials, certificates and connections",

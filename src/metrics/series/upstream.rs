@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::metrics::Metrics;
 use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::histogram::{BUCKETS, Reading, bucket};
 use crate::metrics::text::Families;
@@ -138,9 +137,11 @@ impl Upstream {
 }
 
 /// The families of upstreams.
-pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let used: Vec<_> =
-        metrics.upstreams.all().into_iter().filter(|(_, upstream)| upstream.is_used()).collect();
+pub(in crate::metrics) fn families(
+    upstreams: &[(Box<str>, Arc<Upstream>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
+    let used: Vec<_> = upstreams.iter().filter(|(_, upstream)| upstream.is_used()).collect();
     families.counters(
         "upstream_exchanges",
         "Tries to have a request answered upstream, by how they ended",
@@ -170,7 +171,7 @@ pub(in crate::metrics) fn families(metrics: &Metrics, families: &mut Families<'_
     connections(&used, families)
 }
 
-fn connections(used: &[(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+fn connections(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "upstream_connects",
         "Connections made to an upstream",
