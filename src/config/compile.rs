@@ -6,8 +6,8 @@
 use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use crate::policy::{Options, Table};
 
-use super::Config;
 use super::report::{Finding, Places, Subject, error_in};
+use super::settings::Config;
 
 /// Compiles the routes and policies of a configuration.
 ///

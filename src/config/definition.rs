@@ -3,8 +3,9 @@
 //! A source is a file today. Nothing behind this type knows that: a definition that no file holds goes the same way, and
 //! what is wrong with it names the part instead of a line.
 
+use super::compile;
 use super::report::{Errors, Report, Subject, error_in};
-use super::{Config, compile};
+use super::settings::Config;
 use crate::policy::Table;
 
 /// A configuration and everything found wrong with it so far. Errors are collected and not returned one by one, so that

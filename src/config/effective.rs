@@ -5,7 +5,8 @@ use crate::global;
 use crate::policy::definition::Action;
 
 use super::printer::Page;
-use super::{Config, admin, auth, listener, log, mask, policy, redis, route, running, upstream};
+use super::settings::Config;
+use super::{admin, auth, listener, log, mask, policy, redis, route, running, upstream};
 
 impl Config {
     /// The same configuration without its secrets: what a log, an answer or a terminal may show.

@@ -13,13 +13,13 @@ use crate::proxy::config::{ClientIp, ForwardedHeader};
 use crate::service::config::{CONNECTIONS_MAX_UNWRITTEN, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
-use super::Config;
 use super::context::Context;
 use super::keys::{Keys, Written};
 use super::printer::{Page, array, key, table, text, word};
 use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places};
 use super::sections::{self, Named};
+use super::settings::Config;
 use super::text::{self, Text};
 
 /// Reads every listener; without one there is plain HTTP on 127.0.0.1:8080.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-use super::{Config, mask};
+use super::mask;
+use super::settings::Config;
 
 /// A configuration that cannot be used: at least one error, all of them, and the warnings beside them.
 #[derive(Debug, thiserror::Error)]

@@ -14,9 +14,10 @@ use super::printer::{Page, array, key, size, table as show_table, text as show_t
 use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places, quoted};
 use super::sections;
+use super::settings::Config;
 use super::text::Text;
 use super::words;
-use super::{Config, access, headers, method, policy, upstream};
+use super::{access, headers, method, policy, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
 /// they write as shorthands. `ways` are the names of all ways to authenticate, right or wrong.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::proxy::config::LimitHeaders;
 use crate::service::config::{Memory, Overload};
 
-use super::Shutdown;
 use super::keys::{Keys, Written};
 use super::printer::{Page, size, text, word};
 use super::reader::Table;
 use super::sections;
+use super::settings::Shutdown;
 use super::units::show_share;
 
 /// Reads `workers`: a number, or `"auto"` for one a core.

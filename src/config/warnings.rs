@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use crate::auth::Kind;
 use crate::policy::definition::{Action, Dimension};
 
-use super::Config;
 use super::context::Context;
 use super::report::Places;
+use super::settings::Config;
 
 /// Reports all of it.
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {

@@ -87,7 +87,7 @@ impl Counter {
 }
 
 /// The most units a window holds.
-pub(super) fn limit_of(quota: &Quota) -> u64 {
+fn limit_of(quota: &Quota) -> u64 {
     quota.limit().get()
 }
 

@@ -6,8 +6,6 @@
 //! So the first of a volley goes on at once, the next after one unit's time, the last after `burst` units' time.
 //! Giving back, counting denials and rescaling are the token bucket's own.
 
-use std::num::NonZeroU64;
-
 use super::{Outcome, Quota};
 
 /// Takes a place in the queue where there is one; the outcome tells how long to wait in it.
@@ -17,18 +15,13 @@ pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, O
     let turn = state.max(position);
     let taken = turn.saturating_add(axis.ticks(cost));
     let missing = taken - position;
-    let units = holds(quota.burst()).get();
+    let units = quota.capacity();
     if missing > axis.capacity || cost > units {
         return (state, axis.denied(state, position, units, cost, now_ns));
     }
     let delay_ns = if turn == position { 0 } else { axis.wait_ns(turn, now_ns) };
     let remaining = (axis.capacity - missing) >> axis.shift;
     (taken, Outcome::delayed(delay_ns, remaining, axis.reset_ns(missing)))
-}
-
-/// Units that wait and the one that goes on.
-pub(super) fn holds(queue: NonZeroU64) -> NonZeroU64 {
-    queue.saturating_add(1)
 }
 
 #[cfg(test)]

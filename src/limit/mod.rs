@@ -1,5 +1,6 @@
 //! The limiting arithmetic: pure functions of (state, quota, cost, now). No I/O, no clock, no tokio.
 
+mod axis;
 pub mod breaker;
 pub mod charge;
 mod concurrency;

@@ -2,8 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::token_bucket::Axis;
-use super::{fixed_window, leaky_bucket, sliding_window};
+use super::axis::Axis;
 
 /// How a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +66,7 @@ impl Quota {
     pub fn new(algorithm: Algorithm, limit: NonZeroU64, period_ns: NonZeroU64, burst: NonZeroU64) -> Quota {
         let fingerprint = fingerprint(algorithm, [limit, period_ns, burst]);
         let holds = match algorithm {
-            Algorithm::LeakyBucket => leaky_bucket::holds(burst),
+            Algorithm::LeakyBucket => queue_and_one(burst),
             _ => burst,
         };
         let axis = Axis::new(limit, period_ns, holds);
@@ -125,9 +124,9 @@ impl Quota {
     pub fn capacity(&self) -> u64 {
         match self.algorithm {
             Algorithm::TokenBucket => self.burst.get(),
-            Algorithm::FixedWindow => fixed_window::limit_of(self),
-            Algorithm::SlidingWindow => sliding_window::limit_of(self),
-            Algorithm::LeakyBucket => leaky_bucket::holds(self.burst).get(),
+            Algorithm::FixedWindow => self.limit.get(),
+            Algorithm::SlidingWindow => self.limit.get().min(PAIR_COUNT_MAX),
+            Algorithm::LeakyBucket => queue_and_one(self.burst).get(),
             Algorithm::SlidingLog | Algorithm::Concurrency => self.limit.get(),
         }
     }
@@ -158,6 +157,14 @@ fn fingerprint(algorithm: Algorithm, numbers: [NonZeroU64; 3]) -> u32 {
     });
     ((mixed >> 32) as u32).max(Quota::NO_FINGERPRINT + 1)
 }
+
+/// Units that wait in a leaky bucket's queue, and the one that goes on.
+fn queue_and_one(queue: NonZeroU64) -> NonZeroU64 {
+    queue.saturating_add(1)
+}
+
+/// The most that each of a sliding window's two counters tells apart; both share a word with their index.
+pub(super) const PAIR_COUNT_MAX: u64 = (1 << 44) - 1;
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -162,14 +162,14 @@ fn index_of(quota: &Quota, now_ns: u64) -> u64 {
 }
 
 /// The most units two windows hold.
-pub(super) fn limit_of(quota: &Quota) -> u64 {
+fn limit_of(quota: &Quota) -> u64 {
     quota.limit().get().min(COUNT_MAX)
 }
 
 const HALF_BITS: u32 = 20;
 const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
 const INDEX_MASK: u64 = (1 << (2 * HALF_BITS)) - 1;
-const COUNT_MAX: u64 = (1 << (64 - HALF_BITS)) - 1;
+const COUNT_MAX: u64 = super::quota::PAIR_COUNT_MAX;
 
 #[cfg(test)]
 mod tests {
