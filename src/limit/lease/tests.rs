@@ -527,7 +527,8 @@ proptest! {
     }
 
     /// The whole scheme in one property: whatever few nodes ask and whenever, with renewals that are lost on either
-    /// way, a bucket behind them all refuses nothing of what they admit.
+    /// way, a bucket behind them all refuses nothing of what they admit, or has it within the time of a unit: what a node
+    /// accrued while its answer was lost may be a part of a unit more.
     #[test]
     fn leases_never_admit_more_than_one_bucket(
         steps in prop::collection::vec((0usize..4, 0u64..120_000, 1u64..9, 0u8..20), 1..400),
@@ -552,7 +553,8 @@ proptest! {
                 if is_admitted(told) {
                     let (state, outcome) = behind.take(&plan.quota, 1, now_ns);
                     behind = state;
-                    prop_assert!(outcome.is_admitted() || outcome.retry_after_ns() < Some(2 * MS), "{:?}", outcome);
+                    let unit_ns = SECOND / limit;
+                    prop_assert!(outcome.is_admitted() || outcome.retry_after_ns() < Some(unit_ns.max(2 * MS)), "{:?}", outcome);
                 }
             }
             if fate == 5 && let Some(release) = lease.release(&plan, 7, now_ns) {
