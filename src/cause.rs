@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustls::{AlertDescription, CertificateError};
 
-/// Declares the causes once: a variant, its word, and its sentence for people.
+/// Declares the causes once: a variant, its word, and its sentence for operators.
 macro_rules! causes {
     ($($(#[$doc:meta])* $name:ident: $word:literal, $sentence:literal;)*) => {
         /// Why a credential, a certificate or a connection was refused.
@@ -29,7 +29,7 @@ macro_rules! causes {
                 }
             }
 
-            /// For people.
+            /// For operators.
             pub fn sentence(self) -> &'static str {
                 match self {
                     $(Cause::$name => $sentence,)*

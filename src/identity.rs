@@ -1,21 +1,21 @@
-//! Who is calling: what authentication found out about a caller, as limits, header values and logs use it.
+//! Who is calling: what authentication found out about a client, as limits, header values and logs use it.
 //!
-//! It deliberately knows nothing of how a caller proves itself.
+//! It deliberately knows nothing of how a client proves itself.
 
-/// What is known of a caller. Everything is absent on a route without authentication.
+/// What is known of a client. Everything is absent on a route without authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The caller itself: a person, a service, an API key's owner.
+    /// The client itself: a person, a service, an API key's owner.
     pub consumer: Option<Box<str>>,
-    /// The organisation the caller acts for.
+    /// The organisation the client acts for.
     pub tenant: Option<Box<str>>,
     /// The plan whose limits apply.
     pub tier: Option<Box<str>>,
-    /// What else was said of the caller.
+    /// What else was said of the client.
     pub claims: Claims,
 }
 
-/// Named statements about a caller, few of them.
+/// Named statements about a client, few of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims(Vec<(Box<str>, Claim)>);
 

@@ -57,7 +57,7 @@ pub struct Explained {
     goes_to: Option<String>,
     /// Who is calling, where the route asks.
     caller: Option<String>,
-    /// What each way to authenticate found wrong, where none recognises the caller.
+    /// What each way to authenticate found wrong, where none recognises the client.
     causes: Vec<(String, Cause)>,
     /// Index of the upstream it goes to, for [`Explained::show_upstream`].
     upstream: Option<usize>,
@@ -296,7 +296,7 @@ impl Explained {
             .collect();
     }
 
-    /// For people.
+    /// For operators.
     pub fn to_text(&self) -> String {
         let mut lines = Vec::new();
         match (&self.route, &self.goes_to) {

@@ -1,4 +1,4 @@
-//! What Redis holds of a window, as people are shown it beside what one gateway knows.
+//! What Redis holds of a window, as operators are shown it beside what one gateway knows.
 
 use serde_json::{Value, json};
 

@@ -26,7 +26,7 @@ impl Attempt {
         let colon = credential.iter().position(|byte| *byte == b':')?;
         let name = String::from_utf8(credential[..colon].to_vec()).ok()?;
         let password = credential[colon + 1..].to_vec();
-        // Salted: a digest of a password by itself could be guessed from.
+        // Salted: a digest of a password on its own could be guessed from.
         let digest = digest_of(&[&SALT[..], &credential].concat());
         Some(Attempt { digest, name, password })
     }

@@ -78,7 +78,7 @@ pub fn run(
     Ok(())
 }
 
-/// What else an entry says of the caller, a line each.
+/// What else an entry says of the client, a line each.
 fn said_of(arguments: &Arguments) -> String {
     let text = |text: &String| toml::Value::String(text.clone());
     let mut entry = toml::Table::new();

@@ -118,7 +118,7 @@ fn next_word(line: &str, from: usize) -> Option<(&str, usize)> {
 fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
     let rest =
         line[after..].strip_prefix(['"', '\'']).unwrap_or(&line[after..]).trim_start_matches([' ', '\t']);
-    // `=` as it should be, `:` as people write it by mistake, or nothing but a quoted value.
+    // `=` as it should be, `:` as operators write it by mistake, or nothing but a quoted value.
     let value = match rest.strip_prefix(['=', ':']) {
         Some(value) => value.trim_start_matches([' ', '\t']),
         None if rest.starts_with(['"', '\'']) => rest,

@@ -1,4 +1,4 @@
-//! `[redis]`: Redis that gateways share.
+//! `[redis]`: the Redis that the nodes of a fleet share.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::report::Fields;
 use super::sections;
 use super::text::{self, Text};
 
-/// Reads `[redis]`. `None`: each gateway limits by itself.
+/// Reads `[redis]`. `None`: each gateway limits on its own.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     let table = sections::single(documents, "redis").and_then(|value| value.table("[redis]"));
     let Some(table) = table else { return (None, Fields::default()) };

@@ -61,7 +61,7 @@ pub enum Subject {
     Route(usize),
     /// The admin listener.
     Admin,
-    /// Redis that gateways share.
+    /// The Redis that the nodes of a fleet share.
     Redis,
 }
 

@@ -36,7 +36,7 @@ pub struct Config {
     pub routes: Vec<crate::policy::definition::Route>,
     /// The admin listener; `None`: off.
     pub admin: Option<crate::admin::Config>,
-    /// Redis that gateways share; `None`: each limits by itself.
+    /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
     pub redis: Option<crate::global::Config>,
     /// How it stops.
     pub shutdown: Shutdown,

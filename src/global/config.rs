@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 
-/// Redis that gateways share.
+/// The Redis that the nodes of a fleet share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// How its servers belong together.

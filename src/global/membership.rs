@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(counts.told(2, second * SECOND_NS), 5);
         }
         assert_eq!(counts.told(2, 12 * SECOND_NS), 2);
-        // A long silence changes nothing by itself; what is heard after it counts.
+        // A long silence changes nothing on its own; what is heard after it counts.
         assert_eq!(counts.told(4, 900 * SECOND_NS), 4);
         assert_eq!(counts.told(0, 990 * SECOND_NS), 1);
     }

@@ -1,4 +1,4 @@
-//! Redis that gateways share: Redis, as one server, behind sentinels, as a cluster, or as a ring.
+//! The Redis that the nodes of a fleet share: one server, one behind sentinels, a cluster, or a ring.
 //!
 //! Any thread asks ([`Global::send`]) and never waits; the answer comes back by a call. What is asked is gathered
 //! into few script calls, sent once, and counted once, whatever becomes of connections and servers. Nothing here

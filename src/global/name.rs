@@ -1,7 +1,7 @@
 //! What keys are called in Redis: `prefix:policy:hash`, in a cluster with a tag of ours before the policy, and after it
 //! a letter for what is kept ([`Plan::mark`]): what another algorithm kept is under another name.
 //!
-//! Nothing of a client is in a name but 128 bits of a keyed hash. The policy is there for people who look for its
+//! Nothing of a client is in a name but 128 bits of a keyed hash. The policy is there for operators who look for its
 //! keys: two characters, a hash of a longer name. With the usual prefix a name then fits the allocator's 32 bytes;
 //! over ten million keys that is what keeps one under 200 bytes.
 

@@ -18,7 +18,7 @@ pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
 pub(super) struct Node {
     /// Its place among all nodes.
     pub(super) index: usize,
-    /// For people.
+    /// For operators.
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.

@@ -13,7 +13,7 @@ use super::round_trip::RoundTrip;
 
 /// One shard: the keys that are in the same place, come what may.
 pub(super) struct Shard {
-    /// For people: a server, or a tag of a cluster.
+    /// For operators: a server, or a tag of a cluster.
     pub(super) name: String,
     /// The hash tag of its keys, in a cluster.
     pub(super) tag: Option<String>,

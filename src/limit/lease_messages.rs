@@ -1,6 +1,6 @@
 //! What a node and Redis say to each other of shared keys. Plain values; how they travel is the global tier's.
 //!
-//! Redis is Redis, and its clock the only one: a node is told durations, which it counts from when it asked.
+//! Redis has the only clock: a node is told durations, which it counts from when it asked.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ pub enum Op {
         /// When, as `Taken::at_us` said.
         taken_us: u64,
     },
-    /// What is left, with nothing spent: for people.
+    /// What is left, with nothing spent: for operators.
     Peek(Part),
     /// Spends what is known only now, whether it fits or not.
     Debit(SmallVec<[Part; 2]>),
-    /// What Redis holds of one window, for people: nothing is spent and nothing written.
+    /// What Redis holds of one window, for operators: nothing is spent and nothing written.
     Look(Part),
     /// All this node has in flight of one window, and `cost` more if they fit. Answered as a `Take`.
     Hold(Hold),
@@ -106,7 +106,7 @@ pub struct Grant {
     pub lasts_ns: u64,
     /// When out of tokens, the node denies for so long from when it asked, nanoseconds; 0: it asks.
     pub deny_ns: u64,
-    /// What is left at Redis, units; negative while debts are repaid.
+    /// What is left in Redis, units; negative while debts are repaid.
     pub level: f64,
     /// How long those who waited and were refused have to wait, as far as a node cannot know it, from when it asked,
     /// nanoseconds.
@@ -148,7 +148,7 @@ pub struct Seen {
     pub unchanged_ns: Option<u64>,
 }
 
-/// What is left of a window at Redis.
+/// What is left of a window in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Left {
     /// Every admission is Redis's: the answer to the charge that was asked about.

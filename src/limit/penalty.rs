@@ -1,15 +1,15 @@
-//! Penalties: callers that go on asking while they are told to wait are kept out for longer, and forgiven when they
+//! Penalties: clients that go on asking while they are told to wait are kept out for longer, and forgiven when they
 //! have been quiet.
 //!
 //! Denials are counted in a stretch of `within` that begins with one. More than `after` of them are a strike: the
-//! caller is kept out for `factor` times as long as it was told to wait, at each further strike for `factor` times as
+//! client is kept out for `factor` times as long as it was told to wait, at each further strike for `factor` times as
 //! long as before. Quiet for as long as the last penalty, and at least for `within`, it has nothing on record.
 //!
 //! It knows no limits: who is denied, and how long they were told to wait, it is told.
 
 use super::PolicyId;
 
-/// When callers are penalised, and for how long.
+/// When clients are penalised, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
     after: u32,
@@ -64,10 +64,10 @@ impl Penalty {
     }
 }
 
-/// What a limit watches of a request's caller, in the policy that charges it.
+/// What a limit watches of a request's client, in the policy that charges it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conduct {
-    /// The caller's key of the policy.
+    /// The client's key of the policy.
     pub key: u128,
     /// How it is punished.
     pub rule: Penalty,
@@ -75,7 +75,7 @@ pub struct Conduct {
     pub policy: PolicyId,
     /// Counted and reported, never refused.
     pub shadow: bool,
-    /// How long the caller is kept out, nanoseconds, where that has been looked at; 0: it is not.
+    /// How long the client is kept out, nanoseconds, where that has been looked at; 0: it is not.
     pub wait_ns: u64,
 }
 
@@ -132,7 +132,7 @@ impl Record {
         self.is_quiet(1 << self.within_log2.min(40), now_ns)
     }
 
-    /// Counts a denial of a caller that was told to wait `told_ns`.
+    /// Counts a denial of a client that was told to wait `told_ns`.
     pub fn denied(self, rule: &Penalty, told_ns: u64, now_ns: u64) -> Record {
         let within = rule.within_ticks();
         // The clock of another thread may lie a little behind.
@@ -159,7 +159,7 @@ impl Record {
         Record { last: now, age: now - began, left, length_seconds, count, within_log2 }
     }
 
-    /// Whether the caller has been quiet for its last penalty and for `within` ticks.
+    /// Whether the client has been quiet for its last penalty and for `within` ticks.
     fn is_quiet(&self, within: u64, now_ns: u64) -> bool {
         let penalty = (self.length_seconds * SECOND_NS).div_ceil(TICK_NS) + 1;
         let quiet = if self.length_seconds == 0 { within } else { penalty.max(within) };

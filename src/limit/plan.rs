@@ -52,8 +52,8 @@ impl Sharing {
     /// How a window is shared that may be overshot by `overshoot`: a share of what it admits in one period, a bucket's
     /// burst included. 0 is exact.
     ///
-    /// What a bucket has left at Redis and what the nodes hold of it unspent are one burst together, so leases
-    /// by themselves overshoot nothing, whatever their life. What does is the unit a node may owe instead of letting
+    /// What a bucket has left in Redis and what the nodes hold of it unspent are one burst together, so leases
+    /// on their own overshoot nothing, whatever their life. What does is the unit a node may owe instead of letting
     /// a request wait, `spare` in all of them. A fixed window counts what is reserved, and a reserved unit is spent
     /// in its window or not at all. In a sliding window a unit is counted when it is reserved and spent up to a life
     /// and an age later: what is reserved in that time may be too much.

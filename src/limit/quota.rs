@@ -78,7 +78,7 @@ impl Quota {
         Quota::new(algorithm, self.limit, self.period_ns, self.burst)
     }
 
-    /// What one of so many nodes enforces by itself: twice the even share, at least a unit, at most the whole.
+    /// What one of so many nodes enforces on its own: twice the even share, at least a unit, at most the whole.
     pub fn share_of(self, nodes: u32) -> Quota {
         let share = |whole: NonZeroU64| {
             let doubled = whole.get().saturating_mul(2).div_ceil(u64::from(nodes.max(1)));
@@ -87,7 +87,7 @@ impl Quota {
         Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
     }
 
-    /// What one address is admitted where a policy admits while Redis is away: ten times the window, since callers that
+    /// What one address is admitted where a policy admits while Redis is away: ten times the window, since clients that
     /// the policy tells apart may share an address. A bucket whatever the window is, so that nobody waits in a queue and
     /// no log is kept.
     pub fn for_address(self) -> Quota {

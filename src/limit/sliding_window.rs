@@ -3,7 +3,7 @@
 //!
 //! It assumes that the previous window was spent evenly; who cannot have that asks for a sliding log. Windows are
 //! numbered in 40 bits (34 years of windows of a millisecond) and counted in 44: a limit above 2^44 - 1 counts as
-//! that, which is never in the caller's favour.
+//! that, which is never in the client's favour.
 
 use super::{Answer, Outcome, Quota};
 

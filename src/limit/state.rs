@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Counts a denied cost, until nothing is left and no further, so that asking on keeps a caller out. What was
+    /// Counts a denied cost, until nothing is left and no further, so that asking on keeps a client out. What was
     /// denied is not in flight, so concurrency counts none.
     pub fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         match quota.algorithm() {
@@ -101,7 +101,7 @@ impl State {
 
     /// The state under a changed quota: what is left keeps its share of the whole, rounded down. What a window has
     /// counted goes into the new quota's current window where the two cannot be compared. Permits that are out stay
-    /// as many as they are, for each comes back by itself; nothing else becomes a permit.
+    /// as many as they are, for each comes back on its own; nothing else becomes a permit.
     pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
         if new.algorithm() == Algorithm::Concurrency {
             return if old.algorithm() == Algorithm::Concurrency { self } else { State::default() };

@@ -1,4 +1,4 @@
-//! One request's walk over its charges: what this node can say by itself, what Redis must, and how it all ends
+//! One request's walk over its charges: what this node can say on its own, what Redis must, and how it all ends
 //! in one decision.
 
 use std::slice;
@@ -148,7 +148,7 @@ impl Limiter {
         self.tell_fates(&waiting.wait, &waiting.charges, fates);
     }
 
-    /// Says what stands, all or nothing. What this node took by itself it took at `taken_ns`, or says when.
+    /// Says what stands, all or nothing. What this node took on its own it took at `taken_ns`, or says when.
     fn conclude(
         self: &Arc<Self>,
         charges: &[Charge],

@@ -1,4 +1,4 @@
-//! Callers that ignore what they are told: kept out before any charge is decided, and put on record after one refuses.
+//! Clients that ignore what they are told: kept out before any charge is decided, and put on record after one refuses.
 //!
 //! A record is this node's own, whoever decided the refusal.
 
@@ -6,7 +6,7 @@ use super::{Decision, Limiter};
 use crate::limit::{Algorithm, Answer, Charge, Conduct, Outcome};
 
 impl Limiter {
-    /// Looks whether a policy keeps the caller out: says so in every conduct, counts that it asked again, and fills
+    /// Looks whether a policy keeps the client out: says so in every conduct, counts that it asked again, and fills
     /// `decision` where the request is refused for it. Nothing is charged then.
     pub(super) fn keep_out(
         &self,
@@ -36,7 +36,7 @@ impl Limiter {
         is_kept_out
     }
 
-    /// Puts on record what policies have refused, where they watch it. A caller whose penalty begins with this refusal
+    /// Puts on record what policies have refused, where they watch it. A client whose penalty begins with this refusal
     /// is told of it.
     pub(super) fn watch(
         &self,
@@ -61,14 +61,14 @@ impl Limiter {
         }
     }
 
-    /// Whether a policy keeps the caller out. Nothing is counted.
+    /// Whether a policy keeps the client out. Nothing is counted.
     pub(super) fn is_kept_out(&self, conducts: &[Conduct], now_ns: u64) -> bool {
         conducts.iter().any(|conduct| !conduct.shadow && self.table.penalty_ns(conduct.key, now_ns) > 0)
     }
 }
 
 impl Decision {
-    /// Lets the windows of penalised callers refuse as long as the penalty lasts.
+    /// Lets the windows of penalised clients refuse as long as the penalty lasts.
     fn impose(&mut self, charges: &[Charge], conducts: &[Conduct]) {
         for (charge, outcome) in charges.iter().zip(&mut self.outcomes) {
             let Some(conduct) = conducts.iter().find(|conduct| keeps_out(conduct, charge)) else { continue };
@@ -82,7 +82,7 @@ impl Decision {
     }
 }
 
-/// Whether a charge is refused for its caller's conduct. What is in flight has nothing to do with it.
+/// Whether a charge is refused for its client's conduct. What is in flight has nothing to do with it.
 fn keeps_out(conduct: &Conduct, charge: &Charge) -> bool {
     conduct.wait_ns > 0 && !conduct.shadow && conduct.policy == charge.policy && is_timed(charge)
 }

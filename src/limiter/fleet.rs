@@ -459,7 +459,7 @@ pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
 
 /// Leases are renewed no more ahead of need: a fifth of their longest life.
 const LEAD_MAX_NS: u64 = 100_000_000;
-/// When a caller that is denied because Redis is away may try again.
+/// When a client that is denied because Redis is away may try again.
 const DOWN_RETRY_NS: u64 = 1_000_000_000;
 /// When one may for whom Redis had too little, without saying how long that will be so.
 const ASK_RETRY_NS: u64 = 10_000_000;

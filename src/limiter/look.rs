@@ -1,4 +1,4 @@
-//! What Redis holds of windows that a fleet shares, for people: nothing is spent, nothing is written, and no
+//! What Redis holds of windows that a fleet shares, for operators: nothing is spent, nothing is written, and no
 //! request waits for it.
 
 use std::pin::pin;
@@ -11,7 +11,7 @@ use super::fleet::part;
 use crate::limit::Charge;
 use crate::limit::lease_messages::{Op, Reply, Seen, Unanswered};
 
-/// What came of a look at Redis.
+/// What came of a look in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
     /// What it holds.
@@ -65,5 +65,5 @@ fn look_of(answer: Result<Result<Reply, Unanswered>, oneshot::error::RecvError>)
     }
 }
 
-/// How long people wait for Redis, where requests do not wait longer.
+/// How long operators wait for Redis, where requests do not wait longer.
 pub const PATIENCE: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! Requests that were charged before, told by a key of theirs: in this node's table, or at Redis for a fleet.
+//! Requests that were charged before, told by a key of theirs: in this node's table, or in Redis for a fleet.
 //!
 //! A memory is a charge of one unit on a quota of one: spent, the request was there. It is asked for before the request
 //! is decided and spent once it is admitted, never before.

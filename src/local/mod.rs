@@ -6,7 +6,7 @@
 //! gives up keys that are whole again, by which nothing is lost. Where there is none, a new key is decided on the
 //! overflow bucket of its quota, which all such keys share; it never gets a fresh one of its own. A state knows the
 //! quota it was written under and is rescaled when it meets another. A sliding log needs more than a slot and has a
-//! place of its own (`logs.rs`). Callers that are penalised are in slots of their own (`penalties.rs`).
+//! place of its own (`logs.rs`). Clients that are penalised are in slots of their own (`penalties.rs`).
 //!
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
@@ -142,7 +142,7 @@ impl Table {
     }
 
     /// Remembers a charge where there is room. Its quota is none that is declared, so its slot is the first to go
-    /// when a limit wants one: forgetting costs a caller a unit, a limit without a slot would cost everybody.
+    /// when a limit wants one: forgetting costs a client a unit, a limit without a slot would cost everybody.
     pub fn remember(&self, charge: &Charge, now_ns: u64) {
         let fingerprint = charge.quota.fingerprint();
         let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
@@ -258,7 +258,7 @@ impl Table {
         Some(slot)
     }
 
-    /// Whether a slot's key can be given up: its state is whole, its quota has been forgotten, or its caller forgiven.
+    /// Whether a slot's key can be given up: its state is whole, its quota has been forgotten, or its client forgiven.
     /// `quota` is one that is known without looking.
     fn is_whole(&self, quota: Option<Quota>, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
         let declared = self.quotas.declared();

@@ -1,10 +1,10 @@
-//! What is on record of callers that were denied, in slots of the same table.
+//! What is on record of clients that were denied, in slots of the same table.
 //!
-//! A record's slot says so by a fingerprint that no quota has. It is given up when its caller is forgiven, never
-//! before: a penalised caller does not get away by filling the table. Where there is no room for a new record, none is
-//! kept, and its caller is limited and not penalised.
+//! A record's slot says so by a fingerprint that no quota has. It is given up when its client is forgiven, never
+//! before: a penalised client does not get away by filling the table. Where there is no room for a new record, none is
+//! kept, and its client is limited and not penalised.
 //!
-//! Most callers are penalised by nobody, and finding that out takes no slot: a row of times says until when any key
+//! Most clients are penalised by nobody, and finding that out takes no slot: a row of times says until when any key
 //! that falls on one of its places is penalised.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl Table {
         slot.map_or(0, |slot| Record::from_words(slot.state()).wait_ns(now_ns))
     }
 
-    /// Counts a denial of a caller that was told to wait `told_ns`, and says for how long it is kept out: nanoseconds,
+    /// Counts a denial of a client that was told to wait `told_ns`, and says for how long it is kept out: nanoseconds,
     /// 0 where it is not.
     pub fn note_denial(&self, key: u128, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
         let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
@@ -71,7 +71,7 @@ impl Table {
     }
 }
 
-/// 32 KiB of them: with a hundred callers penalised at a time, one caller in forty costs a look in vain.
+/// 32 KiB of them: with a hundred clients penalised at a time, one client in forty costs a look in vain.
 const PLACES: usize = 4_096;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From definitions to a table: names resolved, patterns read, every mistake collected.
 //!
-//! Here what concerns all of them together; what can be said of one by itself is in `policies.rs` and `routes.rs`. It
+//! Here what concerns all of them together; what can be said of one on its own is in `policies.rs` and `routes.rs`. It
 //! deliberately stops at nothing: all mistakes of all definitions come back at once.
 
 mod errors;

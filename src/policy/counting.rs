@@ -210,7 +210,7 @@ impl Policy {
     }
 
     /// What a request it charges is counted as, one value for each of [`Policy::by`]; nothing where a dimension is
-    /// missing. Copies: for people, not for traffic.
+    /// missing. Copies: for operators, not for traffic.
     pub fn counted_as(&self, subject: &impl Subject) -> Vec<Value> {
         let encoded = self.keys.encode(subject);
         encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()

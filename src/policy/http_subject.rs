@@ -75,7 +75,7 @@ impl Subject for HttpSubject<'_> {
 }
 
 /// Appends a field's value. The same line twice is one value. Lines that differ are none: whichever the upstream goes
-/// by, each combination would be counted as a caller of its own. Cookies may come in pieces (RFC 9113 section 8.2.3).
+/// by, each combination would be counted as a client of its own. Cookies may come in pieces (RFC 9113 section 8.2.3).
 fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
     let mut lines = headers.get_all(name).iter();
     let Some(first) = lines.next() else { return true };

@@ -109,7 +109,7 @@ impl Keys {
         Ok(out)
     }
 
-    /// The encoding of values as people write them, one a dimension; `None` where they are another number, or one is
+    /// The encoding of values as operators write them, one a dimension; `None` where they are another number, or one is
     /// to be an address and is none.
     pub fn encode_written(&self, values: &[String]) -> Option<Encoded> {
         let mut out = Encoded::new();
@@ -165,7 +165,7 @@ pub struct Value {
     pub substituted: bool,
 }
 
-/// The values of an encoding, one a dimension: for people, not for traffic.
+/// The values of an encoding, one a dimension: for operators, not for traffic.
 pub fn values(encoded: &[u8]) -> Vec<Value> {
     let mut values = Vec::new();
     let mut rest = encoded;

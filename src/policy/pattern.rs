@@ -264,7 +264,7 @@ impl Pattern {
         is_end(path, at)
     }
 
-    /// How many of its segments match a path from the left: for people, who may have meant it.
+    /// How many of its segments match a path from the left: for operators, who may have meant it.
     pub fn common_segments(&self, path: &str) -> usize {
         let mut at = FIRST;
         let matching = self.segments.iter().take_while(|segment| {

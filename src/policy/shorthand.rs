@@ -1,4 +1,4 @@
-//! Limits as people write them: `"100/m burst 20 by ip"`, `"5/s"`, `"10_000/d by consumer, route"`.
+//! Limits as operators write them: `"100/m burst 20 by ip"`, `"5/s"`, `"10_000/d by consumer, route"`.
 //!
 //! ```text
 //! limit     = ( units ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]

@@ -142,7 +142,7 @@ impl Table {
         Err(self.refusal(facts))
     }
 
-    /// What became of each route for a request, by index. Looks at every one: for people, not for traffic.
+    /// What became of each route for a request, by index. Looks at every one: for operators, not for traffic.
     pub fn explain<'t>(&'t self, facts: &Facts<'_, '_>) -> Vec<Considered<'t>> {
         let winner = self.find(facts).ok().map(|found| found.route);
         self.routes.iter().map(|route| Considered { route, verdict: verdict(route, winner, facts) }).collect()

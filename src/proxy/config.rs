@@ -9,7 +9,7 @@ pub struct ClientIp {
     pub trust: Vec<IpNet>,
     /// Which header they speak in.
     pub header: ForwardedHeader,
-    /// Bits of an IPv6 address that make one caller.
+    /// Bits of an IPv6 address that make one client.
     pub ipv6_prefix: u8,
 }
 

@@ -96,7 +96,7 @@ pub enum Decision<'a> {
     Denied(&'a str),
     /// This policy, in shadow, would have refused it.
     ShadowDenied(&'a str),
-    /// This policy keeps the caller out, which did not wait when it was told to.
+    /// This policy keeps the client out, which did not wait when it was told to.
     Penalised(&'a str),
     /// This policy, in shadow, would keep it out.
     ShadowPenalised(&'a str),

@@ -92,7 +92,7 @@ pub struct Violation {
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
     pub decided: &'static str,
-    /// Whether the caller is kept out for longer, because it did not wait when it was told to.
+    /// Whether the client is kept out for longer, because it did not wait when it was told to.
     pub is_penalty: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One window of an explained request: who is counted, what is left of it here and at Redis, and that in words.
+//! One window of an explained request: who is counted, what is left of it here and in Redis, and that in words.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ pub(super) struct Limit {
     /// How long it would wait for its turn, nanoseconds.
     pub(super) delay_ns: u64,
     pub(super) shadow: bool,
-    /// Whether the caller is kept out, because it did not wait when it was told to.
+    /// Whether the client is kept out, because it did not wait when it was told to.
     pub(super) penalty: bool,
     pub(super) charge: Charge,
     /// What Redis says, where it was asked.
@@ -93,7 +93,7 @@ pub(super) fn key(policy: &Policy, subject: &impl Subject) -> Vec<(String, Strin
     shown.collect()
 }
 
-/// A value as people may see it: an address as such, a secret not at all, others quoted, escaped and cut.
+/// A value as operators may see it: an address as such, a secret not at all, others quoted, escaped and cut.
 fn value_shown(by: &Dimension, value: &Value) -> String {
     if value.substituted {
         return format!("is absent, ip {} instead", address(&value.bytes));

@@ -1,4 +1,4 @@
-//! A node's share of one key: what it may spend by itself of a limit the whole fleet leases, and what it says of it
+//! A node's share of one key: what it may spend on its own of a limit the whole fleet leases, and what it says of it
 //! to Redis. Pure: six words, `now` as an argument, no clock and no I/O.
 //!
 //! A lease is a lease: units held, a rate at which more accrue until the lease ends, and after that nothing. The
@@ -40,16 +40,16 @@ pub enum Told {
     Ask,
 }
 
-/// What a node knows of a shared key, for people.
+/// What a node knows of a shared key, for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct View {
-    /// Units it may spend by itself; negative: owed.
+    /// Units it may spend on its own; negative: owed.
     pub held: f64,
     /// Units a second that accrue to it.
     pub rate: f64,
     /// How long the lease lasts, nanoseconds.
     pub lasts_ns: u64,
-    /// How long it denies by itself, nanoseconds.
+    /// How long it denies on its own, nanoseconds.
     pub denied_ns: u64,
     /// Units Redis said are left there.
     pub level: f64,
@@ -144,7 +144,7 @@ impl Lease {
         }
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
-        // Paced: more would not be held if the answer were here already. Where plenty is left at Redis, the
+        // Paced: more would not be held if the answer were here already. Where plenty is left in Redis, the
         // answer brings units, and is worth waiting for.
         let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
         if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
@@ -311,7 +311,7 @@ impl Lease {
         (left as u64, ((whole - left) * unit_ns) as u64)
     }
 
-    /// What this node knows of the key, for people.
+    /// What this node knows of the key, for operators.
     pub fn view(&self, now_ns: u64) -> View {
         let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Alone);
         View {

@@ -315,7 +315,7 @@ const IDLE_NS: u64 = 50_000_000;
 const RETURN_NS: u64 = 1_500_000_000;
 /// The same where requests have come far apart since the last report.
 const SPARSE_NS: u64 = 200_000_000;
-/// With so much left at Redis, units, a node may again owe one.
+/// With so much left in Redis, units, a node may again owe one.
 const OVERDRAW_MIN: f64 = 10.0;
 /// A denial is forgotten, and a pause noted, when so many are missing.
 const QUIET_ARRIVALS: f64 = 8.0;

@@ -7,7 +7,7 @@
 //! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 24 bits, 0: none; flags, 8 |
 //! | 3 | denied until, 48 bits of `2^10` ns (alone with a rate: since when); demand, 16 bits |
 //! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; held after the last grant, 16 |
-//! | 5 | units offered since the last report, 32 bits; level at Redis (alone: units owed), f32 |
+//! | 5 | units offered since the last report, 32 bits; level in Redis (alone: units owed), f32 |
 
 /// Six words; all zero is a key never seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Words {
         (self.0[3] >> 16) << TICK_BITS
     }
 
-    /// Rounds down: a caller is let ask a microsecond early rather than kept out late.
+    /// Rounds down: a client is let ask a microsecond early rather than kept out late.
     pub(super) fn set_deny_until_ns(&mut self, until_ns: u64) {
         self.0[3] = (ticks(until_ns) << 16) | (self.0[3] & 0xffff);
     }
@@ -148,7 +148,7 @@ impl Words {
         self.0[5] = (u64::from(units) << 32) | (self.0[5] & 0xffff_ffff);
     }
 
-    /// What was left at Redis, units; alone: what is owed to it.
+    /// What was left in Redis, units; alone: what is owed to it.
     #[inline]
     pub(super) fn level(&self) -> f64 {
         f64::from(f32::from_bits(self.0[5] as u32))

@@ -1,5 +1,5 @@
 //! Redis's side of a lease, as Redis's scripts do it: for simulations and as the scripts' proof. It decides
-//! nothing in a gateway, which only reads records by it, for people.
+//! nothing in a gateway, which only reads records by it, for operators.
 //!
 //! Floating point on purpose: the scripts have nothing else, and the twin does the same operations in the same
 //! order, so the two are equal to the bit.

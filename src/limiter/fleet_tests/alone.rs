@@ -89,7 +89,7 @@ fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
     let charge = charge(&node, 1, 10, 0.0, WhenDown::Allow);
     let mut key = 0;
     desk.set_down(true);
-    // Networks of 64 bits, as IPv6 callers are counted, and IPv4 callers.
+    // Networks of 64 bits, as IPv6 clients are counted, and IPv4 clients.
     let networks = (1..=300u128).map(|network| (0x2001_0db8 << 32 | network) << 64);
     for address in networks.chain((1..=300).map(|host| 0xffff_0a00_0000 | host)) {
         let caller = Caller { address };

@@ -67,7 +67,7 @@ impl Play {
         let desk = Arc::new(Desk::default());
         let node = node(&desk);
         let limits = [
-            // A day's units: nothing comes back by itself.
+            // A day's units: nothing comes back on its own.
             of_a_day(&node, exact(&node, 2, LIMIT), 0.0, when_down),
             of_a_day(&node, exact(&node, 3, LIMIT), 0.0, when_down),
             permits(&node, 4, LIMIT / 4, when_down),

@@ -46,7 +46,7 @@ pub enum Decision {
     ShadowDenied,
     /// A dimension of the key was absent, and the policy refuses that.
     MissingRejected,
-    /// The caller did not wait when it was told to, and is kept out for longer.
+    /// The client did not wait when it was told to, and is kept out for longer.
     Penalised,
     /// It would be, but the policy is in shadow.
     ShadowPenalised,

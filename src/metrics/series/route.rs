@@ -150,7 +150,7 @@ impl Refusal {
     }
 }
 
-/// Statuses counted by themselves; any other is counted with its class. A slot for every number would be four
+/// Statuses counted on their own; any other is counted with its class. A slot for every number would be four
 /// kilobytes a route and worker.
 const KNOWN_CODES: [u16; 37] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,

@@ -209,7 +209,7 @@ where
         match self.end {
             BodyEnd::Length(0) => {}
             BodyEnd::Length(_) => return Err(wrong_length()),
-            // The last chunk goes with what ends the one before, or by itself.
+            // The last chunk goes with what ends the one before, or on its own.
             BodyEnd::Chunked if self.tail.is_empty() => self.bytes.extend_from_slice(LAST_CHUNK),
             BodyEnd::Chunked => self.tail = b"\r\n0\r\n\r\n",
         }

@@ -354,7 +354,7 @@ impl Meter {
     fn opened(&mut self, head: Head) -> Result<(), Excess> {
         let stream = head.stream;
         if stream <= self.last || stream.is_multiple_of(2) {
-            // Trailers, or what the protocol refuses by itself, as it does larger frames.
+            // Trailers, or what the protocol refuses on its own, as it does larger frames.
             if head.length <= FRAME_BYTES_MAX {
                 self.gathered = Some((head, Vec::new()));
             }
