@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Outcome, Plan};
+use super::{Charge, Outcome, Plan};
 
 /// What a node asks.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +57,19 @@ pub struct Part {
     pub shadow: bool,
     /// Counted even when refused.
     pub count_denied: bool,
+}
+
+impl Part {
+    /// A charge as Redis is asked for it.
+    pub fn of(charge: &Charge, plan: &Arc<Plan>) -> Part {
+        Part {
+            key: charge.key,
+            plan: Arc::clone(plan),
+            cost: charge.cost,
+            shadow: charge.shadow,
+            count_denied: charge.count_denied,
+        }
+    }
 }
 
 /// What a node says of its share of one key. Rates are units a second.

@@ -1,5 +1,5 @@
 //! What this node admitted of exact windows without Redis, and Redis does not know of yet: while Redis was
-//! away, or because its answer came too late and was no. It is told as soon as Redis answers.
+//! away, or because its answer came too late and was no. `repayment` tells it as soon as Redis answers.
 //!
 //! What is owed shrinks as the window forgets it, at this node's even part of the limit: after a long outage only what
 //! still counts is told. What an operator lets everybody have while Redis is away (`allow`) is no debt.
@@ -7,14 +7,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Limiter;
-use super::charge_state::{ChargeState, Refund};
-use super::fleet::{Fleet, part};
-use crate::clock;
-use crate::limit::lease_messages::{Op, Unanswered};
-use crate::limit::{Algorithm, Charge, Plan, WhenDown};
+use crate::limit::{Algorithm, Charge};
 
 /// Debts, by key.
 #[derive(Debug, Default)]
@@ -57,7 +52,8 @@ impl Debts {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, charge: &Charge, units: u64, now_ns: u64, nodes: u32) {
+    /// Adds so many units to what is owed of a key.
+    pub(super) fn add(&self, charge: &Charge, units: u64, now_ns: u64, nodes: u32) {
         let mut keys = self.keys();
         if keys.len() >= DEBTS_MAX && !keys.contains_key(&charge.key) {
             keys.retain(|_, debt| debt.left(now_ns, nodes) >= 1.0);
@@ -89,7 +85,7 @@ impl Debts {
     }
 
     /// Takes out what is owed of a key, as a charge.
-    fn take(&self, key: u128, now_ns: u64, nodes: u32) -> Option<Charge> {
+    pub(super) fn take(&self, key: u128, now_ns: u64, nodes: u32) -> Option<Charge> {
         let mut keys = self.keys();
         let debt = keys.remove(&key)?;
         self.count.store(keys.len(), Ordering::Relaxed);
@@ -98,60 +94,10 @@ impl Debts {
     }
 
     /// Keys of which something is owed.
-    fn due(&self, most: usize) -> Vec<u128> {
+    pub(super) fn due(&self, most: usize) -> Vec<u128> {
         self.keys().keys().take(most).copied().collect()
-    }
-}
-
-impl Fleet {
-    /// Notes that a charge was admitted and Redis does not know of it.
-    pub(super) fn owe(&self, charge: &Charge) {
-        let is_open = |plan: &Arc<Plan>| plan.sharing.when_down != WhenDown::Local;
-        if self.plans.get(charge.plan).is_none_or(is_open) {
-            return;
-        }
-        self.debts.add(charge, charge.cost, clock::now_ns(), self.link.nodes());
-    }
-
-    /// The same of what was decided at the first look, where it was this node's own to decide.
-    pub(super) fn owe_fallback(&self, charge: &Charge, state: &ChargeState) {
-        if matches!(state, ChargeState::Taken { refund: Refund::Fallback { .. }, .. })
-            && self.plans.get(charge.plan).is_some_and(|plan| plan.sharing.is_exact())
-        {
-            self.owe(charge);
-        }
-    }
-}
-
-impl Limiter {
-    /// Tells Redis what is owed of every key whose shard answers.
-    pub(super) fn tell_debts(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
-        if fleet.debts.is_empty() {
-            return;
-        }
-        for key in fleet.debts.due(TOLD_MAX) {
-            if fleet.link.is_up(key) {
-                self.tell_debt(fleet, key, now_ns);
-            }
-        }
-    }
-
-    /// Tells Redis what is owed of a key.
-    pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
-        let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
-        let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        let parts = [part(&charge, plan)].into_iter().collect();
-        let limiter = Arc::clone(self);
-        let done = move |answer: Result<_, Unanswered>, now_ns| {
-            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(Unanswered::is_undone)) {
-                fleet.debts.add(&charge, charge.cost, now_ns, fleet.link.nodes());
-            }
-        };
-        fleet.link.send(Op::Debit(parts), Box::new(done));
     }
 }
 
 /// Keys of which debts are remembered; what is owed of more is not told.
 const DEBTS_MAX: usize = 65_536;
-/// Keys of which they are told at a time.
-const TOLD_MAX: usize = 512;

@@ -8,159 +8,17 @@
 //! Redis took for it stands; where it was refused, that is given back; and where it was admitted and Redis
 //! took nothing, it is a debt (`debts.rs`).
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
-use super::fleet::{Fleet, denied_before, part};
+use super::fleet::{Fleet, denied_before};
+use super::questions::{Group, Question, Rooms, cost_of, next_group};
 use super::waiting::{Fate, Late, Reserved, Wait};
 use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
-
-/// Questions on their way and those that wait for them, by the first key of each.
-#[derive(Debug)]
-pub(super) struct Questions([Mutex<HashMap<u128, Asking>>; STRIPES]);
-
-/// One key's.
-#[derive(Debug, Default)]
-struct Asking {
-    on_their_way: usize,
-    queued: VecDeque<Question>,
-}
-
-/// The charges of one request on exact windows of one shard.
-#[derive(Clone, Debug)]
-pub(super) struct Question {
-    pub(super) wait: Arc<Wait>,
-    /// Of its charges.
-    pub(super) indices: SmallVec<[usize; 2]>,
-    pub(super) charges: SmallVec<[Charge; 2]>,
-}
-
-/// Questions asked as one, in their order.
-type Group = SmallVec<[Question; 1]>;
-/// Units free of each window of a question.
-type Rooms = SmallVec<[u64; 2]>;
-
-impl Default for Questions {
-    fn default() -> Questions {
-        Questions(std::array::from_fn(|_| Mutex::default()))
-    }
-}
-
-impl Questions {
-    /// How many keys are asked about.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        (0..STRIPES as u128).map(|stripe| self.of(stripe << 64).len()).sum()
-    }
-
-    fn of(&self, key: u128) -> MutexGuard<'_, HashMap<u128, Asking>> {
-        self.0[(key >> 64) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets a question go, or queues it behind those that are on their way. `room`: units that are left, as far as this
-    /// node knows.
-    fn begin(&self, question: Question, room: u64) -> Option<Question> {
-        match self.of(question.key()).entry(question.key()) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(Asking { on_their_way: 1, queued: VecDeque::new() });
-                Some(question)
-            }
-            Entry::Occupied(mut asking) => {
-                let asking = asking.get_mut();
-                let is_plenty = room / PLENTY > (asking.on_their_way as u64 + 1) * question.dearest();
-                if asking.queued.is_empty() && asking.on_their_way < TOGETHER_MAX && is_plenty {
-                    asking.on_their_way += 1;
-                    return Some(question);
-                }
-                asking.queued.push_back(question);
-                None
-            }
-        }
-    }
-
-    /// Takes out those that wait; where none do, one question less is on its way.
-    fn take_queued(&self, key: u128) -> VecDeque<Question> {
-        let mut keys = self.of(key);
-        let Some(asking) = keys.get_mut(&key) else { return VecDeque::new() };
-        if asking.queued.is_empty() {
-            asking.on_their_way -= 1;
-            if asking.on_their_way == 0 {
-                keys.remove(&key);
-            }
-            return VecDeque::new();
-        }
-        std::mem::take(&mut asking.queued)
-    }
-
-    /// Lets these wait on, before whoever has come meanwhile.
-    fn put_back(&self, key: u128, questions: VecDeque<Question>) {
-        if let Some(asking) = self.of(key).get_mut(&key) {
-            questions.into_iter().rev().for_each(|question| asking.queued.push_front(question));
-        }
-    }
-}
-
-impl Question {
-    fn key(&self) -> u128 {
-        self.charges.first().map_or(0, |charge| charge.key)
-    }
-
-    fn dearest(&self) -> u64 {
-        self.charges.iter().map(|charge| charge.cost).max().unwrap_or(0)
-    }
-
-    /// Whether it can be asked together with others: what is counted when it is refused, or refuses nobody, and what
-    /// waits in a queue is told of each alone.
-    fn is_plain(&self) -> bool {
-        self.charges.iter().all(|charge| {
-            !charge.shadow && !charge.count_denied && charge.quota.algorithm() != Algorithm::LeakyBucket
-        })
-    }
-
-    fn is_reserved(&self) -> bool {
-        self.indices.iter().any(|index| self.wait.is_reserved(*index))
-    }
-
-    fn is_alike(&self, other: &Question) -> bool {
-        let is_of = |(one, other): (&Charge, &Charge)| one.key == other.key && one.plan == other.plan;
-        self.charges.len() == other.charges.len() && self.charges.iter().zip(&other.charges).all(is_of)
-    }
-
-    /// Its charges and their indices.
-    fn charges(&self) -> impl Iterator<Item = (usize, &Charge)> {
-        self.indices.iter().copied().zip(&self.charges)
-    }
-}
-
-/// What all of a group want of one of their windows.
-fn cost_of(group: &Group, window: usize) -> u64 {
-    group.iter().fold(0, |sum, question| sum.saturating_add(question.charges[window].cost))
-}
-
-/// The longest beginning of the queue that may be asked for as one: alike, within these rooms, or the first alone.
-fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: usize) -> Group {
-    let mut group = Group::new();
-    let mut sums: Rooms = SmallVec::from_elem(0, rooms.len());
-    while group.len() < most {
-        let Some(question) = queued.front() else { break };
-        let is_alike = group.first().is_none_or(|first: &Question| first.is_alike(question));
-        let costs = question.charges.iter().map(|charge| charge.cost);
-        let next: Rooms = sums.iter().zip(costs).map(|(sum, cost)| sum.saturating_add(cost)).collect();
-        let fits = next.iter().zip(rooms).all(|(sum, room)| sum <= room);
-        if !(group.is_empty() || is_alike && fits) {
-            break;
-        }
-        sums = next;
-        group.extend(queued.pop_front());
-    }
-    group
-}
 
 impl Limiter {
     /// Asks Redis for exact windows of one shard.
@@ -183,7 +41,7 @@ impl Limiter {
         }
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
             let cost = cost_of(&group, at);
-            Some(part(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
+            Some(Part::of(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
         });
         let parts: SmallVec<[Part; 2]> = parts.collect();
         let limiter = Arc::clone(self);
@@ -283,19 +141,7 @@ impl Limiter {
 
     /// Refuses those behind a question that was refused who want the same and as much of it.
     fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &Taken) {
-        let mut keys = fleet.questions.of(refused.key());
-        let Some(asking) = keys.get_mut(&refused.key()) else { return };
-        let is_as_dear = |question: &Question| {
-            let is_no_less = |(one, other): (&Charge, &Charge)| one.cost >= other.cost;
-            question.is_alike(refused) && question.charges.iter().zip(&refused.charges).all(is_no_less)
-        };
-        let queued = std::mem::take(&mut asking.queued);
-        let (refused, rest) = queued.into_iter().partition::<VecDeque<_>, _>(|question| {
-            is_as_dear(question) && !question.wait.is_over() && question.dearest() == refused.dearest()
-        });
-        asking.queued = rest;
-        drop(keys);
-        for question in refused {
+        for question in fleet.questions.take_alike(refused) {
             for (which, outcome) in question.charges().zip(&taken.outcomes) {
                 let state = if outcome.is_admitted() { ChargeState::Fits } else { ChargeState::Refused };
                 self.resolve_one(fleet, &question.wait, which, Late::Untaken, || (state, *outcome));
@@ -516,11 +362,5 @@ impl Fleet {
 
 /// When one may come again whose answer was late, and for whom this node's share has nothing.
 const LATE_RETRY_NS: u64 = 10_000_000;
-/// Locks over which the keys are spread.
-const STRIPES: usize = 64;
-/// Questions about one key that are on their way at a time while plenty is left.
-const TOGETHER_MAX: usize = 8;
-/// Plenty is so many times what these want.
-const PLENTY: u64 = 4;
 /// Requests that are asked for as one.
 const GROUP_MAX: usize = 1_024;

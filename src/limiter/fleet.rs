@@ -10,15 +10,14 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::debts::Debts;
-use super::exact::Questions;
+use super::holdings::Permits;
 use super::link::Link;
-use super::permits::Permits;
 use super::plans::Plans;
-use super::renewals::Renewals;
-use super::sweep::Watched;
+use super::questions::Questions;
+use super::renewal_queue::Renewals;
+use super::watched::Watched;
 use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
-use crate::limit::lease_messages::Part;
 use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
 use crate::limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
 use crate::local::Leases;
@@ -444,17 +443,6 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
     let refilled_ns = reset_ns.saturating_sub((spare * unit_ns) as u64);
     let retry_after_ns = retry_after_ns.max(refilled_ns);
     Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
-}
-
-/// A charge as Redis is asked for it.
-pub(super) fn part(charge: &Charge, plan: &Arc<Plan>) -> Part {
-    Part {
-        key: charge.key,
-        plan: Arc::clone(plan),
-        cost: charge.cost,
-        shadow: charge.shadow,
-        count_denied: charge.count_denied,
-    }
 }
 
 /// Leases are renewed no more ahead of need: a fifth of their longest life.

@@ -7,9 +7,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Limiter;
-use super::fleet::part;
 use crate::limit::Charge;
-use crate::limit::lease_messages::{Op, Reply, Seen, Unanswered};
+use crate::limit::lease_messages::{Op, Part, Reply, Seen, Unanswered};
 
 /// What came of a look in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +50,7 @@ impl Limiter {
         let (tx, rx) = oneshot::channel();
         // Whoever asked may have gone.
         let done = move |answer, _| drop(tx.send(answer));
-        fleet.link.send(Op::Look(part(charge, plan)), Box::new(done));
+        fleet.link.send(Op::Look(Part::of(charge, plan)), Box::new(done));
         Some(rx)
     }
 }

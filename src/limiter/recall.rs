@@ -9,10 +9,9 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
-use super::fleet::part;
 use super::waiting::{Resolved, Wait};
 use crate::limit::Charge;
-use crate::limit::lease_messages::{Op, Reply};
+use crate::limit::lease_messages::{Op, Part, Reply};
 
 /// A question about memories that Redis has not answered yet.
 #[must_use = "a question wants its answer"]
@@ -48,7 +47,7 @@ impl Limiter {
                     _ => unheard(ChargeState::Unanswered),
                 });
             };
-            fleet.link.send(Op::Peek(part(memory, plan)), Box::new(move |answer, _| done(answer)));
+            fleet.link.send(Op::Peek(Part::of(memory, plan)), Box::new(move |answer, _| done(answer)));
         }
         Some(Recall { wait })
     }
@@ -58,7 +57,7 @@ impl Limiter {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
         match shared {
             Some((fleet, plan)) => {
-                let parts = [part(memory, plan)].into_iter().collect();
+                let parts = [Part::of(memory, plan)].into_iter().collect();
                 fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
             }
             None => self.table.remember(memory, now_ns),

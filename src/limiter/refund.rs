@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::charge_state::Refund;
-use super::fleet::{Fleet, part};
+use super::fleet::Fleet;
 use crate::limit::Charge;
-use crate::limit::lease_messages::Op;
+use crate::limit::lease_messages::{Op, Part};
 use crate::local::Place;
 
 impl Limiter {
@@ -83,7 +83,7 @@ impl Limiter {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         let (limiter, key) = (Arc::clone(self), charge.key);
         fleet.link.send(
-            Op::Return { parts: [part(charge, plan)].into_iter().collect(), taken_us },
+            Op::Return { parts: [Part::of(charge, plan)].into_iter().collect(), taken_us },
             Box::new(move |_, now_ns| {
                 if let Some(fleet) = &limiter.fleet {
                     let _ = fleet.change_known(key, |_, share| share.deny_for(0, now_ns));
@@ -96,7 +96,7 @@ impl Limiter {
     fn debit_in_redis(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
-        let parts = [part(charge, plan)].into_iter().collect();
+        let parts = [Part::of(charge, plan)].into_iter().collect();
         fleet.link.send(Op::Debit(parts), Box::new(|_, _| {}));
     }
 }

@@ -4,43 +4,19 @@
 //! too little for them for the next, which goes out at once: what was asked for before they came is not theirs. Tokens
 //! go to those who wait in the order in which they came, before anybody else can take them.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, not_before, said, unheard};
-use super::exact::Question;
 use super::fleet::{Fleet, lease_outcome, outcome_of};
-use super::waiting::{Attempt, Wait};
+use super::questions::Question;
+use super::waiting::{Attempt, Wait, Waiter};
 use crate::limit::Plan;
 use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
 use crate::limit::{Algorithm, Charge};
 use crate::limit::{Lease, PlanId, Told, Wanted};
-
-/// Renewals on their way, by key.
-#[derive(Debug)]
-pub(super) struct Renewals([Mutex<HashMap<u128, Renewing>>; STRIPES]);
-
-/// One key's.
-#[derive(Debug, Default)]
-struct Renewing {
-    /// Requests the renewal on its way asks for.
-    sent: Vec<Waiter>,
-    /// Requests that came later.
-    queued: Vec<Waiter>,
-}
-
-/// A request that waits for units of one key.
-#[derive(Clone, Debug)]
-pub(super) struct Waiter {
-    pub(super) wait: Arc<Wait>,
-    /// Index of its charge.
-    pub(super) index: usize,
-    pub(super) charge: Charge,
-}
 
 /// A key that is renewed.
 #[derive(Clone, Debug)]
@@ -50,77 +26,6 @@ struct Leased {
     plan: Arc<Plan>,
     /// When the node asked.
     sent_ns: u64,
-}
-
-impl Default for Renewals {
-    fn default() -> Renewals {
-        Renewals(std::array::from_fn(|_| Mutex::default()))
-    }
-}
-
-impl Renewals {
-    /// How many are on their way.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        (0..STRIPES as u128).map(|stripe| self.of(stripe << 64).len()).sum()
-    }
-
-    fn of(&self, key: u128) -> MutexGuard<'_, HashMap<u128, Renewing>> {
-        self.0[(key >> 64) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enters a key, or queues the waiter behind the renewal that is on its way. Whether one is to be sent.
-    fn begin(&self, key: u128, waiter: Option<Waiter>) -> bool {
-        match self.of(key).entry(key) {
-            Entry::Occupied(mut renewing) => {
-                let queued = &mut renewing.get_mut().queued;
-                // An answer may take as long as an outage, and nobody waits so long.
-                if queued.len() == queued.capacity() {
-                    queued.retain(|waiter| !waiter.wait.is_over());
-                }
-                queued.extend(waiter);
-                false
-            }
-            Entry::Vacant(vacant) => {
-                vacant.insert(Renewing { sent: waiter.into_iter().collect(), queued: Vec::new() });
-                true
-            }
-        }
-    }
-
-    /// Those whose renewal is answered.
-    fn answered(&self, key: u128) -> Vec<Waiter> {
-        self.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.sent)).unwrap_or_default()
-    }
-
-    /// Takes those out who came later.
-    fn take_queued(&self, key: u128) -> Vec<Waiter> {
-        self.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.queued)).unwrap_or_default()
-    }
-
-    /// Puts back those who wait on, before whoever has come meanwhile.
-    fn put_back(&self, key: u128, waiters: Vec<Waiter>) {
-        if let Some(renewing) = self.of(key).get_mut(&key) {
-            renewing.queued.splice(..0, waiters);
-        }
-    }
-
-    /// Ends a renewal. Where requests came meanwhile and still wait, the first of them are those the next one asks for:
-    /// what they want, and the number of the plan the last of them came under. What others had wanted would be asked for
-    /// in vain, and might be more than there is.
-    fn next(&self, key: u128) -> Option<(Wanted, Option<PlanId>)> {
-        let mut keys = self.of(key);
-        let renewing = keys.get_mut(&key)?;
-        renewing.queued.retain(|waiter| !waiter.wait.is_over());
-        let count = renewing.queued.len().min(WANTED_MAX);
-        renewing.sent = renewing.queued.drain(..count).collect();
-        let Some(last) = renewing.sent.last() else {
-            keys.remove(&key);
-            return None;
-        };
-        let wanted = Wanted::by(renewing.sent.iter().map(|waiter| waiter.charge.cost));
-        Some((wanted, last.charge.plan))
-    }
 }
 
 impl Limiter {
@@ -341,8 +246,3 @@ fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
         fleet.renewals.put_back(leased.key, queued);
     }
 }
-
-/// Requests that one renewal asks for.
-const WANTED_MAX: usize = 64;
-/// Locks over which the keys are spread.
-const STRIPES: usize = 64;

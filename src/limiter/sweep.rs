@@ -3,26 +3,11 @@
 //! Every key that was granted something is watched until it holds nothing any more. It runs on the control runtime;
 //! no request waits for it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::Limiter;
 use super::fleet::Fleet;
-use crate::limit::{Lease, Plan, PlanId};
-
-/// Keys that hold something, and their plan.
-#[derive(Debug, Default)]
-pub(super) struct Watched(Mutex<HashMap<u128, Option<PlanId>>>);
-
-impl Watched {
-    pub(super) fn add(&self, key: u128, plan: Option<PlanId>) {
-        self.keys().insert(key, plan);
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<u128, Option<PlanId>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use crate::limit::{Lease, Plan};
 
 impl Limiter {
     /// Gives back leases whose keys have gone idle, and follows the size of the fleet. To be called every

@@ -54,6 +54,15 @@ pub(super) enum Fate {
     Refused,
 }
 
+/// A request that waits for units of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) wait: Arc<Wait>,
+    /// Index of its charge.
+    pub(super) index: usize,
+    pub(super) charge: Charge,
+}
+
 /// What came of trying to resolve a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {

@@ -1,0 +1,61 @@
+//! What is owed of exact windows: noted when Redis could not be asked, told as soon as it answers.
+
+use std::sync::Arc;
+
+use super::Limiter;
+use super::charge_state::{ChargeState, Refund};
+use super::fleet::Fleet;
+use crate::clock;
+use crate::limit::lease_messages::{Op, Part, Unanswered};
+use crate::limit::{Charge, Plan, WhenDown};
+
+impl Fleet {
+    /// Notes that a charge was admitted and Redis does not know of it.
+    pub(super) fn owe(&self, charge: &Charge) {
+        let is_open = |plan: &Arc<Plan>| plan.sharing.when_down != WhenDown::Local;
+        if self.plans.get(charge.plan).is_none_or(is_open) {
+            return;
+        }
+        self.debts.add(charge, charge.cost, clock::now_ns(), self.link.nodes());
+    }
+
+    /// The same of what was decided at the first look, where it was this node's own to decide.
+    pub(super) fn owe_fallback(&self, charge: &Charge, state: &ChargeState) {
+        if matches!(state, ChargeState::Taken { refund: Refund::Fallback { .. }, .. })
+            && self.plans.get(charge.plan).is_some_and(|plan| plan.sharing.is_exact())
+        {
+            self.owe(charge);
+        }
+    }
+}
+
+impl Limiter {
+    /// Tells Redis what is owed of every key whose shard answers.
+    pub(super) fn tell_debts(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
+        if fleet.debts.is_empty() {
+            return;
+        }
+        for key in fleet.debts.due(TOLD_MAX) {
+            if fleet.link.is_up(key) {
+                self.tell_debt(fleet, key, now_ns);
+            }
+        }
+    }
+
+    /// Tells Redis what is owed of a key.
+    pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
+        let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
+        let Some(plan) = fleet.plans.get(charge.plan) else { return };
+        let parts = [Part::of(&charge, plan)].into_iter().collect();
+        let limiter = Arc::clone(self);
+        let done = move |answer: Result<_, Unanswered>, now_ns| {
+            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(Unanswered::is_undone)) {
+                fleet.debts.add(&charge, charge.cost, now_ns, fleet.link.nodes());
+            }
+        };
+        fleet.link.send(Op::Debit(parts), Box::new(done));
+    }
+}
+
+/// Keys of which they are told at a time.
+const TOLD_MAX: usize = 512;

@@ -1,0 +1,20 @@
+//! The keys that hold something of Redis's, and so have to give it back one day.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limit::PlanId;
+
+/// Keys that hold something, and their plan.
+#[derive(Debug, Default)]
+pub(super) struct Watched(Mutex<HashMap<u128, Option<PlanId>>>);
+
+impl Watched {
+    pub(super) fn add(&self, key: u128, plan: Option<PlanId>) {
+        self.keys().insert(key, plan);
+    }
+
+    pub(super) fn keys(&self) -> MutexGuard<'_, HashMap<u128, Option<PlanId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
