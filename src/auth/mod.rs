@@ -1,6 +1,6 @@
 //! Authentication: the methods by which a request can prove who sent it, tried in the order a route names them.
 //!
-//! [`authenticate`] is the one loop over a route's methods, for requests and for explanations. A method answers for
+//! [`authenticate()`] is the one loop over a route's methods, for requests and for explanations. A method answers for
 //! itself alone: the request carries no credential of its kind, or the method recognises the client, or the credential is
 //! invalid. Nothing here knows routes, statuses or limits; what a refusal looks like is decided by the proxy.
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::charge_state::{ChargeState, Refund};
-use super::waiting::{Fate, Wait, Waiting};
+use super::wait::{Fate, Wait};
+use super::waiting::Waiting;
 use super::{Caller, Decision, Limiter};
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::metrics::Tier;

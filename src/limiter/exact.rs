@@ -16,7 +16,7 @@ use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
 use super::fleet::{Fleet, denied_before};
 use super::questions::{Group, Question, Rooms, cost_of, next_group};
-use super::waiting::{Fate, Late, Reserved, Wait};
+use super::wait::{Fate, Late, Reserved, Wait};
 use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::plans::Plans;
-use super::waiting::Waiter;
+use super::wait::Waiter;
 use crate::limit::lease_messages::{Hold, Op, Part};
 use crate::limit::{Charge, Outcome, Plan, Quota, State};
 

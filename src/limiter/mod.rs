@@ -31,6 +31,7 @@ mod renewals;
 mod repayment;
 mod striped;
 mod sweep;
+mod wait;
 mod waiting;
 mod watched;
 

@@ -12,7 +12,7 @@ use super::Limiter;
 use super::charge_state::{ChargeState, Refund, said, unheard};
 use super::fleet::Fleet;
 use super::holdings::Asked;
-use super::waiting::Waiter;
+use super::wait::Waiter;
 use crate::limit::lease_messages::{Reply, Unanswered};
 use crate::limit::{Charge, Plan};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::striped::Striped;
-use super::waiting::Wait;
+use super::wait::Wait;
 use crate::limit::{Algorithm, Charge};
 
 /// Questions on their way and those that wait for them, by the first key of each.

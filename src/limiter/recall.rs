@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, said, unheard};
-use super::waiting::{Resolved, Wait};
+use super::wait::{Resolved, Wait};
 use crate::limit::Charge;
 use crate::limit::lease_messages::{Op, Part, Reply};
 

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 
 use super::striped::Striped;
-use super::waiting::Waiter;
+use super::wait::Waiter;
 use crate::limit::{PlanId, Wanted};
 
 /// Renewals on their way, by key.

@@ -12,7 +12,7 @@ use super::Limiter;
 use super::charge_state::{ChargeState, Refund, Said, not_before, said, unheard};
 use super::fleet::{Fleet, lease_outcome, outcome_of};
 use super::questions::Question;
-use super::waiting::{Attempt, Wait, Waiter};
+use super::wait::{Attempt, Wait, Waiter};
 use crate::limit::Plan;
 use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
 use crate::limit::{Algorithm, Charge};

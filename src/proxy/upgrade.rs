@@ -1,5 +1,5 @@
 //! Requests to switch the protocol (RFC 9110 section 7.8), WebSocket above all: which are passed on, and whether the
-//! server's answer is to what was asked. The bytes after a 101 are [`super::tunnel`]'s.
+//! server's answer is to what was asked. The bytes after a 101 are `server::tunnel`'s.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -7,7 +7,7 @@ use crate::metrics::cells::{Cells, Worker};
 use crate::metrics::histogram::{BUCKETS, Reading, bucket};
 use crate::metrics::text::Families;
 
-/// Exchanges with one upstream; the state of its connections is [`PoolUsage`](crate::metrics::PoolUsage).
+/// Exchanges with one upstream; the state of its connections is in `upstream`.
 #[derive(Debug)]
 pub struct Upstream(Cells<{ slot::SLOTS }>);
 
