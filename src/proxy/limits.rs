@@ -3,8 +3,6 @@
 //! What is charged and whether it is admitted is the limiter's to say ([`Limiter::check`](crate::limiter::Limiter::check));
 //! what the fields say stands in `limit_fields.rs`.
 
-use std::sync::Arc;
-
 use super::context::RequestContext;
 use super::limit_fields::Fields;
 use super::reservation::Reservation;
@@ -47,11 +45,12 @@ pub fn begin<'t>(
     if found.route.policies.is_empty() {
         return Begun::Decided(Decided::Admitted(Fields::default()));
     }
-    let limiter = Arc::clone(&context.services.shared.limiter);
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
     let mut check = Check::default();
-    match limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check) {
+    let limiter = &context.services.shared.limiter;
+    let pending = limiter.check(policies, &subject, clock::ns_of(context.facts.started), &mut check);
+    match pending {
         None => Begun::Decided(end(context, table, found, &check)),
         Some(pending) => Begun::Waits(Box::new(Wait { pending, check })),
     }
@@ -67,7 +66,7 @@ impl Wait<'_> {
         facts: &Facts<'_, '_>,
     ) -> Decided {
         let Wait { pending, mut check } = *self;
-        let limiter = Arc::clone(&context.services.shared.limiter);
+        let limiter = &context.services.shared.limiter;
         limiter.finish(pending, &HttpSubject::new(found, facts), &mut check).await;
         end(context, table, found, &check)
     }
