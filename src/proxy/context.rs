@@ -179,8 +179,8 @@ impl RequestContext {
 
     /// Whether it has taken longer than exchanges with this upstream may in all.
     pub fn is_past_total(&self, upstream: usize) -> bool {
-        let total = self.view.snapshot.upstreams[upstream].config.timeouts.total;
-        total.is_some_and(|total| u128::from(self.elapsed_ns()) >= total.as_nanos())
+        let timeouts = &self.view.snapshot.upstreams[upstream].config.timeouts;
+        timeouts.is_past_total(Duration::from_nanos(self.elapsed_ns()))
     }
 
     /// Why it did not go well, if it did not.

@@ -24,12 +24,9 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
 /// where it failed.
 fn answered(services: &Services, event: &Finished<'_>) {
     let Some(server) = event.attempts.server.filter(|_| event.attempts.steps.answered > 0) else { return };
-    let is_past_total = || {
-        let total = event.snapshot.upstreams[server.upstream].config.timeouts.total;
-        total.is_some_and(|total| event.duration >= total)
-    };
+    let timeouts = &event.snapshot.upstreams[server.upstream].config.timeouts;
     let outcome = match event.reason {
-        Some(Reason::UpstreamTimeout) if is_past_total() => Exchange::TotalTimeout,
+        Some(Reason::UpstreamTimeout) if timeouts.is_past_total(event.duration) => Exchange::TotalTimeout,
         Some(Reason::UpstreamTimeout) => Exchange::StallTimeout,
         Some(Reason::UpstreamReset) => Exchange::Reset,
         Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
