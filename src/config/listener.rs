@@ -10,7 +10,7 @@ use crate::admin::Bind;
 use crate::policy::access::Addresses;
 use crate::policy::definition::HTTPS_PORT;
 use crate::proxy::config::{ClientIp, ForwardedHeader};
-use crate::service::config::{CONNECTIONS_MAX_UNWRITTEN, Listener, Sizes, Timeouts, Underscores};
+use crate::service::config::{Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
 use super::context::Context;
@@ -46,7 +46,7 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
     }
     // A listener that was written but cannot be read is no reason to talk of the default one.
     if listeners.is_empty() {
-        listeners.push(default("default".to_owned()));
+        listeners.push(Listener::named("default".to_owned()));
         places.push(Fields::default());
     }
     (listeners, places)
@@ -179,7 +179,7 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
 /// Reads one listener, and gives back the text of its address where that can be read.
 fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     let table = named.table;
-    let mut listener = default(named.name);
+    let mut listener = Listener::named(named.name);
     let bind = match table.value("bind") {
         Some(value) => value.text(),
         None => {
@@ -333,27 +333,6 @@ fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
     keys.size("uri-bytes", 64..=URI_BYTES_MAX, &mut sizes.uri_bytes);
     keys.size("body", 0..=BODY_BYTES_MAX, &mut sizes.body_bytes);
     keys.number("streams", 1..=STREAMS_MAX, &mut sizes.streams);
-}
-
-fn default(name: String) -> Listener {
-    Listener {
-        name,
-        bind: SocketAddr::from(([127, 0, 0, 1], 8080)),
-        http1: true,
-        http2: true,
-        certs: Vec::new(),
-        sni_strict: true,
-        underscores: Underscores::default(),
-        client_auth: None,
-        addresses: Addresses::default(),
-        proxies: Vec::new(),
-        redirect_https: None,
-        reuse_port: false,
-        connections_max: CONNECTIONS_MAX_UNWRITTEN,
-        connections_per_ip_max: 50_000,
-        timeouts: Timeouts::default(),
-        max: Sizes::default(),
-    }
 }
 
 /// Writes `[listener.*]`.

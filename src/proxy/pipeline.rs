@@ -322,22 +322,10 @@ mod tests {
     /// A connection on which nothing is sent.
     fn conn() -> Rc<Conn> {
         let config = config::Listener {
-            name: "plain".to_owned(),
             bind: ([127, 0, 0, 1], 0).into(),
-            http1: true,
-            http2: true,
-            certs: Vec::new(),
-            sni_strict: true,
-            underscores: config::Underscores::Refuse,
-            client_auth: None,
-            addresses: Default::default(),
-            proxies: Vec::new(),
-            redirect_https: None,
-            reuse_port: false,
             connections_max: 1,
             connections_per_ip_max: 1,
-            timeouts: config::Timeouts::default(),
-            max: config::Sizes::default(),
+            ..config::Listener::named("plain".to_owned())
         };
         Rc::new(Conn {
             config: Arc::new(config),

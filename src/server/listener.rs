@@ -137,22 +137,10 @@ pub(super) mod tests {
 
     pub fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
         let config = config::Listener {
-            name: "plain".to_owned(),
-            bind: SocketAddr::from(([127, 0, 0, 1], 0)),
-            http1: true,
-            http2: true,
-            certs: Vec::new(),
-            sni_strict: true,
-            underscores: config::Underscores::Refuse,
-            client_auth: None,
-            addresses: crate::policy::access::Addresses::default(),
-            proxies: Vec::new(),
-            redirect_https: None,
-            reuse_port: false,
+            bind: ([127, 0, 0, 1], 0).into(),
             connections_max: 1,
             connections_per_ip_max: 1,
-            timeouts: config::Timeouts::default(),
-            max: config::Sizes::default(),
+            ..config::Listener::named("plain".to_owned())
         };
         Arc::new(Listener::new(config, None, metrics))
     }

@@ -49,6 +49,28 @@ pub struct Listener {
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
 impl Listener {
+    /// One of this name that says nothing else.
+    pub fn named(name: String) -> Listener {
+        Listener {
+            name,
+            bind: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            http1: true,
+            http2: true,
+            certs: Vec::new(),
+            sni_strict: true,
+            underscores: Underscores::default(),
+            client_auth: None,
+            addresses: Addresses::default(),
+            proxies: Vec::new(),
+            redirect_https: None,
+            reuse_port: false,
+            connections_max: CONNECTIONS_MAX_UNWRITTEN,
+            connections_per_ip_max: 50_000,
+            timeouts: Timeouts::default(),
+            max: Sizes::default(),
+        }
+    }
+
     /// Whether a connection from there begins with a header of the PROXY protocol.
     pub fn announces(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
