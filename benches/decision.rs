@@ -21,7 +21,7 @@ use governor::state::keyed::DashMapStateStore;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use sluicegate::clock;
 use sluicegate::limit::lease_messages::{Grant, Op, Reply};
-use sluicegate::limit::{Algorithm, Charge, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 
@@ -242,15 +242,15 @@ fn in_fleet(bytes: usize) -> Arc<Limiter> {
             done(Ok(Reply::Grant(grant)), clock::now_ns());
         }
 
-        fn is_up(&self, _: u128) -> bool {
+        fn is_up(&self, _: Key) -> bool {
             true
         }
 
-        fn same_shard(&self, _: u128, _: u128) -> bool {
+        fn same_shard(&self, _: Key, _: Key) -> bool {
             true
         }
 
-        fn round_trip_ns(&self, _key: u128) -> u64 {
+        fn round_trip_ns(&self, _key: Key) -> u64 {
             1_000_000
         }
 
@@ -391,7 +391,7 @@ fn ample() -> Quota {
 
 #[inline]
 fn charge(key: u64, quota: Quota) -> Charge {
-    Charge::one(spread(key), quota)
+    Charge::one(Key::new(spread(key)), quota)
 }
 
 fn quota(algorithm: Algorithm, limit: u64, seconds: u64) -> Quota {

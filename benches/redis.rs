@@ -22,7 +22,7 @@ use sluicegate::clock;
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Config, Global};
 use sluicegate::limit::lease_messages::{Op, Part, Renewal};
-use sluicegate::limit::{Algorithm, Charge, Plan, PolicyId, Quota, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Charge, Key, Plan, PolicyId, Quota, Sharing, WhenDown};
 use sluicegate::limiter::{Caller, Decision, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 use tokio::sync::{Semaphore, mpsc};
@@ -118,7 +118,7 @@ async fn leased(redis: &Redis) -> f64 {
         while decisions < due {
             let (_, limiter, plan) = &nodes[decisions as usize % NODES];
             let charge = Charge {
-                key: 7,
+                key: Key::new(7),
                 quota,
                 cost: 1,
                 policy: PolicyId::default(),
@@ -391,7 +391,7 @@ thread_local! {
 }
 
 fn part(key: u128, plan: Arc<Plan>) -> Part {
-    Part { key, plan, cost: 1, shadow: false, count_denied: false }
+    Part { key: Key::new(key), plan, cost: 1, shadow: false, count_denied: false }
 }
 
 fn take(key: u128) -> Op {
@@ -421,7 +421,7 @@ fn lasting(key: u128) -> Op {
 
 fn renewal(key: u128, plan: Arc<Plan>) -> Op {
     Op::Renew(Renewal {
-        key,
+        key: Key::new(key),
         plan,
         epoch: 0,
         demand: 50.0,

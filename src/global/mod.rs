@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock;
+use crate::limit::Key;
 use crate::limit::lease_messages::{Op, Reply, Unanswered};
 use crate::random::Random;
 
@@ -218,33 +219,33 @@ impl Global {
 
     /// Whether to ask for this key: its shard answers, or this call is one of the few that find out.
     #[inline]
-    pub fn is_up(&self, key: u128) -> bool {
+    pub fn is_up(&self, key: Key) -> bool {
         self.shared.shards[self.shared.shard(key)].is_up()
     }
 
     /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is
     /// one of the few that find out. A shard that is up and not quick is worth asking for what can wait.
     #[inline]
-    pub fn is_quick(&self, key: u128) -> bool {
+    pub fn is_quick(&self, key: Key) -> bool {
         self.shared.shards[self.shared.shard(key)].is_quick()
     }
 
     /// How long nearly all calls for this key take, nanoseconds: the mean of the last second and four deviations. 0: none
     /// was answered yet.
     #[inline]
-    pub fn round_trip_ns(&self, key: u128) -> u64 {
+    pub fn round_trip_ns(&self, key: Key) -> u64 {
         self.shared.shards[self.shared.shard(key)].round_trip_ns()
     }
 
     /// The share of renewals that should go to this key's shard now, percent: 100, but for two seconds after it came
     /// back from an outage.
-    pub fn ramp_percent(&self, key: u128) -> u32 {
+    pub fn ramp_percent(&self, key: Key) -> u32 {
         self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
     }
 
     /// Whether one operation may have parts of both keys.
     #[inline]
-    pub fn same_shard(&self, one: u128, other: u128) -> bool {
+    pub fn same_shard(&self, one: Key, other: Key) -> bool {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
@@ -257,12 +258,12 @@ impl Global {
     /// The key under which a tenant's keys are on that tenant's dedicated shard, where it has one: the key's lowest
     /// byte says so. Every key of a gateway with dedicated shards goes through here, with `None` where no tenant is
     /// known; without dedicated shards it stays what it is.
-    pub fn route(&self, key: u128, tenant: Option<&str>) -> u128 {
+    pub fn route(&self, key: Key, tenant: Option<&str>) -> Key {
         if self.dedicated.is_empty() {
             return key;
         }
         let home = tenant.and_then(|tenant| self.dedicated.iter().find(|(name, _)| name == tenant));
-        key & !0xff | u128::from(home.map_or(0, |(_, home)| *home))
+        Key::new(key.bits() & !0xff | u128::from(home.map_or(0, |(_, home)| *home)))
     }
 
     /// Waits until every shard has been connected to, or has said why not, at most `patience`.

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::limit::Plan;
+use crate::limit::{Key, Plan};
 
 use super::batch::Entry;
 use super::config::Weighted;
@@ -33,7 +33,7 @@ pub(super) struct Moves {
     before: ArcSwapOption<Before>,
     runtime: Handle,
     /// Keys that have been brought, or had nothing to be brought.
-    brought: Mutex<HashSet<u128>>,
+    brought: Mutex<HashSet<Key>>,
     /// Operations that wait for their keys.
     waiting: AtomicUsize,
     connections: tokio::sync::Mutex<HashMap<usize, Connection>>,
@@ -47,7 +47,7 @@ struct Before {
 
 /// A key, its name, and the shard that had it.
 struct Leaving {
-    key: u128,
+    key: Key,
     name: Vec<u8>,
     from: usize,
 }
@@ -96,7 +96,7 @@ impl Moves {
     }
 
     /// The shard that had a key before, where that is another one that is still there.
-    fn from(&self, shared: &Shared, key: u128) -> Option<usize> {
+    fn from(&self, shared: &Shared, key: Key) -> Option<usize> {
         let before = self.before.load();
         let before = before.as_ref()?;
         let shard = shared.shard(key);
@@ -105,7 +105,7 @@ impl Moves {
     }
 
     /// Takes an operation whose keys have to be brought first; gives back any other.
-    pub(super) fn hold(self: &Arc<Moves>, shared: &Arc<Shared>, entry: Entry, key: u128) -> Option<Entry> {
+    pub(super) fn hold(self: &Arc<Moves>, shared: &Arc<Shared>, entry: Entry, key: Key) -> Option<Entry> {
         if self.before.load().is_none() {
             return Some(entry);
         }
@@ -129,7 +129,7 @@ impl Moves {
     /// The keys of an operation that another server had, which answers, and that were not brought yet.
     fn to_be_brought(&self, shared: &Shared, entry: &Entry) -> Vec<Leaving> {
         let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
-        let leaving = |(key, plan): (u128, &Plan)| {
+        let leaving = |(key, plan): (Key, &Plan)| {
             let from = self.from(shared, key).filter(|_| !brought.contains(&key))?;
             let mut name = Vec::new();
             shared.names.write_key(&mut name, None, plan, key);

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use siphasher::sip::SipHasher13;
 
-use crate::limit::Plan;
+use crate::limit::{Key, Plan};
 
 /// Makes names.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Names {
     }
 
     /// Appends the name of a window's key.
-    pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, plan: &Plan, key: u128) {
+    pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, plan: &Plan, key: Key) {
         self.begin(out, tag);
         let policy = &*plan.policy;
         if policy.len() <= MARK_BYTES && policy.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -39,7 +39,7 @@ impl Names {
         }
         out.extend([plan.mark(), b':']);
         let mut hash = [0; HASH_BYTES];
-        let length = URL_SAFE_NO_PAD.encode_slice(key.to_be_bytes(), &mut hash);
+        let length = URL_SAFE_NO_PAD.encode_slice(key.bits().to_be_bytes(), &mut hash);
         out.extend_from_slice(&hash[..length.expect("22 characters hold 16 bytes in base64")]);
     }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::limit::{Algorithm, Quota, Sharing, WhenDown};
 
-    fn name(tag: Option<&str>, plan: &Plan, key: u128) -> String {
+    fn name(tag: Option<&str>, plan: &Plan, key: Key) -> String {
         let mut name = Vec::new();
         Names::new("sg").write_key(&mut name, tag, plan, key);
         String::from_utf8(name).expect("names are text")
@@ -92,12 +92,12 @@ mod tests {
     #[test]
     fn names_are_plain_and_short() {
         let bucket = |policy| plan(policy, Algorithm::TokenBucket, 0.2);
-        assert_eq!(name(None, &bucket("p"), 0), "sg:pT:AAAAAAAAAAAAAAAAAAAAAA");
-        let long = name(None, &bucket("per-tenant"), 0);
+        assert_eq!(name(None, &bucket("p"), Key::default()), "sg:pT:AAAAAAAAAAAAAAAAAAAAAA");
+        let long = name(None, &bucket("per-tenant"), Key::default());
         // With its length and its end it fits 32 bytes.
         assert!(long.len() <= 30);
-        assert_ne!(long, name(None, &bucket("per-consumer"), 0));
-        let strange = name(Some("7"), &bucket("{}"), u128::MAX);
+        assert_ne!(long, name(None, &bucket("per-consumer"), Key::default()));
+        let strange = name(Some("7"), &bucket("{}"), Key::new(u128::MAX));
         assert!(strange.starts_with("sg:{7}") && !strange[6..].contains(['{', '}']), "{strange}");
         assert!(strange.ends_with(":_____________________w"));
         assert_eq!(Names::new("sg").own(Some("7"), "up"), b"sg:{7}!up");
@@ -107,7 +107,7 @@ mod tests {
     fn what_is_kept_in_another_way_has_another_name() {
         let plans =
             Algorithm::ALL.iter().flat_map(|algorithm| [0.0, 0.2].map(|lent| plan("p", *algorithm, lent)));
-        let names: HashSet<_> = plans.map(|plan| name(None, &plan, 0)).collect();
+        let names: HashSet<_> = plans.map(|plan| name(None, &plan, Key::default())).collect();
         // Three algorithms can be lent.
         assert_eq!(names.len(), Algorithm::ALL.len() + 3);
     }

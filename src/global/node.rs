@@ -10,6 +10,7 @@ use super::batch::Posted;
 use super::config::{CONNECTIONS_MAX, Server};
 use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
+use crate::limit::Key;
 
 /// The queues of a node's pipelines.
 pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
@@ -132,9 +133,9 @@ impl Node {
 
     /// The queue of a key's pipeline; of another that is connected where that one is not.
     #[inline]
-    pub(super) fn pipeline(&self, key: u128) -> &mpsc::Sender<Posted> {
+    pub(super) fn pipeline(&self, key: Key) -> &mpsc::Sender<Posted> {
         // Other bits than those that chose the shard.
-        let mine = (key >> 96) as usize % self.pipelines.len();
+        let mine = (key.high() >> 32) as usize % self.pipelines.len();
         let connected = self.connected.load(Ordering::Relaxed);
         match connected >> mine & 1 {
             0 if connected != 0 => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use crate::limit::lease_messages::{Op, Part};
-use crate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+use crate::limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
 
 use super::batch;
 use super::name::Names;
@@ -24,7 +24,8 @@ impl Probe {
             [1_000_000_000, 1_000_000].map(|number| NonZeroU64::MIN.saturating_add(number));
         let quota = Quota::new(Algorithm::TokenBucket, units, second_ns, units);
         let plan = Plan { policy: POLICY.into(), quota, sharing: Sharing::new(&quota, 0.0, WhenDown::Allow) };
-        let part = Part { key: 0, plan: Arc::new(plan), cost: 1, shadow: false, count_denied: false };
+        let part =
+            Part { key: Key::default(), plan: Arc::new(plan), cost: 1, shadow: false, count_denied: false };
         Probe(Op::Take([part].into_iter().collect()))
     }
 

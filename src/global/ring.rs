@@ -5,6 +5,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
+use crate::limit::Key;
+
 /// Which of several servers has a key.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
@@ -31,8 +33,8 @@ impl Ring {
 
     /// The server of a key, which is a hash already. The ring has at least one point.
     #[inline]
-    pub(super) fn server(&self, key: u128) -> usize {
-        let at = (key >> 64) as u64;
+    pub(super) fn server(&self, key: Key) -> usize {
+        let at = key.high();
         let next = self.points.partition_point(|(point, _)| *point < at);
         let (_, server) = self.points.get(next).unwrap_or(&self.points[0]);
         usize::from(*server)
@@ -50,11 +52,11 @@ mod tests {
 
     const KEYS: usize = 4_000;
 
-    fn keys() -> impl Iterator<Item = u128> {
+    fn keys() -> impl Iterator<Item = Key> {
         (0..KEYS as u64).map(|number| {
             let mut hasher = SipHasher13::new_with_keys(1, 2);
             hasher.write_u64(number);
-            u128::from(hasher.finish()) << 64
+            Key::new(u128::from(hasher.finish()) << 64)
         })
     }
 

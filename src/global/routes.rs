@@ -10,6 +10,7 @@ use redis::{Cmd, RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::limit::Key;
 use crate::limit::lease_messages::Unanswered;
 
 use super::batch::{Batch, Entry, Posted};
@@ -81,14 +82,14 @@ impl Shared {
 
     /// The shard of a key.
     #[inline]
-    pub(super) fn shard(&self, key: u128) -> usize {
+    pub(super) fn shard(&self, key: Key) -> usize {
         match &self.route {
             Route::One => 0,
-            Route::Ring { ring, has_dedicated, shared } => match (key & 0xff) as usize {
+            Route::Ring { ring, has_dedicated, shared } => match (key.low() & 0xff) as usize {
                 home if *has_dedicated && home > 0 => (shared + home - 1).min(self.shards.len() - 1),
                 _ => ring.server(key),
             },
-            Route::Tags => (key >> 64) as usize % self.shards.len(),
+            Route::Tags => key.high() as usize % self.shards.len(),
         }
     }
 
@@ -98,12 +99,12 @@ impl Shared {
     }
 
     /// Hands an entry to the pipeline of its key. If there is no room, the entry is given up rather than waited with.
-    pub(super) fn post(&self, entry: Entry, key: u128, now_ns: u64) {
+    pub(super) fn post(&self, entry: Entry, key: Key, now_ns: u64) {
         let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
         self.post_to(node, entry, key, now_ns);
     }
 
-    fn post_to(&self, node: usize, entry: Entry, key: u128, now_ns: u64) {
+    fn post_to(&self, node: usize, entry: Entry, key: Key, now_ns: u64) {
         let nodes = self.nodes.load();
         let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
             Some(pipeline) => match pipeline.try_send(Posted::Entry(entry)) {
@@ -192,7 +193,7 @@ impl Shared {
             (entry.asking, entry.is_moving) = (is_asked, !is_moved);
             match node.filter(|_| entry.moves <= MOVES_MAX) {
                 Some(node) => {
-                    let key = wire::keys(&entry.op).first().map_or(0, |(key, _)| *key);
+                    let key = wire::keys(&entry.op).first().map_or_else(Key::default, |(key, _)| *key);
                     self.post_to(node, entry, key, now_ns);
                 }
                 None => {

@@ -10,7 +10,7 @@ use std::{ptr, slice};
 use smallvec::SmallVec;
 
 use crate::limit::lease_messages::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
-use crate::limit::{Algorithm, Answer, Outcome, Plan, script_model};
+use crate::limit::{Algorithm, Answer, Key, Outcome, Plan, script_model};
 
 /// One operation's part of a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +25,8 @@ pub enum Answered {
 pub(super) struct Call<'o> {
     /// The process they are of.
     incarnation: u64,
-    keys: Vec<(u128, &'o Plan)>,
-    known_keys: HashMap<(u128, &'o str, u8), u16>,
+    keys: Vec<(Key, &'o Plan)>,
+    known_keys: HashMap<(Key, &'o str, u8), u16>,
     known_plans: HashMap<*const Plan, u16>,
     /// How many keys stand before these.
     before: u16,
@@ -59,7 +59,7 @@ impl<'o> Call<'o> {
     }
 
     /// The keys, each once, and a plan of each.
-    pub(super) fn keys(&self) -> &[(u128, &'o Plan)] {
+    pub(super) fn keys(&self) -> &[(Key, &'o Plan)] {
         &self.keys
     }
 
@@ -139,7 +139,7 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_part(&mut self, key: u128, plan: &'o Plan, cost: u64, flags: u8) {
+    fn write_part(&mut self, key: Key, plan: &'o Plan, cost: u64, flags: u8) {
         let (key, plan) = (self.key(key, plan), self.plan(plan));
         self.operations.extend(key.to_le_bytes());
         self.operations.extend(plan.to_le_bytes());
@@ -164,7 +164,7 @@ impl<'o> Call<'o> {
     }
 
     /// Which of the call's keys it is. 64 operations of 255 parts are far from the end of its numbers.
-    fn key(&mut self, key: u128, plan: &'o Plan) -> u16 {
+    fn key(&mut self, key: Key, plan: &'o Plan) -> u16 {
         let next = self.before + self.keys.len() as u16 + 1;
         let index = *self.known_keys.entry((key, &plan.policy, plan.mark())).or_insert(next);
         if index == next {
@@ -195,7 +195,7 @@ impl<'o> Call<'o> {
 }
 
 /// The keys of an operation and their plans, in their order.
-pub(super) fn keys(op: &Op) -> SmallVec<[(u128, &Plan); 2]> {
+pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
         Op::Take(parts) | Op::Return { parts, .. } | Op::Debit(parts) => {

@@ -1,12 +1,12 @@
 //! One thing a request is charged for: a key, a quota, a cost.
 
-use super::{PlanId, PolicyId, Quota};
+use super::{Key, PlanId, PolicyId, Quota};
 
 /// What one window of one policy asks of the limiter for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// The window's key: policy, window and dimension values, hashed.
-    pub key: u128,
+    pub key: Key,
     /// How much is allowed.
     pub quota: Quota,
     /// Units this request costs.
@@ -26,7 +26,7 @@ pub struct Charge {
 impl Charge {
     /// One unit, enforced, counted by this node alone, in the first window of the first policy.
     #[inline]
-    pub fn one(key: u128, quota: Quota) -> Charge {
+    pub fn one(key: Key, quota: Quota) -> Charge {
         let policy = PolicyId::default();
         Charge { key, quota, cost: 1, policy, window: 0, shadow: false, count_denied: false, plan: None }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Charge, Outcome, Plan};
+use super::{Charge, Key, Outcome, Plan};
 
 /// What a node asks.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub struct Hold {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// The window's key.
-    pub key: u128,
+    pub key: Key,
     /// The window.
     pub plan: Arc<Plan>,
     /// Units.
@@ -76,7 +76,7 @@ impl Part {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Renewal {
     /// The window's key.
-    pub key: u128,
+    pub key: Key,
     /// The window.
     pub plan: Arc<Plan>,
     /// The epoch of the lease it holds, 24 bits; 0: it holds none.

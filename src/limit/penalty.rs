@@ -7,7 +7,7 @@
 //!
 //! It knows no limits: who is denied, and how long they were told to wait, it is told.
 
-use super::PolicyId;
+use super::{Key, PolicyId};
 
 /// When clients are penalised, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Penalty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conduct {
     /// The client's key of the policy.
-    pub key: u128,
+    pub key: Key,
     /// How it is punished.
     pub rule: Penalty,
     /// The policy.

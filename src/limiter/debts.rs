@@ -9,14 +9,14 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::limit::{Algorithm, Charge};
+use crate::limit::{Algorithm, Charge, Key};
 
 /// Debts, by key.
 #[derive(Debug, Default)]
 pub(super) struct Debts {
     /// How many there are, so that it costs nothing where there are none.
     count: AtomicUsize,
-    keys: Mutex<HashMap<u128, Debt>>,
+    keys: Mutex<HashMap<Key, Debt>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Debts {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<u128, Debt>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<Key, Debt>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +85,7 @@ impl Debts {
     }
 
     /// Takes out what is owed of a key, as a charge.
-    pub(super) fn take(&self, key: u128, now_ns: u64, nodes: u32) -> Option<Charge> {
+    pub(super) fn take(&self, key: Key, now_ns: u64, nodes: u32) -> Option<Charge> {
         let mut keys = self.keys();
         let debt = keys.remove(&key)?;
         self.count.store(keys.len(), Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Debts {
     }
 
     /// Keys of which something is owed.
-    pub(super) fn due(&self, most: usize) -> Vec<u128> {
+    pub(super) fn due(&self, most: usize) -> Vec<Key> {
         self.keys().keys().take(most).copied().collect()
     }
 }

@@ -18,7 +18,7 @@ use super::fleet::{Fleet, denied_before};
 use super::questions::{Group, Question, Rooms, cost_of, next_group};
 use super::wait::{Fate, Late, Reserved, Wait};
 use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Charge, Outcome, WhenDown};
+use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, WhenDown};
 
 impl Limiter {
     /// Asks Redis for exact windows of one shard.
@@ -98,7 +98,7 @@ impl Limiter {
     }
 
     /// Asks for those who wait, but for who waits no longer and who is known to be refused.
-    fn ask_next(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
+    fn ask_next(self: &Arc<Self>, fleet: &Fleet, key: Key, now_ns: u64) {
         loop {
             let mut queued = fleet.questions.take_queued(key);
             if queued.is_empty() {

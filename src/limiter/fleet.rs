@@ -18,7 +18,7 @@ use super::renewal_queue::Renewals;
 use super::watched::Watched;
 use super::{Caller, Decision, Limiter};
 use crate::limit::Plan;
-use crate::limit::{Algorithm, Answer, Charge, Outcome, Quota, WhenDown};
+use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, Quota, WhenDown};
 use crate::limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
 use crate::local::Leases;
 use crate::metrics::Tier;
@@ -134,7 +134,7 @@ impl Fleet {
     /// Changes the share of a key that has one; `change` is told the number of the plan it is under.
     pub(super) fn change_known<R>(
         &self,
-        key: u128,
+        key: Key,
         change: impl FnOnce(Option<PlanId>, &mut Lease) -> R,
     ) -> Option<R> {
         self.shares.change_known(key, |under, words| {
@@ -147,23 +147,23 @@ impl Fleet {
 
     /// The key of a client's address in a charge's window, whatever the policy counts: what it counts may be the
     /// client's to choose.
-    fn key_of_address(&self, charge: &Charge, caller: Caller) -> u128 {
+    fn key_of_address(&self, charge: &Charge, caller: Caller) -> Key {
         let mut state = self.addresses;
         state.write_u32(PlanId::into_bits(charge.plan));
         state.write_u16(charge.window);
         state.write_u128(caller.address);
-        state.finish128().as_u128()
+        Key::new(state.finish128().as_u128())
     }
 
     /// What this node knows of a key that the fleet shares; `None` where it has nothing of it.
-    pub fn view(&self, key: u128, now_ns: u64) -> Option<View> {
+    pub fn view(&self, key: Key, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
         Some(Lease::from_words(words).view(now_ns))
     }
 
     /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
     /// cannot wait for answers.
-    pub(super) fn wants_ahead(&self, key: u128) -> bool {
+    pub(super) fn wants_ahead(&self, key: Key) -> bool {
         self.link.nodes() <= 1 || self.is_late(self.link.round_trip_ns(key))
     }
 
@@ -175,10 +175,10 @@ impl Fleet {
 
     /// Whether a key that was decided alone is so a little longer: a Redis that has just come back is not to meet every
     /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
-    fn is_held_back(&self, key: u128) -> bool {
+    fn is_held_back(&self, key: Key) -> bool {
         let is_fallback =
             self.shares.peek(key).is_some_and(|(_, words)| Lease::from_words(words).is_fallback());
-        is_fallback && (key >> 64) % 100 >= u128::from(self.link.ramp_percent(key))
+        is_fallback && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
     }
 
     /// This node's share of a charge's window; the window itself where the fleet does not share it.

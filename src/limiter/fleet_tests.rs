@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::*;
 use crate::limit::lease_messages::{Grant, Op, Part, Reply, Taken, Unanswered};
-use crate::limit::{Algorithm, Answer, Plan, ScriptModel, Sharing, State, WhenDown};
+use crate::limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -26,9 +26,9 @@ const NOW: u64 = 3_600 * SECOND;
 struct Desk {
     is_down: Mutex<bool>,
     queue: Mutex<Vec<(Op, Done)>>,
-    leased: Mutex<HashMap<u128, ScriptModel>>,
-    exact: Mutex<HashMap<u128, State>>,
-    held: Mutex<HashMap<u128, u64>>,
+    leased: Mutex<HashMap<Key, ScriptModel>>,
+    exact: Mutex<HashMap<Key, State>>,
+    held: Mutex<HashMap<Key, u64>>,
     /// Permits that other nodes hold of every key.
     elsewhere: AtomicU64,
     held_back_percent: AtomicU32,
@@ -39,20 +39,20 @@ impl Link for Desk {
         self.queue.lock().expect("no test panics here").push((op, done));
     }
 
-    fn is_up(&self, _key: u128) -> bool {
+    fn is_up(&self, _key: Key) -> bool {
         !*self.is_down.lock().expect("no test panics here")
     }
 
-    fn round_trip_ns(&self, _key: u128) -> u64 {
+    fn round_trip_ns(&self, _key: Key) -> u64 {
         1_000_000
     }
 
-    fn ramp_percent(&self, _key: u128) -> u32 {
+    fn ramp_percent(&self, _key: Key) -> u32 {
         100 - self.held_back_percent.load(Ordering::Relaxed)
     }
 
-    fn same_shard(&self, one: u128, other: u128) -> bool {
-        one & 1 == other & 1
+    fn same_shard(&self, one: Key, other: Key) -> bool {
+        one.low() & 1 == other.low() & 1
     }
 
     fn nodes(&self) -> u32 {
@@ -91,7 +91,7 @@ impl Desk {
             }
             Op::Take(parts) => {
                 let mut exact = self.exact.lock().expect("no test panics here");
-                let state = |exact: &HashMap<u128, State>, part: &Part| {
+                let state = |exact: &HashMap<Key, State>, part: &Part| {
                     exact.get(&part.key).copied().unwrap_or_default().take(
                         &part.plan.quota,
                         part.cost,
@@ -169,7 +169,8 @@ fn charge(node: &Limiter, key: u64, limit: u64, overshoot: f64, when_down: WhenD
     let plans = node.fleet().expect("a fleet's node").plans();
     let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
     node.declare([quota, quota.share_of(2)]);
-    let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key);
+    let key =
+        Key::new(u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key));
     Charge { plan: Some(plan), ..Charge::one(key, quota) }
 }
 

@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use super::plans::Plans;
 use super::wait::Waiter;
 use crate::limit::lease_messages::{Hold, Op, Part};
-use crate::limit::{Charge, Outcome, Plan, Quota, State};
+use crate::limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// What this node holds, by key.
 #[derive(Debug, Default)]
-pub(super) struct Permits(Mutex<HashMap<u128, Holding>>);
+pub(super) struct Permits(Mutex<HashMap<Key, Holding>>);
 
 /// What this node holds of one key.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Permits {
         self.keys().len()
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<u128, Holding>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<Key, Holding>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,7 +104,7 @@ impl Permits {
     }
 
     /// Keys of which something is to be said: what is held of them was said too long ago, or their shard was away.
-    pub(super) fn due(&self, now_ns: u64, is_up: impl Fn(u128) -> bool) -> Vec<u128> {
+    pub(super) fn due(&self, now_ns: u64, is_up: impl Fn(Key) -> bool) -> Vec<Key> {
         let mut keys = self.keys();
         let due = keys.iter_mut().filter_map(|(key, holding)| {
             let is_up = is_up(*key);
@@ -116,7 +116,7 @@ impl Permits {
     }
 
     /// Notes that no answer came. Returns all who waited for one.
-    pub(super) fn unanswered(&self, key: u128, asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+    pub(super) fn unanswered(&self, key: Key, asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         let mut waiting = asked.waiters;
         self.ended(key, now_ns, |holding| {
             holding.is_untold = true;
@@ -126,7 +126,7 @@ impl Permits {
     }
 
     /// The next thing to say of a key, and for whom; `None` where one message is on its way or nothing is to be said.
-    pub(super) fn next(&self, key: u128, plans: &Plans) -> Option<(Op, Asked)> {
+    pub(super) fn next(&self, key: Key, plans: &Plans) -> Option<(Op, Asked)> {
         let mut keys = self.keys();
         let holding = keys.get_mut(&key)?;
         if holding.is_on_its_way {
@@ -178,7 +178,7 @@ impl Permits {
     }
 
     /// Notes how a message ended.
-    fn ended(&self, key: u128, now_ns: u64, note: impl FnOnce(&mut Holding)) {
+    fn ended(&self, key: Key, now_ns: u64, note: impl FnOnce(&mut Holding)) {
         if let Some(holding) = self.keys().get_mut(&key) {
             holding.is_on_its_way = false;
             holding.told_ns = now_ns;
@@ -187,7 +187,7 @@ impl Permits {
     }
 
     /// Notes that Redis granted what it was asked for; who was there beside waits on. Who has a permit now.
-    pub(super) fn granted(&self, key: u128, mut asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+    pub(super) fn granted(&self, key: Key, mut asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         self.ended(key, now_ns, |holding| {
             holding.held += asked.cost;
             holding.put_back(asked.waiters.drain(asked.count..));
@@ -197,7 +197,7 @@ impl Permits {
 
     /// Notes that Redis has no more than `free` permits, fewer than it was asked for: who can have them waits on.
     /// Who cannot.
-    pub(super) fn refused(&self, key: u128, asked: Asked, free: u64, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+    pub(super) fn refused(&self, key: Key, asked: Asked, free: u64, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         // Fewer in any case, so that somebody has an answer with every message.
         let free = free.min(asked.cost.saturating_sub(1));
         let mut left = free;

@@ -1,6 +1,7 @@
 //! The way to Redis, as the limiter needs it: the global tier in a gateway, an event queue in a simulation.
 
 use crate::global::Global;
+use crate::limit::Key;
 use crate::limit::lease_messages::{Op, Reply, Unanswered};
 
 /// Carries questions to Redis.
@@ -10,28 +11,28 @@ pub trait Link: Send + Sync {
 
     /// Whether the key's shard answers, as far as is known. May say so now and then of one that does not, to find
     /// out.
-    fn is_up(&self, key: u128) -> bool;
+    fn is_up(&self, key: Key) -> bool;
 
     /// Whether a request should wait for this key: its shard answers in time. One that does not may still be worth
     /// asking for what can wait.
-    fn is_quick(&self, key: u128) -> bool {
+    fn is_quick(&self, key: Key) -> bool {
         self.is_up(key)
     }
 
     /// How long nearly all answers for this key take, nanoseconds: a mean and some deviations, of late. 0: nothing is known
     /// yet.
-    fn round_trip_ns(&self, key: u128) -> u64;
+    fn round_trip_ns(&self, key: Key) -> u64;
 
     /// The share of keys that should be renewed at the key's shard now, percent: less than all just after an outage.
-    fn ramp_percent(&self, _key: u128) -> u32 {
+    fn ramp_percent(&self, _key: Key) -> u32 {
         100
     }
 
     /// Whether one `Op::Take` may hold both keys.
-    fn same_shard(&self, one: u128, other: u128) -> bool;
+    fn same_shard(&self, one: Key, other: Key) -> bool;
 
     /// The key under which a tenant's keys are on that tenant's own shard, where it has one.
-    fn route(&self, key: u128, _tenant: Option<&str>) -> u128 {
+    fn route(&self, key: Key, _tenant: Option<&str>) -> Key {
         key
     }
 
@@ -47,27 +48,27 @@ impl Link for Global {
         Global::send(self, op, done);
     }
 
-    fn is_up(&self, key: u128) -> bool {
+    fn is_up(&self, key: Key) -> bool {
         Global::is_up(self, key)
     }
 
-    fn is_quick(&self, key: u128) -> bool {
+    fn is_quick(&self, key: Key) -> bool {
         Global::is_quick(self, key)
     }
 
-    fn round_trip_ns(&self, key: u128) -> u64 {
+    fn round_trip_ns(&self, key: Key) -> u64 {
         Global::round_trip_ns(self, key)
     }
 
-    fn ramp_percent(&self, key: u128) -> u32 {
+    fn ramp_percent(&self, key: Key) -> u32 {
         Global::ramp_percent(self, key)
     }
 
-    fn same_shard(&self, one: u128, other: u128) -> bool {
+    fn same_shard(&self, one: Key, other: Key) -> bool {
         Global::same_shard(self, one, other)
     }
 
-    fn route(&self, key: u128, tenant: Option<&str>) -> u128 {
+    fn route(&self, key: Key, tenant: Option<&str>) -> Key {
         Global::route(self, key, tenant)
     }
 

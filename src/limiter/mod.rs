@@ -283,7 +283,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Algorithm, Answer, Conduct, Penalty, PolicyId};
+    use crate::limit::{Algorithm, Answer, Conduct, Key, Penalty, PolicyId};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;
@@ -292,7 +292,7 @@ mod tests {
         let limit = NonZeroU64::new(limit).expect("tests give no zero");
         let period_ns = NonZeroU64::new(SECOND).expect("not zero");
         let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
-        let key = u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40);
+        let key = Key::new(u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40));
         Charge::one(key, quota)
     }
 
@@ -405,7 +405,8 @@ mod tests {
         let limiter = limiter();
         let (watched, other) = (charge(1, 1), Charge { policy: PolicyId::new(1), ..charge(2, 9) });
         let rule = Penalty::new(2, 60 * SECOND, 2, 3_600);
-        let conduct = Conduct { key: 77, rule, policy: PolicyId::default(), shadow: false, wait_ns: 0 };
+        let conduct =
+            Conduct { key: Key::new(77), rule, policy: PolicyId::default(), shadow: false, wait_ns: 0 };
         let ask = |now_ns: u64| {
             let mut conducts = [conduct];
             let mut decision = Decision::default();

@@ -14,7 +14,7 @@ use super::fleet::Fleet;
 use super::holdings::Asked;
 use super::wait::Waiter;
 use crate::limit::lease_messages::{Reply, Unanswered};
-use crate::limit::{Charge, Plan};
+use crate::limit::{Charge, Key, Plan};
 
 impl Limiter {
     /// Asks Redis for a permit.
@@ -40,14 +40,14 @@ impl Limiter {
     }
 
     /// Sends what is to be said of a key.
-    fn say(self: &Arc<Self>, fleet: &Fleet, key: u128) {
+    fn say(self: &Arc<Self>, fleet: &Fleet, key: Key) {
         let Some((op, asked)) = fleet.permits.next(key, &fleet.plans) else { return };
         let limiter = Arc::clone(self);
         fleet.link.send(op, Box::new(move |answer, now_ns| limiter.held(key, asked, answer, now_ns)));
     }
 
     /// Takes up an answer.
-    fn held(self: &Arc<Self>, key: u128, asked: Asked, answer: Result<Reply, Unanswered>, now_ns: u64) {
+    fn held(self: &Arc<Self>, key: Key, asked: Asked, answer: Result<Reply, Unanswered>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
         let heard = match answer {
             Ok(Reply::Taken(taken)) => taken.outcomes.first().map(|outcome| (taken.admitted, *outcome)),

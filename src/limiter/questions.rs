@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::striped::Striped;
 use super::wait::Wait;
-use crate::limit::{Algorithm, Charge};
+use crate::limit::{Algorithm, Charge, Key};
 
 /// Questions on their way and those that wait for them, by the first key of each.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Questions {
     }
 
     /// Takes out those that wait; where none do, one question less is on its way.
-    pub(super) fn take_queued(&self, key: u128) -> VecDeque<Question> {
+    pub(super) fn take_queued(&self, key: Key) -> VecDeque<Question> {
         let mut keys = self.0.of(key);
         let Some(asking) = keys.get_mut(&key) else { return VecDeque::new() };
         if asking.queued.is_empty() {
@@ -78,7 +78,7 @@ impl Questions {
     }
 
     /// Lets these wait on, before whoever has come meanwhile.
-    pub(super) fn put_back(&self, key: u128, questions: VecDeque<Question>) {
+    pub(super) fn put_back(&self, key: Key, questions: VecDeque<Question>) {
         if let Some(asking) = self.0.of(key).get_mut(&key) {
             questions.into_iter().rev().for_each(|question| asking.queued.push_front(question));
         }
@@ -102,8 +102,8 @@ impl Questions {
 }
 
 impl Question {
-    pub(super) fn key(&self) -> u128 {
-        self.charges.first().map_or(0, |charge| charge.key)
+    pub(super) fn key(&self) -> Key {
+        self.charges.first().map_or_else(Key::default, |charge| charge.key)
     }
 
     pub(super) fn dearest(&self) -> u64 {

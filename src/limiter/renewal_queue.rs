@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 
 use super::striped::Striped;
 use super::wait::Waiter;
-use crate::limit::{PlanId, Wanted};
+use crate::limit::{Key, PlanId, Wanted};
 
 /// Renewals on their way, by key.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Renewals {
     }
 
     /// Enters a key, or queues the waiter behind the renewal that is on its way. Whether one is to be sent.
-    pub(super) fn begin(&self, key: u128, waiter: Option<Waiter>) -> bool {
+    pub(super) fn begin(&self, key: Key, waiter: Option<Waiter>) -> bool {
         match self.0.of(key).entry(key) {
             Entry::Occupied(mut renewing) => {
                 let queued = &mut renewing.get_mut().queued;
@@ -46,17 +46,17 @@ impl Renewals {
     }
 
     /// Those whose renewal is answered.
-    pub(super) fn answered(&self, key: u128) -> Vec<Waiter> {
+    pub(super) fn answered(&self, key: Key) -> Vec<Waiter> {
         self.0.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.sent)).unwrap_or_default()
     }
 
     /// Takes those out who came later.
-    pub(super) fn take_queued(&self, key: u128) -> Vec<Waiter> {
+    pub(super) fn take_queued(&self, key: Key) -> Vec<Waiter> {
         self.0.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.queued)).unwrap_or_default()
     }
 
     /// Puts back those who wait on, before whoever has come meanwhile.
-    pub(super) fn put_back(&self, key: u128, waiters: Vec<Waiter>) {
+    pub(super) fn put_back(&self, key: Key, waiters: Vec<Waiter>) {
         if let Some(renewing) = self.0.of(key).get_mut(&key) {
             renewing.queued.splice(..0, waiters);
         }
@@ -65,7 +65,7 @@ impl Renewals {
     /// Ends a renewal. Where requests came meanwhile and still wait, the first of them are those the next one asks for:
     /// what they want, and the number of the plan the last of them came under. What others had wanted would be asked for
     /// in vain, and might be more than there is.
-    pub(super) fn next(&self, key: u128) -> Option<(Wanted, Option<PlanId>)> {
+    pub(super) fn next(&self, key: Key) -> Option<(Wanted, Option<PlanId>)> {
         let mut keys = self.0.of(key);
         let renewing = keys.get_mut(&key)?;
         renewing.queued.retain(|waiter| !waiter.wait.is_over());

@@ -15,13 +15,13 @@ use super::questions::Question;
 use super::wait::{Attempt, Wait, Waiter};
 use crate::limit::Plan;
 use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
-use crate::limit::{Algorithm, Charge};
+use crate::limit::{Algorithm, Charge, Key};
 use crate::limit::{Lease, PlanId, Told, Wanted};
 
 /// A key that is renewed.
 #[derive(Clone, Debug)]
 struct Leased {
-    key: u128,
+    key: Key,
     plan_id: Option<PlanId>,
     plan: Arc<Plan>,
     /// When the node asked.
@@ -70,7 +70,7 @@ impl Limiter {
     pub(super) fn renew(
         self: &Arc<Self>,
         fleet: &Fleet,
-        key: u128,
+        key: Key,
         plan_id: Option<PlanId>,
         plan: &Arc<Plan>,
         waiter: Option<Waiter>,
@@ -102,7 +102,7 @@ impl Limiter {
     pub(super) fn release(
         self: &Arc<Self>,
         fleet: &Fleet,
-        key: u128,
+        key: Key,
         plan_id: Option<PlanId>,
         plan: &Arc<Plan>,
         now_ns: u64,

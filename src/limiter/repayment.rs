@@ -7,7 +7,7 @@ use super::charge_state::{ChargeState, Refund};
 use super::fleet::Fleet;
 use crate::clock;
 use crate::limit::lease_messages::{Op, Part, Unanswered};
-use crate::limit::{Charge, Plan, WhenDown};
+use crate::limit::{Charge, Key, Plan, WhenDown};
 
 impl Fleet {
     /// Notes that a charge was admitted and Redis does not know of it.
@@ -43,7 +43,7 @@ impl Limiter {
     }
 
     /// Tells Redis what is owed of a key.
-    pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: u128, now_ns: u64) {
+    pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: Key, now_ns: u64) {
         let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         let parts = [Part::of(&charge, plan)].into_iter().collect();

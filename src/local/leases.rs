@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slots::{Entry, Slots};
-use crate::limit::PlanId;
+use crate::limit::{Key, PlanId};
 
 /// The table.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Leases {
     /// with nothing changed, where the table is full of keys that `is_idle` does not give up.
     pub fn change<R>(
         &self,
-        key: u128,
+        key: Key,
         plan: Option<PlanId>,
         is_idle: impl Fn(Option<PlanId>, Words) -> bool,
         change: impl FnOnce(Option<PlanId>, &mut Words) -> R,
@@ -49,7 +49,7 @@ impl Leases {
     #[inline(always)]
     pub fn change_known<R>(
         &self,
-        key: u128,
+        key: Key,
         change: impl FnOnce(Option<PlanId>, &mut Words) -> R,
     ) -> Option<R> {
         let mut slot = self.slots.find(key)?;
@@ -60,7 +60,7 @@ impl Leases {
     }
 
     /// The lease of a key that has one, and its plan.
-    pub fn peek(&self, key: u128) -> Option<(Option<PlanId>, Words)> {
+    pub fn peek(&self, key: Key) -> Option<(Option<PlanId>, Words)> {
         let slot = self.slots.find(key)?;
         Some((PlanId::from_bits(slot.fingerprint()), slot.state()))
     }
@@ -79,7 +79,7 @@ impl Leases {
     #[cold]
     fn claim(
         &self,
-        key: u128,
+        key: Key,
         plan: Option<PlanId>,
         is_idle: impl Fn(Option<PlanId>, Words) -> bool,
     ) -> Option<super::slots::Locked<'_, 8, WORDS>> {
@@ -106,26 +106,26 @@ mod tests {
         let leases = Leases::with_memory(1 << 16);
         let never = |_: Option<PlanId>, _: Words| false;
         assert_eq!(
-            leases.change(7 << 70 | 7, PlanId::from_bits(3), never, |plan, words| (
+            leases.change(Key::new(7 << 70 | 7), PlanId::from_bits(3), never, |plan, words| (
                 plan,
                 std::mem::replace(&mut words[5], 9)
             )),
             Some((PlanId::from_bits(3), 0))
         );
         assert_eq!(
-            leases.change(7 << 70 | 7, PlanId::from_bits(4), never, |plan, words| (plan, words[5])),
+            leases.change(Key::new(7 << 70 | 7), PlanId::from_bits(4), never, |plan, words| (plan, words[5])),
             Some((PlanId::from_bits(3), 9))
         );
-        assert_eq!(leases.peek(7 << 70 | 7), Some((PlanId::from_bits(4), [0, 0, 0, 0, 0, 9])));
-        assert_eq!(leases.peek(8 << 70 | 7), None);
-        assert_eq!(leases.change_known(8 << 70 | 7, |_, _| ()), None);
+        assert_eq!(leases.peek(Key::new(7 << 70 | 7)), Some((PlanId::from_bits(4), [0, 0, 0, 0, 0, 9])));
+        assert_eq!(leases.peek(Key::new(8 << 70 | 7)), None);
+        assert_eq!(leases.change_known(Key::new(8 << 70 | 7), |_, _| ()), None);
     }
 
     #[test]
     fn a_full_table_gives_up_idle_keys_only() {
         let leases = Leases::with_memory(0);
         let slots = leases.stats().slots;
-        let key = |number: u64| u128::from(number) << 64 | u128::from(number << 40);
+        let key = |number: u64| Key::new(u128::from(number) << 64 | u128::from(number << 40));
         let never = |_: Option<PlanId>, _: Words| false;
         for number in 0..slots {
             assert_eq!(

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::quotas::Quotas;
 use super::{Place, Taken};
-use crate::limit::{Answer, Charge, Log, Outcome};
+use crate::limit::{Answer, Charge, Key, Log, Outcome};
 
 /// All logs.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Logs {
 /// Logs of the keys whose low bits are the shard's number.
 #[derive(Debug, Default)]
 struct Shard {
-    logs: HashMap<u128, Kept>,
+    logs: HashMap<Key, Kept>,
     /// When it was last looked through for logs that are whole.
     swept_ns: u64,
 }
@@ -137,7 +137,7 @@ impl Logs {
     }
 
     /// Takes a key's log away, for a key that counts another way now.
-    pub(super) fn remove(&self, key: u128) -> Option<(u32, Log)> {
+    pub(super) fn remove(&self, key: Key) -> Option<(u32, Log)> {
         if self.len() == 0 {
             return None;
         }
@@ -204,9 +204,9 @@ impl Logs {
         };
     }
 
-    fn shard(&self, key: u128) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
         // A log stays in order whatever panics: every change of it is one call.
-        self.shards[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[key.low() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn overflow(&self) -> MutexGuard<'_, HashMap<u32, Log>> {
@@ -259,4 +259,4 @@ const SHARDS: usize = 64;
 /// A shard is looked through no more often, nanoseconds: what that costs is bounded.
 const SWEEP_EVERY_NS: u64 = 50_000_000;
 /// What a key takes beside its log: its place in a map that is at worst half full.
-const ENTRY_BYTES: usize = 2 * (size_of::<u128>() + size_of::<Kept>());
+const ENTRY_BYTES: usize = 2 * (size_of::<Key>() + size_of::<Kept>());

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Table;
 use super::slots::{Entry, Locked};
 use crate::limit::penalty::Record;
-use crate::limit::{Penalty, Quota};
+use crate::limit::{Key, Penalty, Quota};
 
 /// Until when any key of a place is penalised, nanoseconds. It only ever says too much.
 #[derive(Debug)]
@@ -26,15 +26,15 @@ impl Default for Places {
 
 impl Places {
     #[inline]
-    fn of(&self, key: u128) -> &AtomicU64 {
-        &self.0[key as usize % PLACES]
+    fn of(&self, key: Key) -> &AtomicU64 {
+        &self.0[key.low() as usize % PLACES]
     }
 }
 
 impl Table {
     /// Nanoseconds until this key's penalty is over; 0: it has none.
     #[inline]
-    pub fn penalty_ns(&self, key: u128, now_ns: u64) -> u64 {
+    pub fn penalty_ns(&self, key: Key, now_ns: u64) -> u64 {
         if self.penalised.of(key).load(Ordering::Relaxed) <= now_ns {
             return 0;
         }
@@ -44,7 +44,7 @@ impl Table {
 
     /// Counts a denial of a client that was told to wait `told_ns`, and says for how long it is kept out: nanoseconds,
     /// 0 where it is not.
-    pub fn note_denial(&self, key: u128, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
+    pub fn note_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
         let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
             return 0;
         };
@@ -58,7 +58,7 @@ impl Table {
     }
 
     #[cold]
-    fn claim_record(&self, key: u128, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
+    fn claim_record(&self, key: Key, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
         let is_whole = self.is_whole(None, now_ns);
         let (slot, counter) = match self.slots.find_or_claim(key, Quota::NO_FINGERPRINT, is_whole) {
             Entry::Found(slot) => return Some(slot),
@@ -83,9 +83,11 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;
 
-    fn key(number: u64) -> u128 {
+    fn key(number: u64) -> Key {
         let word = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        u128::from(word) << 64 | u128::from(word.rotate_left(23).wrapping_mul(0x94d0_49bb_1331_11eb))
+        Key::new(
+            u128::from(word) << 64 | u128::from(word.rotate_left(23).wrapping_mul(0x94d0_49bb_1331_11eb)),
+        )
     }
 
     fn charge(number: u64) -> Charge {
@@ -94,7 +96,7 @@ mod tests {
         Charge::one(key(number), quota)
     }
 
-    fn penalise(table: &Table, key: u128) -> u64 {
+    fn penalise(table: &Table, key: Key) -> u64 {
         let rule = Penalty::new(2, SECOND, 2, 60);
         (0..3).map(|_| table.note_denial(key, &rule, 10 * SECOND, NOW)).max().unwrap_or(0)
     }

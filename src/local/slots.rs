@@ -21,6 +21,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::memory::Words;
+use crate::limit::Key;
 
 /// All slots, of `W` words each, `S` of them state.
 #[derive(Debug)]
@@ -67,13 +68,13 @@ impl<const W: usize, const S: usize> Slots<W, S> {
 
     /// The key's slot, if a look finds it. `None` may be wrong while another thread puts the key in.
     #[inline(always)]
-    pub(super) fn find(&self, key: u128) -> Option<Locked<'_, W, S>> {
+    pub(super) fn find(&self, key: Key) -> Option<Locked<'_, W, S>> {
         for slot in self.window(self.home(key)) {
             let tag = slot[TAG].load(Relaxed);
             if tag & OCCUPIED == 0 {
                 return None;
             }
-            if tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == high(key) {
+            if tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == key.high() {
                 return Locked::of(slot, key);
             }
         }
@@ -85,7 +86,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     #[cold]
     pub(super) fn find_or_claim(
         &self,
-        key: u128,
+        key: Key,
         fingerprint: u32,
         is_whole: impl Fn(u32, [u64; S]) -> bool,
     ) -> Entry<'_, W, S> {
@@ -94,7 +95,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         let mut home_lock = Some(Locked::wait_for(&self.window(home)[0]));
         for (index, slot) in self.window(home).iter().enumerate() {
             let tag = slot[TAG].load(Acquire);
-            let is_match = tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == high(key);
+            let is_match = tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == key.high();
             if tag & OCCUPIED != 0 && !is_match {
                 continue;
             }
@@ -126,7 +127,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     }
 
     /// Whether `find_or_claim` would find or claim a slot, as a look sees it.
-    pub(super) fn has_room(&self, key: u128, is_whole: impl Fn(u32, [u64; S]) -> bool) -> bool {
+    pub(super) fn has_room(&self, key: Key, is_whole: impl Fn(u32, [u64; S]) -> bool) -> bool {
         let home = self.home(key);
         self.window(home).iter().any(|slot| {
             let tag = slot[TAG].load(Relaxed);
@@ -136,8 +137,8 @@ impl<const W: usize, const S: usize> Slots<W, S> {
 
     /// First slot of the key's window: the first of a cache line, chosen by the key's low half.
     #[inline]
-    fn home(&self, key: u128) -> usize {
-        let line = (u128::from(key as u64) * u128::from(self.homes)) >> 64;
+    fn home(&self, key: Key) -> usize {
+        let line = (u128::from(key.low()) * u128::from(self.homes)) >> 64;
         line as usize * Self::SLOTS_PER_LINE
     }
 
@@ -167,7 +168,7 @@ pub(super) struct Locked<'a, const W: usize, const S: usize> {
 impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
     /// Holds a slot in which this key was just seen, if it is still there.
     #[inline(always)]
-    fn of(slot: &'a [AtomicU64; W], key: u128) -> Option<Locked<'a, W, S>> {
+    fn of(slot: &'a [AtomicU64; W], key: Key) -> Option<Locked<'a, W, S>> {
         let tag = slot[TAG].load(Relaxed);
         let locked = Locked::at_once(slot, tag).unwrap_or_else(|| Locked::wait_for(slot));
         locked.holds(key).then_some(locked)
@@ -226,17 +227,17 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
     }
 
     #[inline]
-    fn holds(&self, key: u128) -> bool {
+    fn holds(&self, key: Key) -> bool {
         self.is_occupied()
             && self.tag & KEY_BITS == tag_bits(key)
-            && self.slot[KEY].load(Relaxed) == high(key)
+            && self.slot[KEY].load(Relaxed) == key.high()
     }
 
     /// Gives the slot to a key. The tag shows it at once, locked, so that whoever looks for the key waits here.
-    fn place(&mut self, key: u128, fingerprint: u32) {
+    fn place(&mut self, key: Key, fingerprint: u32) {
         self.tag = tag_bits(key) | OCCUPIED;
         self.set_state([0; S], fingerprint);
-        self.slot[KEY].store(high(key), Relaxed);
+        self.slot[KEY].store(key.high(), Relaxed);
         self.slot[TAG].store(self.tag | LOCKED, Release);
     }
 }
@@ -253,15 +254,10 @@ fn state_of<const W: usize, const S: usize>(slot: &[AtomicU64; W]) -> [u64; S] {
     std::array::from_fn(|word| slot[STATE + word].load(Relaxed))
 }
 
-#[inline]
-fn high(key: u128) -> u64 {
-    (key >> 64) as u64
-}
-
 /// The key's lowest bits, where the tag keeps them. `home` is chosen by the highest of the same half.
 #[inline]
-fn tag_bits(key: u128) -> u64 {
-    (key as u64) << 34
+fn tag_bits(key: Key) -> u64 {
+    key.low() << 34
 }
 
 /// How many slots a key may lie in.

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::thread;
 
 use super::*;
-use crate::limit::{Algorithm, Answer};
+use crate::limit::{Algorithm, Answer, Key};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 3_600 * SECOND;
@@ -22,14 +22,14 @@ fn charge(key: u64, quota: Quota) -> Charge {
 }
 
 /// 128 bits as a keyed hash would spread them: splitmix64, once for each half.
-fn spread(number: u64) -> u128 {
+fn spread(number: u64) -> Key {
     let half = |salt: u64| {
         let mut word = number.wrapping_mul(2).wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ (word >> 31)
     };
-    u128::from(half(1)) << 64 | u128::from(half(2))
+    Key::new(u128::from(half(1)) << 64 | u128::from(half(2)))
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn threads_that_evict_each_other_never_admit_past_the_refill() {
         let mut admitted = vec![0u64; KEYS as usize];
         for turn in 0..TURNS {
             for pick in 0..20 {
-                let key = spread(turn * 1_000 + pick + seed % 2) as u64 % KEYS;
+                let key = spread(turn * 1_000 + pick + seed % 2).low() % KEYS;
                 let taken = table.take(&charge(key, quota), NOW + turn * step);
                 if taken.outcome.is_admitted() && taken.place == Place::Slot {
                     admitted[key as usize] += 1;

@@ -9,7 +9,7 @@ use super::definition::{Dimension, Missing};
 use super::key::{self, Absent, Keys, Value};
 use super::rules::Rules;
 use super::subject::Subject;
-use crate::limit::{Algorithm, Charge, Conduct, Penalty, PlanId, PolicyId, Quota};
+use crate::limit::{Algorithm, Charge, Conduct, Key, Penalty, PlanId, PolicyId, Quota};
 
 /// One policy.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Policy {
     /// Whose conduct is watched where this is the first of the policy's charges of a request; `None`: nobody's.
     pub(super) fn conduct(&self, charge: &Charge) -> Option<Conduct> {
         let rule = self.penalty?;
-        let key = charge.key ^ CONDUCT;
+        let key = Key::new(charge.key.bits() ^ CONDUCT);
         Some(Conduct { key, rule, policy: self.id, shadow: self.shadow, wait_ns: 0 })
     }
 

@@ -23,6 +23,7 @@ use super::definition::{Dimension, Missing};
 use super::host;
 use super::request::counted_address;
 use super::subject::{Encoded, Subject};
+use crate::limit::Key;
 
 /// Makes the keys of one policy.
 #[derive(Clone, Debug)]
@@ -128,19 +129,19 @@ impl Keys {
     }
 
     /// The key of a window for encoded values.
-    pub fn key(&self, window: usize, values: &[u8]) -> u128 {
+    pub fn key(&self, window: usize, values: &[u8]) -> Key {
         let mut state = self.states[window];
         state.write(values);
-        state.finish128().as_u128()
+        Key::new(state.finish128().as_u128())
     }
 
     /// The key under which a client's request with this idempotency key is remembered: the client's values stand
     /// before it, so nobody meets another's. The values tell their own length.
-    pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> u128 {
+    pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> Key {
         let mut state = self.memory;
         state.write(values);
         state.write(idempotency);
-        state.finish128().as_u128()
+        Key::new(state.finish128().as_u128())
     }
 
     /// The address that counts as one client.
@@ -334,7 +335,7 @@ mod tests {
             let mut whole = SipHasher13::new_with_key(&[0; 16]);
             whole.write(&prefix(&policy, 0, &by));
             whole.write(&suffix);
-            prop_assert_eq!(keys.key(0, &suffix), whole.finish128().as_u128());
+            prop_assert_eq!(keys.key(0, &suffix), Key::new(whole.finish128().as_u128()));
         }
     }
 }

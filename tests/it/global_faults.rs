@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate::global::Condition;
 use sluicegate::global::config::{Login, Secret, Topology};
+use sluicegate::limit::Key;
 use sluicegate::limit::lease_messages::{Op, Unanswered};
 
 use crate::support::redis::{Asked, Node, Redis, add, part, server};
@@ -99,7 +100,7 @@ fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
     }
     // Nobody waits for the network: one attempt to connect takes up to 300 ms.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?} for 1,000 refusals", begin.elapsed());
-    let asked = (0..1_000).filter(|_| node.global.is_up(1)).count();
+    let asked = (0..1_000).filter(|_| node.global.is_up(Key::new(1))).count();
     assert!((5..=15).contains(&asked), "one call in a hundred tries, not {asked} in a thousand");
     redis.restart();
     let back = Instant::now();
@@ -136,8 +137,8 @@ fn a_far_server_is_up_but_not_quick() {
     toxic.delay(Duration::from_millis(25));
     eventually("it is not quick", || {
         assert!(node.add(1, 1).is_ok(), "what can wait is answered");
-        (0..50).all(|_| !node.global.is_quick(1) || node.global.is_up(1)).then_some(())?;
-        ((0..200).filter(|_| node.global.is_quick(1)).count() <= 3).then_some(())
+        (0..50).all(|_| !node.global.is_quick(Key::new(1)) || node.global.is_up(Key::new(1))).then_some(())?;
+        ((0..200).filter(|_| node.global.is_quick(Key::new(1))).count() <= 3).then_some(())
     });
     assert!(node.status().is_up);
     let connects = node.status().connects;
@@ -145,7 +146,7 @@ fn a_far_server_is_up_but_not_quick() {
     assert!(asked.iter().all(|asked| asked.counted().is_ok()));
     assert!(node.status().connects <= connects + 2, "it is not connected to over and over");
     toxic.delay(Duration::ZERO);
-    eventually("it is quick again", || (0..50).all(|_| node.global.is_quick(1)).then_some(()));
+    eventually("it is quick again", || (0..50).all(|_| node.global.is_quick(Key::new(1))).then_some(()));
 }
 
 #[test]

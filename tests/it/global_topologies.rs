@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate::global::Condition;
 use sluicegate::global::config::{Dedicated, Topology, Weighted};
+use sluicegate::limit::Key;
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, add, free_port, server};
@@ -27,7 +28,7 @@ fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
     let node = Node::start(Topology::Ring { shards: shards.to_vec(), dedicated });
     for number in 0..200 {
         let tenant = (number % 10 == 0).then_some("acme");
-        assert_eq!(node.add(node.global.route(key(number), tenant), 1), Ok(1));
+        assert_eq!(node.add(node.global.route(Key::new(key(number)), tenant).bits(), 1), Ok(1));
     }
     let keys = |redis: &Redis| {
         redis
@@ -39,9 +40,12 @@ fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
     assert_eq!(keys(&vip), 20);
     assert_eq!(keys(&one) + keys(&other), 180);
     assert!(keys(&one) > 40 && keys(&other) > 40);
-    let (a, b) = (node.global.route(key(1), Some("acme")), node.global.route(key(2), Some("acme")));
+    let (a, b) = (
+        node.global.route(Key::new(key(1)), Some("acme")),
+        node.global.route(Key::new(key(2)), Some("acme")),
+    );
     assert!(node.global.same_shard(a, b));
-    assert!(!node.global.same_shard(a, node.global.route(key(1), None)));
+    assert!(!node.global.same_shard(a, node.global.route(Key::new(key(1)), None)));
 }
 
 #[test]

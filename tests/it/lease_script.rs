@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::Commands;
 use sluicegate::limit::lease_messages::Renewal;
-use sluicegate::limit::{Algorithm, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown};
+use sluicegate::limit::{Algorithm, Key, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown};
 use sluicegate::random::Random;
 
 use crate::support::scripts::Store;
@@ -225,7 +225,7 @@ impl History {
         let cost_max = [1, 1, 4, limit as u64][whole(4) as usize];
         let wanted = Wanted::by((0..waiting).map(|_| 1 + whole(cost_max)).collect::<Vec<_>>().into_iter());
         Renewal {
-            key: 7,
+            key: Key::new(7),
             plan: Arc::clone(&self.plan),
             epoch,
             demand,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use sluicegate::limit::{Algorithm, Answer, Charge, Outcome, Quota};
+use sluicegate::limit::{Algorithm, Answer, Charge, Key, Outcome, Quota};
 use sluicegate::limiter::{Caller, Decision, Limiter, Refund};
 use sluicegate::local::{Place, Table};
 use sluicegate::random::Random;
@@ -162,7 +162,7 @@ impl History {
         for window in 0..1 + history.below(3) {
             let algorithm = ALGORITHMS[history.below(5) as usize];
             let quota = history.quota(algorithm);
-            let key = u128::from(history.random.next()) << 64 | u128::from(history.random.next());
+            let key = Key::new(u128::from(history.random.next()) << 64 | u128::from(history.random.next()));
             history.keys.push(format!("{seed}:{window}"));
             let charge = Charge {
                 window: window as u16,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sluicegate::limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
-use sluicegate::limit::{Charge, Plan, PlanId, ScriptModel, State, script_model};
+use sluicegate::limit::{Charge, Key, Plan, PlanId, ScriptModel, State, script_model};
 use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
 use sluicegate::metrics::Tier;
@@ -82,7 +82,7 @@ struct Fleet<'a> {
     models: Vec<ScriptModel>,
     copy: Vec<ScriptModel>,
     /// Windows that are not lent, by name.
-    exact: HashMap<u128, State>,
+    exact: HashMap<Key, State>,
     is_away: bool,
     judge: Judge,
     ledger: Ledger,
@@ -123,19 +123,19 @@ impl Link for Wire {
         self.sent.lock().expect("a scene has one thread").push((op, done));
     }
 
-    fn is_up(&self, _key: u128) -> bool {
+    fn is_up(&self, _key: Key) -> bool {
         self.is_up.load(Relaxed)
     }
 
-    fn round_trip_ns(&self, _key: u128) -> u64 {
+    fn round_trip_ns(&self, _key: Key) -> u64 {
         self.round_trip_ns
     }
 
-    fn is_quick(&self, key: u128) -> bool {
+    fn is_quick(&self, key: Key) -> bool {
         self.is_up(key) && self.round_trip_ns <= DEADLINE_NS
     }
 
-    fn same_shard(&self, _one: u128, _other: u128) -> bool {
+    fn same_shard(&self, _one: Key, _other: Key) -> bool {
         true
     }
 
@@ -176,7 +176,7 @@ enum What {
     },
     Answered {
         node: usize,
-        key: u128,
+        key: Key,
         grant: Grant,
         done: Done,
     },
@@ -267,7 +267,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// The key whose first window this is: what the judge looks at.
-    fn judged(&self, name: u128) -> Option<usize> {
+    fn judged(&self, name: Key) -> Option<usize> {
         let index = index(name);
         index.is_multiple_of(self.scene.plans.len()).then_some(index / self.scene.plans.len())
     }
@@ -328,7 +328,7 @@ impl<'a> Fleet<'a> {
         let mut sent =
             std::mem::take(&mut *self.nodes[node].wire.sent.lock().expect("a scene has one thread"));
         // The limiter keeps what it watches in no order; a scene is the same each time it is played.
-        sent.sort_by_key(|(op, _)| if let Op::Renew(renewal) = op { renewal.key } else { 0 });
+        sent.sort_by_key(|(op, _)| if let Op::Renew(renewal) = op { renewal.key } else { Key::default() });
         for (op, done) in sent {
             self.ledger.operation();
             let Op::Renew(renewal) = op else {
@@ -494,14 +494,14 @@ impl PartialEq for Event {
 impl Eq for Event {}
 
 /// A key's hash, both halves spread as real ones are, from whose lowest bits its number can be read back.
-fn name(key: usize) -> u128 {
+fn name(key: usize) -> Key {
     let number = key as u64 + 1;
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    u128::from(spread) << 64 | u128::from(spread & !NUMBER | number)
+    Key::new(u128::from(spread) << 64 | u128::from(spread & !NUMBER | number))
 }
 
-pub fn index(name: u128) -> usize {
-    (name as u64 & NUMBER) as usize - 1
+pub fn index(name: Key) -> usize {
+    (name.low() & NUMBER) as usize - 1
 }
 
 /// A way takes between these parts of the mean.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sluicegate::limit::{Algorithm, Charge, Plan, State};
+use sluicegate::limit::{Algorithm, Charge, Key, Plan, State};
 use sluicegate::limiter::Decision;
 
 /// The books of one scene.
@@ -126,7 +126,7 @@ impl Ledger {
 
 /// What an exact window has left, units.
 fn left_of(plan: &Plan, state: State, now_ns: u64) -> f64 {
-    let nothing = Charge { cost: 0, ..Charge::one(1, plan.quota) };
+    let nothing = Charge { cost: 0, ..Charge::one(Key::new(1), plan.quota) };
     let outcome = state.take(&nothing.quota, 0, now_ns).1;
     match plan.quota.algorithm() {
         // A bucket says its fractions by when it is whole.

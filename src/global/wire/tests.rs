@@ -4,25 +4,25 @@ use proptest::prelude::{any, prop, prop_assert, proptest};
 use smallvec::smallvec;
 
 use super::*;
-use crate::limit::{Algorithm, Quota, Sharing, WhenDown};
+use crate::limit::{Algorithm, Key, Quota, Sharing, WhenDown};
 
 fn part() -> Part {
     let number = |value| NonZeroU64::new(value).expect("a positive number");
     let quota = Quota::new(Algorithm::TokenBucket, number(5), number(1_000_000_000), number(9));
     let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
     let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
-    Part { key: 7, plan, cost: 3, shadow: true, count_denied: true }
+    Part { key: Key::new(7), plan, cost: 3, shadow: true, count_denied: true }
 }
 
 #[test]
 fn a_key_and_a_plan_are_said_once() {
     let one = part();
     let large = Part { cost: 1_000, shadow: false, ..one.clone() };
-    let other = Part { key: 8, ..part() };
+    let other = Part { key: Key::new(8), ..part() };
     let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large])];
     let call = Call::new(ops.iter(), 1, 0);
-    let keys: Vec<u128> = call.keys().iter().map(|(key, _)| *key).collect();
-    assert_eq!(keys, [7, 8]);
+    let keys: Vec<Key> = call.keys().iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, [7, 8].map(Key::new));
     assert_eq!(call.plans().len(), 2 * 33, "two of the three are one");
     assert_eq!(call.plans()[1..9], 5.0_f64.to_le_bytes());
     let mut expected = vec![2, 2, 2, 0, 1, 0, 3, 3, 3, 0, 2, 0, 3, 3, 5, 1, 2, 0, 1, 0, 0, 2 | COST_FOLLOWS];
@@ -36,7 +36,7 @@ fn plain_charges_go_in_a_run() {
     let take = |part| Op::Take(smallvec![part]);
     let ops = [
         take(plain()),
-        take(Part { key: 8, cost: 1, ..plain() }),
+        take(Part { key: Key::new(8), cost: 1, ..plain() }),
         take(part()),
         take(plain()),
         Op::Peek(plain()),

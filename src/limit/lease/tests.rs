@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limit::lease_messages::{Grant, Renewal};
-use crate::limit::{Algorithm, ScriptModel, Sharing, WhenDown, quota};
+use crate::limit::{Algorithm, Key, ScriptModel, Sharing, WhenDown, quota};
 
+const KEY: Key = Key::new(7);
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const NOW: u64 = 3_600 * SECOND;
@@ -31,14 +32,14 @@ fn is_admitted(told: Told) -> bool {
 fn granted(plan: &Arc<Plan>, grant: Grant) -> Lease {
     let mut lease = Lease::default();
     lease.take(plan, 1, NOW, LEAD);
-    let asked = lease.renewal(plan, 7, Wanted::by_one(1), NOW);
+    let asked = lease.renewal(plan, KEY, Wanted::by_one(1), NOW);
     lease.granted(&asked, &grant, NOW);
     lease
 }
 
 /// Takes a grant for a renewal that kept nothing and that nobody waited for.
 fn give(lease: &mut Lease, plan: &Arc<Plan>, grant: &Grant, sent_ns: u64) {
-    let asked = Lease::default().renewal(plan, 7, Wanted::default(), NOW);
+    let asked = Lease::default().renewal(plan, KEY, Wanted::default(), NOW);
     lease.granted(&asked, grant, sent_ns);
 }
 
@@ -51,7 +52,7 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
     let plan = plan_of(1_000, SECOND, 1_000, 0);
     let mut lease = Lease::default();
     assert_eq!(lease.take(&plan, 1, NOW, LEAD), Told::Ask);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), NOW);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
     assert_eq!((renewal.pending, renewal.demand, renewal.epoch), (1, 0.5, 0));
     give(
         &mut lease,
@@ -80,7 +81,7 @@ proptest! {
         for (step_ms, cost, is_renewed) in steps {
             now_ns += step_ms * MS;
             if is_renewed {
-                lease.renewal(&plan, 7, Wanted::by_one(0), now_ns);
+                lease.renewal(&plan, KEY, Wanted::by_one(0), now_ns);
                 give(&mut lease, &plan, &grant, now_ns);
             }
             let before = lease;
@@ -113,7 +114,7 @@ fn a_debt_without_end_stays_a_debt() {
         lease.owe(u64::MAX);
     }
     assert!(!is_admitted(lease.take(&plan, 1, NOW + MS, LEAD)));
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
     assert!(renewal.delta > 8e12, "{renewal:?}");
     lease.owe(u64::MAX);
     lease.lost(&renewal, false);
@@ -127,7 +128,7 @@ fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
     let grant = Grant { epoch: 9, tokens: 0.5, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     assert_eq!(admitted_of(&mut lease, &plan, 100, NOW + 101 * MS), 41);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), NOW + 102 * MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 102 * MS);
     assert!((renewal.delta - 0.5).abs() < 0.01, "owed: {}", renewal.delta);
 }
 
@@ -136,12 +137,12 @@ fn a_unit_is_owed_once_until_redis_has_some_left() {
     let plan = plan();
     let mut lease = Lease::default();
     assert!(lease.overdraw(&plan, NOW) && !lease.overdraw(&plan, NOW));
-    let told = lease.renewal(&plan, 7, Wanted::by_one(0), NOW);
+    let told = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW);
     assert_eq!(told.delta, 1.0);
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, level: 9.0, ..Grant::default() };
     give(&mut lease, &plan, &grant, NOW);
     assert!(!lease.overdraw(&plan, NOW + MS), "all might owe again what all owe already");
-    lease.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
     give(&mut lease, &plan, &Grant { level: 10.0, ..grant }, NOW + MS);
     assert!(lease.overdraw(&plan, NOW + 2 * MS));
 }
@@ -152,7 +153,7 @@ fn a_denial_is_forgotten_when_its_demand_has_gone() {
     let mut lease =
         granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 400 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 100, NOW + 50 * MS);
-    lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 50 * MS);
+    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 50 * MS);
     give(
         &mut lease,
         &plan,
@@ -172,7 +173,7 @@ fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
     let mut lease = granted(&plan, grant);
     assert_eq!(admitted_of(&mut lease, &plan, 1, NOW + 199 * MS), 1);
     assert_eq!(lease.take(&plan, 1, NOW + 201 * MS, LEAD), Told::Ask);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), NOW + 201 * MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 201 * MS);
     assert_eq!((renewal.delta, renewal.keep), (-8.0, 0.0));
     assert_eq!(renewal.spent, 0.0, "the one it spent was waited for");
 }
@@ -184,7 +185,7 @@ fn a_rate_accrues_from_when_it_was_asked_for() {
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     let sent_ns = NOW + 200 * MS;
-    lease.renewal(&plan, 7, Wanted::by_one(0), sent_ns);
+    lease.renewal(&plan, KEY, Wanted::by_one(0), sent_ns);
     give(&mut lease, &plan, &Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
     assert_eq!(admitted_of(&mut lease, &plan, 50, sent_ns + MS), 0);
     assert_eq!(admitted_of(&mut lease, &plan, 50, sent_ns + 101 * MS), 10);
@@ -196,7 +197,7 @@ fn a_sample_shorter_than_20_ms_counts_as_one_of_20_ms() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 21.0, lasts_ns: 400 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 21, NOW + 600_000);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 600_000);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 600_000);
     assert!(renewal.demand <= 1_000.0, "{} units a second", renewal.demand);
 }
 
@@ -206,7 +207,7 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     let plan = plan();
     let mut lease = Lease::default();
     assert_eq!(lease.take(&plan, 1, NOW, LEAD), Told::Ask);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), NOW);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
     assert_eq!(lease.take(&plan, 1, NOW + MS, LEAD), Told::Ask);
     give(
         &mut lease,
@@ -221,7 +222,7 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     let grant = Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     assert!(is_admitted(lease.take(&plan, 1, NOW + MS, LEAD)));
-    lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
+    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
     assert_eq!(lease.take(&plan, 1, NOW + 3 * MS, LEAD), Told::Ask);
 }
 
@@ -248,11 +249,11 @@ fn an_idle_lease_goes_back_whole() {
     assert!(!lease.is_idle(&plan, NOW + 100 * MS), "half a request a second may come any time");
     assert!(!lease.is_idle(&plan, NOW + SECOND), "the next request may tell it for nothing");
     assert!(lease.is_idle(&plan, NOW + 2 * SECOND) && lease.is_idle(&plan, NOW + 100 * SECOND));
-    let release = lease.release(&plan, 7, NOW + 100 * MS).expect("it holds a lease");
+    let release = lease.release(&plan, KEY, NOW + 100 * MS).expect("it holds a lease");
     assert!((release.delta + 12.0).abs() < 1e-3, "eight, and what accrues to the end: {}", release.delta);
     assert_eq!((release.rate, release.release), (10.0, true));
     assert_eq!(lease.take(&plan, 1, NOW + 101 * MS, LEAD), Told::Ask);
-    assert!(lease.release(&plan, 7, NOW + 101 * MS).is_none());
+    assert!(lease.release(&plan, KEY, NOW + 101 * MS).is_none());
 }
 
 /// A lease that is asked 200 units a second for half a second, and has just said so.
@@ -260,7 +261,7 @@ fn wanted(plan: &Arc<Plan>) -> Lease {
     let grant = Grant { epoch: 9, tokens: 500.0, lasts_ns: 600 * MS, ..Grant::default() };
     let mut lease = granted(plan, grant);
     (0..100).for_each(|step| assert!(is_admitted(lease.take(plan, 1, NOW + step * 5 * MS, LEAD))));
-    let renewal = lease.renewal(plan, 7, Wanted::by_one(0), NOW + 500 * MS);
+    let renewal = lease.renewal(plan, KEY, Wanted::by_one(0), NOW + 500 * MS);
     assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
     give(&mut lease, plan, &grant, NOW + 500 * MS);
     lease
@@ -276,7 +277,7 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
     assert!(is_admitted(sparse.take(&plan, 1, NOW + 560 * MS, LEAD)));
     assert!(!sparse.is_idle(&plan, NOW + 740 * MS) && sparse.is_idle(&plan, NOW + 770 * MS));
     // What is told next knows of it.
-    sparse.renewal(&plan, 7, Wanted::by_one(0), NOW + 780 * MS);
+    sparse.renewal(&plan, KEY, Wanted::by_one(0), NOW + 780 * MS);
     give(
         &mut sparse,
         &plan,
@@ -302,7 +303,7 @@ fn a_demand_that_has_gone_is_told_as_a_tenth_at_once() {
     let asked_after = |quiet_ns| {
         let mut lease = wanted(&plan);
         lease.take(&plan, 1, NOW + 500 * MS + quiet_ns, LEAD);
-        lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 500 * MS + quiet_ns).demand
+        lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 500 * MS + quiet_ns).demand
     };
     assert!(asked_after(10 * MS) > 150.0, "so short a time says nothing: {}", asked_after(10 * MS));
     assert!((15.0..25.0).contains(&asked_after(200 * MS)), "{}", asked_after(200 * MS));
@@ -314,18 +315,18 @@ fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
     let plan = plan();
     let mut lease = wanted(&plan);
     let grant = Grant { epoch: 9, tokens: 5.0, lasts_ns: 600 * MS, deny_ns: 600 * MS, ..Grant::default() };
-    lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 500 * MS);
+    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 500 * MS);
     give(&mut lease, &plan, &grant, NOW + 500 * MS);
     assert!(is_admitted(lease.take(&plan, 1, NOW + 510 * MS, LEAD)));
     assert!(!lease.is_idle(&plan, NOW + 540 * MS) && lease.is_idle(&plan, NOW + 570 * MS));
-    lease.release(&plan, 7, NOW + 570 * MS).expect("it holds a lease");
+    lease.release(&plan, KEY, NOW + 570 * MS).expect("it holds a lease");
     assert_eq!(
         lease.take(&plan, 1, NOW + 575 * MS, LEAD),
         Told::Ask,
         "what others gave back is there to be had"
     );
     // Five milliseconds after it was given back, but 65 after the last request.
-    let demand = lease.renewal(&plan, 7, Wanted::by_one(1), NOW + 575 * MS).demand;
+    let demand = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 575 * MS).demand;
     assert!((15.0..60.0).contains(&demand), "{demand}");
 }
 
@@ -334,27 +335,27 @@ fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 100, NOW + 101 * MS);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), NOW + 102 * MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 102 * MS);
     lease.lost(&renewal, false);
-    let again = lease.renewal(&plan, 7, Wanted::by_one(1), NOW + 105 * MS);
+    let again = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 105 * MS);
     assert!((again.delta - renewal.delta).abs() < 1e-3, "{} and {}", renewal.delta, again.delta);
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
     assert_eq!((renewal.delta, renewal.keep), (-49.0, 1.0));
     lease.lost(&renewal, false);
-    assert_eq!(lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS).delta, 0.0);
+    assert_eq!(lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS).delta, 0.0);
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 10, NOW + MS);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
     lease.lost(&renewal, false);
-    let again = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
+    let again = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
     assert!(renewal.spent > 8.0 && renewal.spent <= 10.0, "{}", renewal.spent);
     assert!(again.spent.abs() < 0.2, "{}", again.spent);
     // Nor by reports that come after the lease is over.
     lease.lost(&again, false);
-    let late = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 110 * MS);
+    let late = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 110 * MS);
     lease.lost(&late, false);
-    let later = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 120 * MS);
+    let later = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 120 * MS);
     assert!(later.spent.abs() < 0.2, "{}", later.spent);
 }
 
@@ -363,18 +364,18 @@ fn what_nobody_heard_is_told_again() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 10, NOW + MS);
-    let renewal = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + MS);
+    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
     lease.lost(&renewal, true);
-    let again = lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 2 * MS);
+    let again = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
     assert_eq!((renewal.keep - renewal.delta, again.keep - again.delta), (40.0, 40.0));
     assert!((again.spent - renewal.spent).abs() < 0.3, "{} and {}", again.spent, renewal.spent);
     lease.lost(&again, true);
     // A lease that was given back without anybody hearing of it is held again, and goes back once more.
-    let release = lease.release(&plan, 7, NOW + 3 * MS).expect("it holds a lease");
+    let release = lease.release(&plan, KEY, NOW + 3 * MS).expect("it holds a lease");
     assert_eq!(release.delta, -40.0);
     lease.released(&release, Some(true));
     assert!(lease.is_idle(&plan, NOW + 3 * SECOND));
-    assert_eq!(lease.release(&plan, 7, NOW + 3 * SECOND).map(|release| release.delta), Some(-40.0));
+    assert_eq!(lease.release(&plan, KEY, NOW + 3 * SECOND).map(|release| release.delta), Some(-40.0));
 }
 
 #[test]
@@ -397,7 +398,7 @@ fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
     let plan = plan();
     let mut lease = Lease::default();
     lease.take(&plan, 1, NOW, LEAD);
-    lease.renewal(&plan, 7, Wanted::by_one(1), NOW);
+    lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
     assert_eq!(admitted_alone(&mut lease, &plan, 1_000, NOW + 2 * MS), 20);
     give(&mut lease, &plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
     assert_eq!(admitted_of(&mut lease, &plan, 1_000, NOW + 3 * MS), 10);
@@ -409,7 +410,7 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     for sent_ns in [NOW + 150 * MS, NOW + 190 * MS] {
-        lease.renewal(&plan, 7, Wanted::by_one(5), sent_ns);
+        lease.renewal(&plan, KEY, Wanted::by_one(5), sent_ns);
         give(&mut lease, &plan, &Grant { epoch: 9, tokens: 5.0, ..Grant::default() }, sent_ns);
         assert_eq!(admitted_of(&mut lease, &plan, 5, sent_ns + MS), 5);
     }
@@ -423,13 +424,13 @@ fn what_is_owed_after_a_lease_is_told_though_nobody_comes() {
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 5.0, lasts_ns: 100 * MS, ..Grant::default() });
     lease.owe(8);
     assert!(!lease.is_idle(&plan, NOW + 199 * MS) && lease.is_idle(&plan, NOW + 202 * MS));
-    let release = lease.release(&plan, 7, NOW + 202 * MS).expect("it owes");
+    let release = lease.release(&plan, KEY, NOW + 202 * MS).expect("it owes");
     assert_eq!((release.delta, release.release), (3.0, true));
     let mut heard = lease;
     heard.released(&release, None);
     assert!(!lease.says_nothing(&plan, NOW + SECOND) && heard.says_nothing(&plan, NOW + SECOND));
     lease.released(&release, Some(false));
-    assert_eq!(lease.renewal(&plan, 7, Wanted::by_one(0), NOW + SECOND).delta, 3.0);
+    assert_eq!(lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + SECOND).delta, 3.0);
 }
 
 /// It answers, but not to this key.
@@ -441,7 +442,7 @@ fn a_store_that_refuses_is_as_good_as_away() {
     for turn in 0..1_000 {
         let now_ns = NOW + turn * 10 * MS;
         assert_eq!(lease.take(&plan, 1, now_ns, LEAD), Told::Ask);
-        let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), now_ns);
+        let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), now_ns);
         told = renewal.delta;
         lease.lost(&renewal, false);
         admitted += usize::from(is_admitted(lease.take_fallback(&plan, 1, now_ns, 100, true)));
@@ -459,7 +460,7 @@ fn a_flapping_store_hands_out_one_burst() {
     assert_eq!(admitted, 20, "twice the share of a hundred nodes");
     for round in 1..10 {
         let now_ns = NOW + round * MS;
-        let renewal = lease.renewal(&plan, 7, Wanted::by_one(1), now_ns);
+        let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), now_ns);
         lease.lost(&renewal, false);
         admitted += admitted_alone(&mut lease, &plan, 1_000, now_ns);
     }
@@ -474,7 +475,7 @@ fn what_was_spent_alone_is_owed_where_it_does_not_refill_in_between() {
         let mut lease = Lease::default();
         let spent =
             admitted_alone(&mut lease, plan, 1_000, NOW) + admitted_alone(&mut lease, plan, 3, now_ns);
-        (spent as f64, lease.renewal(plan, 7, Wanted::by_one(0), now_ns).delta)
+        (spent as f64, lease.renewal(plan, KEY, Wanted::by_one(0), now_ns).delta)
     };
     let (spent, owed) = spent_of(&plan_of(60_000, 60 * SECOND, 1_000, 0));
     assert_eq!(owed, spent);
@@ -546,7 +547,7 @@ proptest! {
             for _ in 0..times {
                 let mut told = lease.take(&plan, 1, now_ns, LEAD);
                 if matches!(told, Told::Ask | Told::Admitted { renew: true }) {
-                    let renewal = lease.renewal(&plan, 7, Wanted::by_one(u64::from(told == Told::Ask)), now_ns);
+                    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(u64::from(told == Told::Ask)), now_ns);
                     answer(&mut model, lease, &renewal, now_ns, fate);
                     told = if told == Told::Ask { lease.take_again(&plan, 1, now_ns, LEAD) } else { told };
                 }
@@ -557,7 +558,7 @@ proptest! {
                     prop_assert!(outcome.is_admitted() || outcome.retry_after_ns() < Some(unit_ns.max(2 * MS)), "{:?}", outcome);
                 }
             }
-            if fate == 5 && let Some(release) = lease.release(&plan, 7, now_ns) {
+            if fate == 5 && let Some(release) = lease.release(&plan, KEY, now_ns) {
                 model.renew(&release, now_ns / 1_000);
             }
         }
@@ -582,6 +583,6 @@ fn a_share_that_admits_says_whether_to_renew() {
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 500.0, lasts_ns: 400 * MS, ..Grant::default() });
     assert_eq!(lease.take(&plan, 1, NOW + MS, LEAD), ADMITTED);
     admitted_of(&mut lease, &plan, 400, NOW + 100 * MS);
-    lease.renewal(&plan, 7, Wanted::by_one(0), NOW + 100 * MS);
+    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 100 * MS);
     assert_eq!(lease.take(&plan, 1, NOW + 100 * MS, LEAD), ADMITTED, "one is on its way");
 }

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::words::{self, Flag};
 use super::{Lease, PAUSE_NS, UNIT, seconds};
-use crate::limit::Plan;
 use crate::limit::lease_messages::{Grant, Renewal};
+use crate::limit::{Key, Plan};
 
 /// What requests wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Lease {
 
     /// What to send: the demand since the last report, debts, and what it holds beyond its need. Requests wait for
     /// `wanted`.
-    pub fn renewal(&mut self, plan: &Arc<Plan>, key: u128, wanted: Wanted, now_ns: u64) -> Renewal {
+    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, wanted: Wanted, now_ns: u64) -> Renewal {
         let spent = self.spent();
         if now_ns > self.0.end_ns() + NUMBERED_NS {
             // Long over: Redis may number another epoch so by now.
@@ -185,7 +185,7 @@ impl Lease {
 
     /// Gives everything back: what it holds, and the rate. The demand stays known. `None`: there is nothing, or an
     /// answer is awaited.
-    pub fn release(&mut self, plan: &Arc<Plan>, key: u128, now_ns: u64) -> Option<Renewal> {
+    pub fn release(&mut self, plan: &Arc<Plan>, key: Key, now_ns: u64) -> Option<Renewal> {
         if !self.has_something_of_redis() || self.0.has(Flag::InFlight) {
             return None;
         }

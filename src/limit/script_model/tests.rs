@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::limit::lease_messages::Grant;
-use crate::limit::{Algorithm, Plan, Sharing, WhenDown, quota};
+use crate::limit::{Algorithm, Key, Plan, Sharing, WhenDown, quota};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_790_000_000_000_000;
@@ -16,7 +16,7 @@ fn plan(limit: u64, burst: u64) -> Arc<Plan> {
 /// A node without a lease that wants so much.
 fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
     Renewal {
-        key: 7,
+        key: Key::new(7),
         plan: Arc::clone(plan),
         epoch: 0,
         demand,

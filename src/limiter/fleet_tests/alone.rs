@@ -1,6 +1,7 @@
 //! Without Redis, or with answers that come too late.
 
 use super::*;
+use crate::limit::Key;
 
 #[test]
 fn what_came_back_is_there_without_redis_too() {
@@ -22,7 +23,7 @@ fn what_came_back_is_there_without_redis_too() {
     assert_eq!(alone(&charge), 6);
     desk.set_down(false);
     // What was decided without an answer that came late is spent here once.
-    let late = Charge { key: charge.key + (1 << 80), ..dear };
+    let late = Charge { key: Key::new(charge.key.bits() + (1 << 80)), ..dear };
     decide_late(&node, &[late], NOW);
     desk.answer(NOW);
     desk.set_down(true);
@@ -96,7 +97,7 @@ fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
         let mut admits = |_: &u64| {
             let mut decision = Decision::default();
             key += 1 << 80;
-            let charge = Charge { key, ..charge };
+            let charge = Charge { key: Key::new(key), ..charge };
             assert!(node.decide(&[charge], caller, NOW, &mut decision).is_none(), "nothing to wait for");
             assert!(decision.outcomes[0].remaining <= 10, "no more than the window that clients know");
             decision.is_admitted()

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Ask, policy, route, table};
 use crate::identity::{Claim, Identity};
-use crate::limit::{Charge, PolicyId};
+use crate::limit::{Charge, Key, PolicyId};
 use crate::policy::definition::{Dimension, Matches, Missing, Policy, Route};
 use crate::policy::{HttpSubject, MissingDimension, Table};
 
@@ -23,7 +23,7 @@ fn charges<'t>(table: &'t Table, ask: &Ask) -> Result<SmallVec<[Charge; 4]>, Mis
 }
 
 /// The key of the only window.
-fn key(table: &Table, ask: &Ask) -> u128 {
+fn key(table: &Table, ask: &Ask) -> Key {
     let charged = charges(table, ask).expect("nothing is missing");
     assert_eq!(charged.len(), 1);
     charged[0].key

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use sluicegate::limit::lease_messages::{Grant, Renewal};
-use sluicegate::limit::{Algorithm, Lease, Plan, Quota, Sharing, Told, Wanted, WhenDown};
+use sluicegate::limit::{Algorithm, Key, Lease, Plan, Quota, Sharing, Told, Wanted, WhenDown};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -72,7 +72,7 @@ fuzz_target!(|input: Input| {
                 continue;
             }
             Step::Renew { pending } => {
-                let sent = lease.renewal(&plan, 7, Wanted::by_one(pending), now_ns);
+                let sent = lease.renewal(&plan, KEY, Wanted::by_one(pending), now_ns);
                 // What is owed is told, and is so much less owed here; a bucket of its own ends.
                 let owed = sent.delta.max(0.0) * UNIT as f64;
                 let most = held(before) as f64 + owed;
@@ -118,7 +118,7 @@ fuzz_target!(|input: Input| {
 
 /// A renewal that says nothing.
 fn nothing(plan: &Arc<Plan>) -> Renewal {
-    Lease::default().renewal(plan, 7, Wanted::default(), 0)
+    Lease::default().renewal(plan, KEY, Wanted::default(), 0)
 }
 
 /// The steps that tell nothing.
@@ -150,7 +150,7 @@ fn others(step: &Step, lease: &mut Lease, plan: &Arc<Plan>, renewal: Option<&Ren
             }
         }
         _ => {
-            if lease.release(plan, 7, now_ns).is_some() {
+            if lease.release(plan, KEY, now_ns).is_some() {
                 assert_eq!(held(*lease), 0);
             }
         }
@@ -175,4 +175,5 @@ fn fixed(units: u64) -> i64 {
     units.min(1 << 40) as i64 * UNIT
 }
 
+const KEY: Key = Key::new(7);
 const UNIT: i64 = 1 << 20;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Condition, Config, ConnectError, Global, Status};
 use sluicegate::limit::lease_messages::{Op, Part, Renewal, Reply, Unanswered};
-use sluicegate::limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
+use sluicegate::limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
 
 use super::{Directory, PATIENCE, end, eventually, signal};
 
@@ -285,7 +285,7 @@ pub fn config(topology: Topology) -> Config {
 /// Adds units to a counter, in a call that is sent again when its reply is lost.
 pub fn add(key: u128, units: u64) -> Op {
     Op::Renew(Renewal {
-        key,
+        key: Key::new(key),
         plan: plan(),
         epoch: 0,
         demand: 1.0,
@@ -304,7 +304,7 @@ pub fn add(key: u128, units: u64) -> Op {
 
 /// One counter and what to add to it.
 pub fn part(key: u128, units: u64) -> Part {
-    Part { key, plan: plan(), cost: units, shadow: false, count_denied: false }
+    Part { key: Key::new(key), plan: plan(), cost: units, shadow: false, count_denied: false }
 }
 
 /// A plan of some numbers.
