@@ -1,6 +1,7 @@
 //! Sluicegate: a reverse-proxy API gateway with a built-in rate limiter.
 //!
-//! The crate is the program's own; `ARCHITECTURE.md` says how its modules build on each other.
+//! The library exists for the binary, its tests and its benchmarks; it is not a stable API. `ARCHITECTURE.md` says how
+//! the modules build on each other.
 
 pub mod admin;
 pub mod app;

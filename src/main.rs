@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use sluicegate::cli;
 
-/// Gives freed pages back to the system by a thread of its own, even if every worker is idle.
+/// jemalloc returns freed pages to the system from a background thread, so an idle gateway shrinks too. An allocator
+/// that returns pages only while it allocates keeps them as long as the workers are idle.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,6 +1,5 @@
-//! The state of the admin listener: what each of its pages asks of the metrics, the snapshot and the limiter.
-//!
-//! Every question is answered from the snapshot in force at that moment, and spends nothing.
+//! Connects the pages of the admin listener to the metrics, the snapshot and the limiter, so that `admin` need not know
+//! those. Every page is answered from the snapshot in force at that moment, and spends nothing.
 
 use std::sync::Arc;
 
@@ -12,7 +11,6 @@ use crate::clock;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 
-/// The state of an admin listener with this configuration.
 pub(super) fn state(
     metrics: &Arc<Metrics>,
     readiness: &Readiness,

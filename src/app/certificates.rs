@@ -1,4 +1,5 @@
-//! Certificates of listeners: read by a publication, and again when their files change.
+//! Reads the certificates of listeners, at a publication and again when their files change, and shows in /metrics when
+//! they expire. Building the TLS configuration is up to `tls`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,38 +12,37 @@ use crate::metrics::{Families, Unit};
 use crate::service::config::Listener;
 use crate::tls::{self, Certificate};
 
-/// When a certificate that is served ends.
+/// When a certificate of a listener expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CertificateExpiry {
     pub(super) listener: String,
-    /// The leaf's subject.
+    /// The first name of the leaf.
     pub(super) subject: String,
     pub(super) file: PathBuf,
     /// The leaf's `notAfter`, Unix seconds.
     pub(super) not_after: i64,
 }
 
-/// When every certificate that is served ends, for whoever writes and whoever shows them.
+/// The expiry of every certificate in force. Clones share one list, which a publication replaces and a scrape reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expiries(Arc<ArcSwap<Vec<CertificateExpiry>>>);
 
 impl Expiries {
-    /// Replaces them. One that is named twice shows once: a scraper refuses everything if two samples have the same
-    /// labels.
+    /// Replaces the list. A certificate that a listener names twice is kept once, because Prometheus rejects a whole
+    /// scrape if two samples have the same labels.
     pub(super) fn set(&self, mut expiries: Vec<CertificateExpiry>) {
         expiries.sort_by(|one, other| one.labels().cmp(&other.labels()));
         expiries.dedup_by(|one, other| one.labels() == other.labels());
         self.0.store(Arc::new(expiries));
     }
 
-    /// Writes their family.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let certificates = self.0.load();
         let files: Vec<_> =
             certificates.iter().map(|certificate| certificate.file.to_string_lossy()).collect();
         families.gauges(
             "certificate_expiry_timestamp",
-            "When a certificate that is served ends",
+            "When a certificate of a listener expires",
             Some(&Unit::Seconds),
             certificates.iter().zip(&files).map(|(certificate, file)| {
                 let labels = [
@@ -65,13 +65,12 @@ impl CertificateExpiry {
 /// The TLS side of a listener.
 #[derive(Default)]
 pub(super) struct Tls {
-    /// What it speaks TLS by; `None` where it speaks in the clear.
+    /// `None` if the listener has no certificates and speaks in the clear.
     pub(super) config: Option<Arc<rustls::ServerConfig>>,
-    /// When each of its certificates ends.
     pub(super) expiries: Vec<CertificateExpiry>,
 }
 
-/// Reads a listener's certificates.
+/// Reads a listener's certificates and builds its TLS configuration.
 pub(super) fn read(listener: &Listener, tickets: &Arc<dyn ProducesTickets>) -> Result<Tls, tls::Error> {
     if listener.certs.is_empty() {
         return Ok(Tls::default());

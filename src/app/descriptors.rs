@@ -1,16 +1,17 @@
-//! Descriptors against what the configuration may need of them.
+//! Compares the limit of file descriptors with what a configuration may need. Raising and counting is
+//! `crate::descriptors`.
 
 use crate::config::Config;
 use crate::descriptors;
 use crate::service::config::CONNECTIONS_MAX_UNWRITTEN;
 
-/// Keeps those free that servers' connections may need.
+/// Reserves the descriptors that connections to upstreams may need, so that clients cannot take them all.
 pub(super) fn keep(config: &Config, limit: u64) {
     descriptors::keep(limit, upstreams(config).saturating_add(OTHERS));
 }
 
-/// What is to be said where this limit is less than the configuration may need. A maximum for clients that nobody wrote
-/// is no demand: it is enough that there are some thousands.
+/// A warning if the limit is lower than what the configuration may need. A `max-connections` that the operator did not
+/// write is a default, not a demand: such a listener counts as [`CLIENTS_UNWRITTEN`] only.
 pub fn warning(config: &Config, limit: u64) -> Option<String> {
     let clients = config.listeners.iter().map(|listener| listener.connections_max as u64);
     let (clients, upstreams) = (clients.fold(0, u64::saturating_add), upstreams(config));
@@ -29,7 +30,7 @@ pub fn warning(config: &Config, limit: u64) -> Option<String> {
     })
 }
 
-/// Connections to all servers at most.
+/// The most connections to all upstream servers together.
 fn upstreams(config: &Config) -> u64 {
     let each = config
         .upstreams
@@ -38,7 +39,7 @@ fn upstreams(config: &Config) -> u64 {
     each.fold(0, u64::saturating_add)
 }
 
-/// Clients that a listener has room for at least where its configuration does not say how many.
+/// Clients that a listener should have room for if its configuration does not say how many.
 const CLIENTS_UNWRITTEN: u64 = 8_192;
 /// What the process needs for itself: logs, the admin listener, Redis, files it reads, runtimes.
 const OTHERS: u64 = 256;

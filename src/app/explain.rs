@@ -1,4 +1,7 @@
-//! What would become of a request: the route and why not the others, the keys, what is left. Nothing is spent.
+//! Explains a request: which route answers it and why the others do not, who sent it, which limits count it under which
+//! keys, and what is left of them. Nothing is spent, and no credential is verified that takes a password hash or a fetch.
+//!
+//! It calls the same functions as the proxy (`table.find`, `auth`, `Limiter::peek`), so that the two cannot disagree.
 
 mod limit;
 mod nearest;
@@ -24,54 +27,55 @@ use crate::proxy::{headers, validate};
 use crate::upstream::Upstream;
 use limit::{Limit, key, limits};
 
-/// A request that is only asked about.
+/// A request to explain.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// Its method.
+    /// The request's method.
     pub method: &'a Method,
-    /// Its URL, or path and query.
+    /// A URL, or only path and query.
     pub url: &'a Uri,
-    /// Its headers.
+    /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// The client's address; loopback where none is given.
+    /// The client's address; loopback if none is given.
     pub from: Option<IpAddr>,
-    /// Whether every route is to be named, not only the nearest.
+    /// Whether to list every route, not only the nearest.
     pub all: bool,
 }
 
-/// Who knows what is left.
+/// Where the remaining units of limits are known.
 #[derive(Clone, Copy, Debug)]
 pub enum Known<'l> {
-    /// Nobody.
+    /// Nowhere: neither a gateway nor Redis can be asked.
     Nowhere,
-    /// Redis alone, which this limiter can ask.
+    /// Only in Redis, which this limiter can ask.
     SharedTier(&'l Limiter),
-    /// A running gateway, whose limiter this is.
+    /// In a running gateway, whose limiter this is.
     Gateway(&'l Limiter),
 }
 
-/// What would become of it.
+/// The explanation of a request.
 #[derive(Debug, Default)]
 pub struct Explained {
     route: Option<String>,
     goes_to: Option<String>,
-    /// Who is calling, where the route asks.
-    caller: Option<String>,
-    /// What each way to authenticate found wrong, where none recognises the client.
+    /// Who sent it, if the route authenticates.
+    identity: Option<String>,
+    /// Why each authentication method refused it, if none recognised it.
     causes: Vec<(String, Cause)>,
     /// Index of the upstream it goes to, for [`Explained::show_upstream`].
     upstream: Option<usize>,
-    /// Servers of that upstream that could not be connected to when that was last tried, and why.
-    troubles: Vec<(String, Cause)>,
-    /// What became of the routes, the nearest first.
+    /// Servers of that upstream whose last connection attempt failed, and why.
+    failing_servers: Vec<(String, Cause)>,
+    /// Routes and their verdicts, the nearest first.
     considered: Vec<(String, String)>,
-    /// How many more there are.
+    /// How many routes are not in `considered`.
     hidden: usize,
     limits: Vec<Limit>,
     refused: Option<String>,
 }
 
-/// Explains a request by these tables and methods to authenticate. Redis is not asked here: [`Explained::ask_redis`].
+/// Explains a request by this table and these authentication methods. It does not ask Redis: [`Explained::ask_redis`]
+/// does that afterwards, because it has to wait.
 pub fn explain(
     table: &Table,
     methods: &[Arc<auth::Method>],
@@ -100,7 +104,7 @@ pub fn explain(
         query: asked.url.query(),
         headers: asked.headers,
         client_ip: asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_canonical(),
-        // Whoever asks the operator's side is believed.
+        // The operator may give headers that the proxy takes only from a trusted hop.
         trusted_peer: true,
         identity: &NOBODY,
         refused: false,
@@ -108,7 +112,7 @@ pub fn explain(
     let considered = table.explain(&facts);
     let shown = nearest::first(&considered, &facts, if asked.all { usize::MAX } else { ROUTES_SHOWN });
     let hidden = considered.len() - shown.len();
-    let considered = shown.iter().map(|it| (it.route.name.to_string(), said(&it.verdict))).collect();
+    let considered = shown.iter().map(|it| (it.route.name.to_string(), sentence(&it.verdict))).collect();
     let mut explained = Explained { considered, hidden, ..Explained::default() };
     let found = table.find(&facts);
     if let Some(doubt) = doubt
@@ -128,14 +132,14 @@ pub fn explain(
         explained.refused = Some("the client's address may not come in".to_owned());
         return explained;
     }
-    let caller = caller(methods, access, asked);
-    explained.caller = caller.said();
-    explained.refused = caller.refused(access);
-    if let Caller::Unrecognised(causes) = &caller {
+    let authenticated = authenticate(methods, access, asked);
+    explained.identity = authenticated.sentence();
+    explained.refused = authenticated.refused(access);
+    if let Authenticated::Unrecognised(causes) = &authenticated {
         explained.causes.clone_from(causes);
     }
-    let identity = caller.identity();
-    let facts = Facts { identity, refused: matches!(caller, Caller::Unrecognised(_)), ..facts };
+    let identity = authenticated.identity();
+    let facts = Facts { identity, refused: matches!(authenticated, Authenticated::Unrecognised(_)), ..facts };
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(&found, &facts);
     let mut check = Check::default();
@@ -155,59 +159,61 @@ pub fn explain(
     explained
 }
 
-/// Who is calling, as far as that can be said without asking anybody else.
-enum Caller {
-    /// Nobody asks.
+/// Who sent the request, as far as it can be found without hashing a password or fetching keys.
+enum Authenticated {
+    /// The route does not authenticate.
     Unasked,
+    /// The identity, and the method that recognised it.
     Known(Arc<Identity>, String),
-    /// What each way that found a credential, or the route as a whole, says is wrong.
+    /// Why each method refused the credential it found.
     Unrecognised(Vec<(String, Cause)>),
-    /// It takes a password's hash, or keys that are not here.
-    Unsaid(String),
+    /// This method found a credential that only a real request can verify: a password, or a token whose keys have not
+    /// been fetched.
+    Unverified(String),
 }
 
-fn caller(methods: &[Arc<auth::Method>], access: &Access, asked: &Asked<'_>) -> Caller {
+fn authenticate(methods: &[Arc<auth::Method>], access: &Access, asked: &Asked<'_>) -> Authenticated {
     if access.auth.is_empty() {
-        return Caller::Unasked;
+        return Authenticated::Unasked;
     }
     let (headers, query) = (asked.headers, asked.url.query());
     let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
     let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
-    // An explanation remembers nobody.
-    let fresh: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
-    let methods = fresh.iter().map(|(method, cache)| (*method, cache));
+    // Empty caches: those of the workers are theirs alone, and an explanation must not fill them.
+    let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
+    let methods = uncached.iter().map(|(method, cache)| (*method, cache));
     let outcome = auth::authenticate_at_once(methods, &asked);
     match (outcome.unverified, outcome.known) {
-        // A request would be recognised by this one if its credential is good, whatever those after it say.
-        (Some(method), _) => Caller::Unsaid(method.config.name.clone()),
-        (None, Some((identity, method))) => Caller::Known(identity, method.config.name.clone()),
+        // Methods are asked in order, so an unverified credential would decide before any method after it.
+        (Some(method), _) => Authenticated::Unverified(method.config.name.clone()),
+        (None, Some((identity, method))) => Authenticated::Known(identity, method.config.name.clone()),
         (None, None) => {
             let causes = outcome.refused.iter().map(|(name, cause)| ((*name).to_owned(), *cause));
-            Caller::Unrecognised(causes.collect())
+            Authenticated::Unrecognised(causes.collect())
         }
     }
 }
 
-impl Caller {
+impl Authenticated {
     fn identity(&self) -> &Identity {
         match self {
-            Caller::Known(identity, _) => identity,
-            Caller::Unasked | Caller::Unrecognised(_) | Caller::Unsaid(_) => &NOBODY,
+            Authenticated::Known(identity, _) => identity,
+            Authenticated::Unasked | Authenticated::Unrecognised(_) | Authenticated::Unverified(_) => &NOBODY,
         }
     }
 
-    fn said(&self) -> Option<String> {
+    fn sentence(&self) -> Option<String> {
         let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").escape_debug().to_string();
         match self {
-            Caller::Unasked => None,
-            Caller::Known(identity, way) => Some(format!(
-                "consumer {}, tenant {}, tier {}, recognised by {way}",
+            Authenticated::Unasked => None,
+            Authenticated::Known(identity, method) => Some(format!(
+                "consumer {}, tenant {}, tier {}, recognised by {method}",
                 text(&identity.consumer),
                 text(&identity.tenant),
                 text(&identity.tier),
             )),
-            Caller::Unrecognised(causes) => {
-                let named = |(way, cause): &(String, Cause)| format!("{way}: {}", cause.sentence());
+            Authenticated::Unrecognised(causes) => {
+                let named = |(method, cause): &(String, Cause)| format!("{method}: {}", cause.sentence());
                 let mut why: Vec<String> = causes.iter().map(named).collect();
                 if why.is_empty() {
                     why.push(Cause::CredentialMissing.sentence().to_owned());
@@ -215,29 +221,31 @@ impl Caller {
                 let why = why.join("; ");
                 Some(format!("not recognised ({why}); only limits that need no identity count"))
             }
-            Caller::Unsaid(way) => Some(format!("what {way} says is known only by sending the request")),
+            Authenticated::Unverified(method) => {
+                Some(format!("unknown: {method} verifies this credential only in a real request"))
+            }
         }
     }
 
     /// Why the request is refused, whatever its limits say.
     fn refused(&self, access: &Access) -> Option<String> {
         match self {
-            Caller::Unrecognised(_) => Some("the route asks for valid credentials".to_owned()),
-            Caller::Known(identity, _) => {
+            Authenticated::Unrecognised(_) => Some("the route asks for valid credentials".to_owned()),
+            Authenticated::Known(identity, _) => {
                 let cause = access.require.as_ref()?.check(identity).err()?;
-                Some(format!("the caller may not use the route: {}", cause.sentence()))
+                Some(format!("the consumer may not use the route: {}", cause.sentence()))
             }
-            Caller::Unasked | Caller::Unsaid(_) => None,
+            Authenticated::Unasked | Authenticated::Unverified(_) => None,
         }
     }
 }
 
-/// Who has which cause, for programs.
+/// The causes by the name of the method or server.
 fn words(causes: &[(String, Cause)]) -> serde_json::Value {
     causes.iter().map(|(name, cause)| (name.clone(), json!(cause.word()))).collect()
 }
 
-fn said(verdict: &Verdict<'_>) -> String {
+fn sentence(verdict: &Verdict<'_>) -> String {
     match verdict {
         Verdict::Wins => "answers".to_owned(),
         Verdict::Host => "is for other hosts".to_owned(),
@@ -269,12 +277,12 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
 }
 
 impl Explained {
-    /// A request that no route is looked for.
+    /// A request that is refused before a route is looked for.
     fn refused(why: String) -> Explained {
         Explained { refused: Some(why), ..Explained::default() }
     }
 
-    /// Asks Redis for what it holds of the limits that the fleet shares, without spending any of it.
+    /// Asks Redis what is left of shared limits, without spending any.
     pub async fn ask_redis(&mut self, limiter: &Limiter) {
         let charges: Vec<Charge> = self.limits.iter().map(|limit| limit.charge).collect();
         for (limit, look) in self.limits.iter_mut().zip(limiter.look_in_redis(&charges).await) {
@@ -287,33 +295,33 @@ impl Explained {
         }
     }
 
-    /// Says of the upstream it goes to which servers could not be connected to when that was last tried.
+    /// Adds the servers of the request's upstream whose last connection attempt failed.
     pub fn show_upstream(&mut self, upstreams: &[Arc<Upstream>]) {
         let Some(upstream) = self.upstream.and_then(|index| upstreams.get(index)) else { return };
         let servers = upstream.servers.iter();
-        self.troubles = servers
+        self.failing_servers = servers
             .filter_map(|server| Some((server.authority.clone(), server.last_connect.cause()?)))
             .collect();
     }
 
-    /// For operators.
+    /// The explanation as operators read it, a fact on each line.
     pub fn to_text(&self) -> String {
         let mut lines = Vec::new();
         match (&self.route, &self.goes_to) {
             (Some(route), Some(goes_to)) => lines.push(format!("route    {route}: goes to {goes_to}")),
             _ => lines.push("route    none answers".to_owned()),
         }
-        for (route, said) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
-            lines.push(format!("not      {route}: {said}"));
+        for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
+            lines.push(format!("not      {route}: {why}"));
         }
         if self.hidden > 0 {
             let routes = if self.hidden == 1 { "route" } else { "routes" };
             lines.push(format!("not      {} more {routes}; --all shows them", self.hidden));
         }
-        for (server, cause) in &self.troubles {
+        for (server, cause) in &self.failing_servers {
             lines.push(format!("server   {server} cannot be used: {}", cause.sentence()));
         }
-        lines.extend(self.caller.iter().map(|caller| format!("caller   {caller}")));
+        lines.extend(self.identity.iter().map(|identity| format!("identity {identity}")));
         for limit in &self.limits {
             let shadow = if limit.shadow { " (shadow)" } else { "" };
             let by = limit.counted();
@@ -322,7 +330,7 @@ impl Explained {
                 limit.policy,
                 limit.window,
                 limit.cost,
-                limit.said(),
+                limit.sentence(),
             ));
         }
         if let Some(refused) = &self.refused {
@@ -331,15 +339,15 @@ impl Explained {
         lines.join("\n") + "\n"
     }
 
-    /// For programs.
+    /// The explanation for programs; `text` is [`Explained::to_text`], which `sluicegate explain` prints.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "route": self.route,
             "goes-to": self.goes_to,
-            "caller": self.caller,
+            "identity": self.identity,
             "causes": words(&self.causes),
-            "servers-failing": words(&self.troubles),
-            "considered": self.considered.iter().map(|(route, said)| json!({ "route": route, "verdict": said })).collect::<serde_json::Value>(),
+            "servers-failing": words(&self.failing_servers),
+            "considered": self.considered.iter().map(|(route, why)| json!({ "route": route, "verdict": why })).collect::<serde_json::Value>(),
             "hidden": self.hidden,
             "limits": self.limits.iter().map(Limit::to_json).collect::<serde_json::Value>(),
             "refused": self.refused,
@@ -348,5 +356,5 @@ impl Explained {
     }
 }
 
-/// Routes that are told beside the one that answers, unless all are asked for.
+/// Routes listed beside the one that answers, unless `all` is asked for.
 const ROUTES_SHOWN: usize = 10;

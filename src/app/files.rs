@@ -1,7 +1,7 @@
-//! The files that a configuration names, read before anything is in force, so that what is wrong with one is said at the
-//! key that names it, beside everything else that is wrong.
+//! Checks the files that a configuration names, before anything is in force, so that an error in one is reported at the
+//! key that names it, together with all other errors.
 //!
-//! Those of upstreams and of ways to authenticate are read where they are made: see [`super::publisher::prepare`].
+//! Files of upstreams and of authentication methods are checked where those are built: [`super::publisher::prepare`].
 
 use crate::auth::{self, Kind, jwt};
 use crate::config::{Config, Definition, Subject};
@@ -9,7 +9,7 @@ use crate::global::Global;
 use crate::service::config::Listener;
 use crate::tls::{self, Certificate, ClientAuth, Part};
 
-/// What is wrong: with which part, at which of its keys, why, and what to do.
+/// An error in a file: the part and the key that name it, the message, and what to do about it.
 pub(super) struct Wrong {
     pub(super) subject: Subject,
     pub(super) field: String,
@@ -27,8 +27,8 @@ impl Wrong {
     }
 }
 
-/// Reads the certificates of listeners (but pairs that the first start makes), and the authorities by which issuers and
-/// Redis are trusted.
+/// Reads the certificates of listeners (but pairs that the first start makes), and the certificate authorities of token
+/// issuers and of Redis.
 pub(super) fn check(config: &Config) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -79,7 +79,8 @@ fn wrong_with_clients(clients: &ClientAuth) -> Option<(String, tls::Error)> {
     Some((field.to_owned(), error))
 }
 
-/// The key of `tls` that an error is about; if there are no authorities at all, the key that `needs` them.
+/// The key of `tls` that an error is about. If the error is about no file (the system has no authorities at all), it is
+/// the key `needs`, whose URL asks for TLS.
 pub(super) fn trust_field(error: &tls::Error, needs: &str) -> String {
     match error.part() {
         Some(Part::Authorities | Part::Revocations) => "tls.ca".to_owned(),

@@ -1,4 +1,4 @@
-//! What to ask a gateway that has just started: a path that a route answers, at an address one can connect to.
+//! The URL in the `try  curl -i …` line of a start: a path that a route answers, at an address one can connect to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,18 +7,19 @@ use http::Method;
 use crate::config::Config;
 use crate::policy::definition::Route;
 
-/// A URL that a first curl may ask for; `None` if nothing is served in the clear. `address` says where a listener listens.
+/// A URL to try; `None` if no listener speaks plain HTTP/1.1. `address` maps a listener's name to its bound address.
 pub(super) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>) -> Option<String> {
     let plain = config.listeners.iter().find(|listener| listener.certs.is_empty() && listener.http1)?;
     Some(format!("http://{}{}", reachable(address(&plain.name)?), path(&config.routes)))
 }
 
-/// The path of the first route that stands for one path and answers a bare GET; else what stands before the
-/// `{*rest}` of one; else `/`.
+/// The path of the first route without parameters that answers a bare GET; else the part of a route's path before
+/// `{*rest}`; else `/`.
 fn path(routes: &[Route]) -> &str {
-    let mut bare = routes.iter().filter(|route| answers_bare_get(route)).map(|route| route.path.as_str());
-    let mut open = bare.clone();
-    bare.find(|path| needs_no_quotes(path))
+    let mut fixed = routes.iter().filter(|route| answers_bare_get(route)).map(|route| route.path.as_str());
+    let mut open = fixed.clone();
+    fixed
+        .find(|path| needs_no_quotes(path))
         .or_else(|| {
             open.find_map(|path| {
                 path.split_once("{*").map(|(head, _)| head).filter(|head| needs_no_quotes(head))
@@ -32,12 +33,12 @@ fn answers_bare_get(route: &Route) -> bool {
     get && route.hosts.is_empty() && route.headers.is_empty()
 }
 
-/// Whether a shell takes it as it is; a pattern with a parameter is none of these.
+/// Whether a shell takes the path unquoted. A path with a `{parameter}` never is, so this also finds fixed paths.
 fn needs_no_quotes(path: &str) -> bool {
     path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte))
 }
 
-/// "Every address" is none to connect to: the loopback of its kind stands for it.
+/// `0.0.0.0` and `::` cannot be connected to, so the loopback address replaces them.
 fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_answered() {
+    fn the_first_answered_path_is_chosen() {
         let of = |paths: &[&str]| {
             let routes: Vec<Route> = paths.iter().map(|path| route(path, None)).collect();
             path(&routes).to_owned()
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_to_connect_to() {
+    fn unspecified_addresses_become_loopback() {
         for (bind, address) in
             [("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("10.0.0.1:80", "10.0.0.1:80")]
         {

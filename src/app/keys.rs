@@ -1,5 +1,5 @@
-//! One key of one policy: what this node knows of it, what is left, what it holds, who decides; and beside that what
-//! Redis holds. It spends nothing.
+//! The admin page of one key of a policy: what is left, the lease this node holds, who decided last, and beside that
+//! what Redis holds. It spends nothing.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// With what Redis says.
+    /// Completes the page with the records in Redis.
     pub(super) async fn with_redis(mut self, limiter: &Limiter) -> Value {
         let looks = limiter.look_in_redis(&self.charges).await;
         for ((look, charge), window) in looks.iter().zip(&self.charges).zip(&mut self.windows) {
@@ -31,8 +31,8 @@ impl Key {
     }
 }
 
-/// The key with these values, one for each dimension of the policy. `None`: there is no such policy, or the values are
-/// not its.
+/// The key with these values, one for each dimension of the policy. `None` if no such policy exists, or the values do
+/// not fit its dimensions.
 pub(super) fn key(
     table: &Table,
     limiter: &Limiter,
@@ -49,7 +49,7 @@ pub(super) fn key(
         .iter()
         .zip(left)
         .map(|(charge, left)| {
-            // What is in flight has no period.
+            // A concurrency limit counts requests in flight and has no period.
             let period_ns = Some(charge.quota.period_ns().get());
             let period_ns = period_ns.filter(|_| charge.quota.algorithm() != Algorithm::Concurrency);
             let mut shown = json!({
@@ -60,7 +60,7 @@ pub(super) fn key(
                 "remaining": left.remaining,
                 "reset-seconds": left.reset_ns as f64 / 1e9,
             });
-            share(limiter, charge, now_ns, &mut shown);
+            show_lease(limiter, charge, now_ns, &mut shown);
             shown
         })
         .collect();
@@ -69,7 +69,8 @@ pub(super) fn key(
     Some(Key { charges, windows, shown })
 }
 
-/// Redis's own word is better than a gateway's memory of what it said; beside a lease, it is a part of what is left.
+/// Replaces what this node remembers by what Redis says. A node with a lease keeps its own number, because its lease is
+/// not in what Redis has left.
 fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) {
     let Look::Seen(seen) = look else { return };
     match seen.left {
@@ -89,8 +90,8 @@ fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) 
     }
 }
 
-/// What this node holds of a shared window, and who decided of it last.
-fn share(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value) {
+/// Shows the lease of this node on a shared window, and who decided last.
+fn show_lease(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value) {
     let Some(plan) = limiter.fleet().and_then(|fleet| fleet.plans().get(charge.plan)) else {
         shown["shared"] = "no".into();
         shown["decided"] = "local".into();

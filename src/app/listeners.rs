@@ -1,4 +1,5 @@
-//! The listeners in force: opened, changed and closed as a configuration says, without a moment of deafness.
+//! Opens, changes and closes the workers' listeners as a configuration says. A listener whose address stays keeps its
+//! sockets, so a reload refuses no connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,47 +21,44 @@ use crate::tls;
 /// The listeners in force by name.
 pub(super) struct Listeners {
     open: HashMap<String, Open>,
-    /// Makes tickets of TLS sessions. One for all listeners and publications, so that clients can resume after a reload.
+    /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
     expiries: Expiries,
 }
 
 struct Open {
     listener: Arc<Listener>,
-    /// As the configuration has it: port 0 stays 0, so that a reload recognises it.
+    /// As written in the configuration: port 0 stays 0, so that a reload recognises the listener.
     bind: SocketAddr,
-    /// Where it listens; port 0 has become a port.
+    /// As bound: port 0 has become a real port.
     addr: SocketAddr,
-    /// When the certificates it presents end.
     expiries: Vec<CertificateExpiry>,
 }
 
-/// What one configuration wants opened, before any of it is in force.
+/// The listeners of a configuration with their new sockets, before any of it is in force.
 pub(super) struct Prepared {
     wanted: Vec<Wanted>,
 }
 
-/// One listener as it is to be.
 struct Wanted {
     config: config::Listener,
     tls: Tls,
-    /// One a worker where it is new; `None` where it listens already.
+    /// One for each worker if the address is new; `None` if the listener has its sockets already.
     sockets: Option<Vec<Socket>>,
 }
 
 impl Listeners {
-    /// None yet.
+    /// Without any listener yet.
     pub(super) fn new() -> Result<Listeners, tls::Error> {
         Ok(Listeners { open: HashMap::new(), tickets: tls::tickets()?, expiries: Expiries::default() })
     }
 
-    /// Makes tickets of TLS sessions.
     pub(super) fn tickets(&self) -> &Arc<dyn ProducesTickets> {
         &self.tickets
     }
 
-    /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
-    /// that can fail has been done: a connection in the queue of one that is given up would be broken.
+    /// Binds new sockets and reads every certificate, but changes nothing in force. `listen` comes last, after everything
+    /// that can fail: the kernel would complete connections to a socket that is then closed, and reset them.
     pub(super) fn prepare(&self, wanted: &[config::Listener], workers: usize) -> anyhow::Result<Prepared> {
         let is_new = |config: &config::Listener| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
@@ -87,7 +85,8 @@ impl Listeners {
         Ok(Prepared { wanted: prepared })
     }
 
-    /// Fails where another process listens on the address already: the kernel would let this one share it.
+    /// Fails if another process listens on the address already. With SO_REUSEPORT, which the workers need, the kernel would
+    /// let this process bind too and take some of the other's connections.
     fn check_free(&self, config: &config::Listener) -> anyhow::Result<()> {
         let is_ours = self.open.values().any(|open| open.addr.port() == config.bind.port());
         if config.reuse_port || config.bind.port() == 0 || is_ours {
@@ -99,8 +98,7 @@ impl Listeners {
         })
     }
 
-    /// Puts into force what was prepared: new sockets to the workers, new settings to those that stay, and away with
-    /// the rest.
+    /// Closes listeners that are gone, hands new sockets to the workers, and gives listeners that stay their new settings.
     pub(super) async fn apply(&mut self, prepared: Prepared, metrics: &Metrics, orders: &[Sender<Order>]) {
         let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
         let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -152,12 +150,12 @@ impl Listeners {
         }
     }
 
-    /// Where the listener of this name listens.
+    /// The bound address of a listener.
     pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
         self.open.get(name).map(|open| open.addr)
     }
 
-    /// Renews the TLS side of one listener.
+    /// Replaces the certificates of one listener. Open connections keep theirs.
     pub(super) fn renew(&mut self, name: &str, tls: Tls) {
         if let Some(open) = self.open.get_mut(name) {
             open.present(tls);
@@ -165,7 +163,7 @@ impl Listeners {
         self.note_expiries();
     }
 
-    /// When every certificate that is served ends, now and after every change.
+    /// The expiry of every certificate; follows every change.
     pub(super) fn expiries(&self) -> &Expiries {
         &self.expiries
     }
@@ -186,7 +184,7 @@ fn cannot_bind(config: &config::Listener) -> String {
     format!("listener {:?}: cannot bind {}", config.name, config.bind)
 }
 
-/// The error with the name of whoever has the address already, where that is what it says.
+/// Adds the process that has the address to an `AddrInUse` error, if that process can be seen.
 pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     match io.map(std::io::Error::kind) {
@@ -198,7 +196,7 @@ pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
     }
 }
 
-/// One socket a worker on one address. Port 0 becomes the port the first socket is given.
+/// One socket for each worker on one address. If the port is 0, all take the port that the first socket is given.
 fn bind_all(addr: SocketAddr, workers: usize) -> std::io::Result<Vec<Socket>> {
     let first = listener::bind(addr)?;
     let addr = first.local_addr()?.as_socket().unwrap_or(addr);

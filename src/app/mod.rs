@@ -1,4 +1,5 @@
-//! The only wiring: configuration into snapshot, listeners and workers; signals into reload and drain.
+//! Wires the other modules together: turns a configuration into a snapshot, listeners and workers, and signals into
+//! reload and drain. No other module knows them all.
 //!
 //! The control runtime runs here, beside the workers. It never serves a request, and no request waits for it.
 
@@ -42,11 +43,10 @@ pub use publisher::prepare::{Prepared, prepare};
 use publisher::{Process, Publisher};
 pub use shared_tier::{explain_from_outside, measure_from_outside};
 
-/// Runs the gateway on what was `prepared` from the file at `path` until it is told to stop; the file is read again on
-/// SIGHUP.
+/// Runs the gateway until a signal stops it. `prepared` comes from the file at `path`, which SIGHUP reads again.
 ///
 /// # Errors
-/// Where it cannot start: an address in use, a certificate that cannot be read, no memory.
+/// If the gateway cannot start: an address is in use, a certificate cannot be read, a thread cannot be spawned.
 pub fn run(path: &Path, prepared: Prepared) -> anyhow::Result<()> {
     let config = &prepared.loaded.config;
     let limit = crate::descriptors::raise();
@@ -62,20 +62,19 @@ pub fn run(path: &Path, prepared: Prepared) -> anyhow::Result<()> {
         .context("the control runtime does not start")?;
     let ended = {
         let _entered = runtime.enter();
-        // Before anything that takes time: until it is asked for, a signal ends the process.
+        // First, because the default action of these signals ends the process: a SIGHUP during a slow start would kill it.
         let signals = Signals::new().context("signals")?;
         Gateway::start(path, &prepared.loaded.config)
             .and_then(|gateway| runtime.block_on(gateway.serve(prepared, signals)))
     };
-    // A file that is being read, for a reload that nobody waits for any more, must not hold up the end.
+    // A reload that the stop has cancelled may still be reading a file in a blocking thread, which cannot be aborted.
     runtime.shutdown_background();
     ended
 }
 
-/// The parts that live as long as the process.
+/// Everything that lives as long as the process.
 struct Gateway {
-    /// The main configuration file.
-    path: PathBuf,
+    config_path: PathBuf,
     publisher: Publisher,
     metrics: Arc<Metrics>,
     workers: Vec<std::thread::JoinHandle<()>>,
@@ -87,7 +86,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// Starts everything that is fixed when a process starts, as `config` says. Nothing is served yet.
+    /// Starts the parts that no reload changes: workers, limiter, Redis, admin state. Nothing is served yet.
     fn start(path: &Path, config: &Config) -> anyhow::Result<Gateway> {
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
@@ -136,8 +135,8 @@ impl Gateway {
         let admin = config.admin.clone();
         let state = Arc::new(admin_state::state(&metrics, &readiness, &publisher, &limiter, admin.as_ref()));
         let admin = admin.map(|admin| (admin, state));
-        let path = path.to_owned();
-        Ok(Gateway { path, publisher, metrics, workers, shared, log, readiness, admin, shared_tier })
+        let config_path = path.to_owned();
+        Ok(Gateway { config_path, publisher, metrics, workers, shared, log, readiness, admin, shared_tier })
     }
 
     async fn serve(mut self, prepared: Prepared, mut signals: Signals) -> anyhow::Result<()> {
@@ -156,10 +155,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// Publishes the first configuration, and says so. Dropped half way, it is as good as begun: it can be drained.
+    /// Publishes the first configuration and reports readiness. A stop signal may drop this future at any await; the
+    /// gateway can then be drained like one that has fully started.
     async fn begin(&mut self, prepared: Prepared, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
-        // The admin first: it shares its address with nobody, so that of two starts at once one ends here. It answers
-        // when there is something to show.
+        // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
+        // started at once with one configuration, the second fails here. It is served only after the first publication.
         let admin_listener = self.open_admin()?;
         self.publisher.put_in_force(prepared).await?;
         *admin = admin_listener
@@ -177,8 +177,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Does what is to be done beside the workers, until a signal asks to stop. That is heard whatever is being done: a
-    /// reload that is dropped half way leaves what can be drained.
+    /// Handles signals, watches files and memory, until a signal asks to stop. A stop is noticed during a reload too:
+    /// the reload is dropped, and what is in force can be drained.
     async fn attend(&mut self, signals: &mut Signals) {
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -206,7 +206,7 @@ impl Gateway {
                 Some(Asked::Reload) => true,
                 None => false,
             };
-            let (publisher, path) = (&mut self.publisher, &self.path);
+            let (publisher, path) = (&mut self.publisher, &self.config_path);
             let (log, metrics) = (&self.log, &self.metrics);
             let work = async {
                 match is_reload {
@@ -225,7 +225,7 @@ impl Gateway {
         }
     }
 
-    /// Opens the admin listener, if there is to be one.
+    /// Binds the admin listener, if one is configured. Nothing answers on it yet.
     fn open_admin(&self) -> anyhow::Result<Option<(admin::Listener, Arc<admin::State>)>> {
         let Some((config, state)) = &self.admin else { return Ok(None) };
         let listener = admin::Listener::bind(&config.bind).map_err(|error| match config.bind {
@@ -240,14 +240,15 @@ impl Gateway {
         Ok(Some((listener, Arc::clone(state))))
     }
 
-    /// Says not ready, waits until balancers have seen it, accepts no more, lets requests end, then ends.
+    /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice, stops accepting, and lets
+    /// requests finish until `shutdown.drain` is over.
     async fn drain(self, mut signals: Signals) {
         let shutdown = self.publisher.shutdown();
         eprintln!("sluicegate: draining");
         self.readiness.enter(Phase::Draining);
         let (log, publisher) = (self.log, self.publisher);
-        let heard = Arc::clone(&log);
-        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
+        let log_to_reopen = Arc::clone(&log);
+        let signals = tokio::spawn(async move { while_draining(&mut signals, &log_to_reopen).await });
         tokio::time::sleep(shutdown.ready_delay).await;
         let deadline = clock::instant() + shutdown.drain;
         for orders in &self.shared.orders {
@@ -264,7 +265,7 @@ impl Gateway {
         }
         signals.abort();
         let _ = signals.await;
-        // It holds the log, which must have no other owner to be closed.
+        // The publisher owns a reference to the log, which can be closed only by its last owner.
         drop(publisher);
         let dropped = Arc::into_inner(log).map_or(0, |log| log.close(LOG_WAIT));
         if dropped > 0 {
@@ -274,7 +275,7 @@ impl Gateway {
     }
 }
 
-/// Lets scrapes see what parts of the process keep. Each writes its own families.
+/// Registers the parts of the process that write metric families of their own at each scrape.
 fn register(metrics: &Metrics, publisher: &Publisher, limiter: &Arc<Limiter>, overload: &Arc<Overload>) {
     let current = Arc::clone(publisher.current());
     metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
@@ -303,11 +304,13 @@ struct Stop {
 
 /// What a signal asks for.
 enum Asked {
+    /// SIGHUP.
     Reload,
-    /// Open the logs again: they were rotated.
+    /// SIGUSR1: reopen the access log after it was rotated.
     Reopen,
-    /// Hand over to a new binary.
+    /// SIGUSR2: hand over to a new binary.
     Upgrade,
+    /// SIGTERM, SIGQUIT or SIGINT.
     Stop,
 }
 
@@ -339,7 +342,7 @@ impl Signals {
 }
 
 impl Stop {
-    /// Any of them. Cancel-safe, as each signal is.
+    /// Waits for any of them. Cancel-safe, because `Signal::recv` is.
     async fn any(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
@@ -349,7 +352,8 @@ impl Stop {
     }
 }
 
-/// Answers signals until the drain is over. A second one that asks to stop ends the process at once.
+/// Handles signals until the drain is over. A second stop signal ends the process at once, for operators who do not want
+/// to wait for `shutdown.drain`.
 async fn while_draining(signals: &mut Signals, log: &record::Log) {
     loop {
         match signals.next().await {
@@ -364,11 +368,10 @@ async fn while_draining(signals: &mut Signals, log: &record::Log) {
     }
 }
 
-/// Opens the access log's file again.
 fn reopen(log: &record::Log) {
     match log.reopen() {
-        Ok(()) => eprintln!("sluicegate: logs are opened again"),
-        Err(error) => tracing::error!(%error, "the access log cannot be opened again, the old file goes on"),
+        Ok(()) => eprintln!("sluicegate: logs reopened"),
+        Err(error) => tracing::error!(%error, "the access log cannot be reopened, the old file stays in use"),
     }
 }
 
@@ -376,30 +379,34 @@ fn no_upgrade() {
     eprintln!("sluicegate: SIGUSR2 is ignored: this version has no upgrade to a new binary");
 }
 
-/// An error and its causes; one that the error before it has said already is not said again.
-pub fn said(error: &anyhow::Error) -> String {
-    let mut said = String::new();
+/// An error and its causes, joined by `: `. A cause that the message before it ends with already is left out, since some
+/// libraries print their source as part of their own message.
+pub fn error_chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if said.ends_with(&cause) {
+        if text.ends_with(&cause) {
             continue;
         }
-        if !said.is_empty() {
-            said.push_str(": ");
+        if !text.is_empty() {
+            text.push_str(": ");
         }
-        said.push_str(&cause);
+        text.push_str(&cause);
     }
-    said
+    text
 }
 
-/// One worker a core the process may use.
+/// The cores this process may use; cgroup quotas and affinity count.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Orders a worker may have waiting.
+/// Orders that may wait for one worker.
 const ORDERS: usize = 1024;
+/// How often certificates and files of keys are looked at for changes.
 const FILES_EVERY: Duration = Duration::from_secs(1);
+/// How often resident memory is compared with the marks of `[overload]`.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
+/// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -407,12 +414,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_repeated_cause_is_printed_once() {
         let taken = || anyhow::anyhow!("address in use");
         assert_eq!(
-            said(&taken().context("admin on 127.0.0.1:1: address in use")),
+            error_chain(&taken().context("admin on 127.0.0.1:1: address in use")),
             "admin on 127.0.0.1:1: address in use"
         );
-        assert_eq!(said(&taken().context("admin").context("start")), "start: admin: address in use");
+        assert_eq!(error_chain(&taken().context("admin").context("start")), "start: admin: address in use");
     }
 }

@@ -1,11 +1,11 @@
-//! Who else listens on an address: told by the kernel's tables, so that a second start can name the first.
+//! Finds the process that listens on an address, so that a second start can name the first in its error. It reads
+//! /proc; elsewhere, and for other users' processes, it finds nothing and the error stays without a name.
 
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-/// Another process that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Neighbour {
     pid: u32,
@@ -18,8 +18,8 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// The process that listens on `addr`, or on every address of its port; `None` where it cannot be seen: another user's
-/// is shown to root alone.
+/// The process that listens on `addr`, or on every address of its port. `None` if none can be seen: only root may read
+/// the descriptors of other users' processes.
 pub(super) fn on(addr: SocketAddr) -> Option<Neighbour> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
@@ -33,7 +33,7 @@ pub(super) fn on(addr: SocketAddr) -> Option<Neighbour> {
     Some(Neighbour { pid, program: program.trim_end().escape_debug().to_string() })
 }
 
-/// The inode of the socket in this line of the kernel's table, if it listens where `addr` does.
+/// The socket in this line of /proc/net/tcp, if it listens on the address and port of `addr`, as /proc/PID/fd names it.
 fn listening(line: &str, addr: SocketAddr) -> Option<String> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (local, state, inode) = (*fields.get(1)?, *fields.get(3)?, *fields.get(9)?);
@@ -44,7 +44,7 @@ fn listening(line: &str, addr: SocketAddr) -> Option<String> {
     (is_there && is_listening).then(|| format!("socket:[{inode}]"))
 }
 
-/// An address as the kernel prints it: words of four bytes, each in the machine's order.
+/// Parses an address of /proc/net/tcp: hexadecimal words of four bytes, each in the machine's byte order.
 fn address(text: &str) -> Option<IpAddr> {
     let words = text.as_bytes().chunks(8).map(|word| {
         let word = std::str::from_utf8(word).ok()?;

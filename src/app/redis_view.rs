@@ -1,11 +1,11 @@
-//! What Redis holds of a window, as operators are shown it beside what one gateway knows.
+//! Shows operators what Redis holds of a window, beside what this node knows. Asking Redis is `Limiter::look_in_redis`.
 
 use serde_json::{Value, json};
 
 use crate::limit::lease_messages::{Left, Lent, Seen};
 use crate::limiter::Look;
 
-/// `store`: whether it answers; `at-redis`: what it holds, where it does.
+/// Adds `redis`, whether it answers, and if it does `at-redis`, what it holds.
 pub(super) fn show(look: &Look, shown: &mut Value) {
     shown["redis"] = match look {
         Look::Seen(_) => "answers",
@@ -29,21 +29,21 @@ fn held(seen: &Seen) -> Value {
         }),
         Left::Lent(Lent { level, out, promised, nodes, lasts_ns }) => json!({
             "left": level,
-            "held-by-gateways": out,
+            "leased-to-nodes": out,
             "promised-per-second": promised,
-            "gateways": nodes,
+            "nodes": nodes,
             "epoch-ends-in-ms": lasts_ns / 1_000_000,
             "changed-seconds-ago": unchanged,
         }),
     }
 }
 
-/// In words.
-pub(super) fn said(look: &Look) -> String {
+/// The same as one sentence, for `explain`.
+pub(super) fn sentence(look: &Look) -> String {
     let seen = match look {
         Look::Away => return "Redis is away".to_owned(),
         Look::Late => return "Redis does not answer in time".to_owned(),
-        Look::Refused => return "Redis refuses to say".to_owned(),
+        Look::Refused => return "Redis refused the question".to_owned(),
         Look::Seen(seen) => seen,
     };
     let changed = match seen.unchanged_ns {
@@ -53,7 +53,7 @@ pub(super) fn said(look: &Look) -> String {
     match seen.left {
         Left::Exact(_) => format!("says Redis{changed}"),
         Left::Lent(lent) => format!(
-            "Redis has {:.0} left, gateways hold {:.0} (reporting: {}){changed}",
+            "Redis has {:.0} left, {:.0} are leased (nodes: {}){changed}",
             lent.level.floor(),
             lent.out.floor(),
             lent.nodes

@@ -1,4 +1,5 @@
-//! A reload: what the files say now is published. A bad configuration leaves the old one serving, is logged and counted.
+//! A reload reads the configuration files again and publishes them. An invalid configuration is logged and counted, and
+//! the old one stays in force.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use crate::record;
 
 /// Reads the file again and publishes it.
 pub(super) async fn reload(path: &Path, publisher: &mut Publisher, log: &record::Log, metrics: &Metrics) {
-    // A signal to reload is what log rotation sends too.
+    // Log rotation often sends SIGHUP too, as it does to most servers.
     if let Err(error) = log.reopen() {
         tracing::error!(%error, "the access log cannot be reopened");
     }
@@ -21,14 +22,14 @@ pub(super) async fn reload(path: &Path, publisher: &mut Publisher, log: &record:
         }
         Err(error) => {
             metrics.reload_failed();
-            tracing::error!("not reloaded, the old configuration goes on: {}", super::said(&error));
+            tracing::error!("not reloaded, the old configuration stays: {}", super::error_chain(&error));
         }
     }
 }
 
 async fn publish(path: &Path, publisher: &mut Publisher) -> anyhow::Result<Changes> {
     let path = path.to_owned();
-    // Reading files may block; the signals and the admin listener go on meanwhile.
+    // Reading files may block. The one thread of the control runtime must go on serving signals and the admin listener.
     let definition = tokio::task::spawn_blocking(move || config::read(&path)).await?;
     publisher.publish(definition.map_err(|errors| anyhow::anyhow!("{errors}"))?).await
 }

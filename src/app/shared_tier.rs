@@ -1,5 +1,5 @@
-//! The limiter, alone or in a fleet: connected at start, kept up beside the workers, given back to the fleet at the
-//! end.
+//! Builds the limiter, local or connected to Redis, sweeps its leases while the gateway runs, and returns them to the
+//! fleet when it stops. How leases work is in `limiter`; how Redis is spoken to is in `global`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::{auth, clock, policy};
 
 use super::explain::{Asked, Explained, Known, explain};
 
-/// What a gateway shares with its fleet.
+/// This node's connection to the shared tier, and the task that sweeps its leases.
 pub(super) struct SharedTier {
     global: Arc<Global>,
     limiter: Arc<Limiter>,
     sweeping: JoinHandle<()>,
 }
 
-/// The limiter of a configuration, and Redis where it names one.
+/// The limiter of a configuration, and the shared tier if `[redis]` is configured.
 ///
 /// # Errors
-/// Where Redis is spoken to over TLS and there are no certificates to trust it by.
+/// If Redis is to be spoken to over TLS and no authority can be read to verify it.
 pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<SharedTier>)> {
     let Some(redis) = &config.redis else {
         return Ok((Arc::new(Limiter::new(Table::with_memory(config.limits_memory))), None));
     };
     let global = Global::start(redis).context("[redis]")?;
-    // What is not shared, and what exact policies fall back on, takes the smaller part.
+    // The local table holds only unshared policies and the fallback of exact ones, so leases get most of the memory.
     let own_bytes = config.limits_memory / OWN_PART;
     let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
     let fleet = Fleet::new(link, config.limits_memory - own_bytes, redis.deadline).salted(&salt(config));
@@ -42,19 +42,19 @@ pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<S
     Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping })))
 }
 
-/// Explains a request where no gateway runs: what is left is Redis's to say, where the configuration names one. It
-/// joins no fleet, and spends nothing.
+/// Explains a request without a running gateway. If the configuration names Redis, that says what is left. This process
+/// does not join the fleet, and spends nothing.
 ///
 /// # Errors
-/// As `limiter`, or where there is no runtime to be had.
+/// As `limiter`, or if no runtime can be built.
 pub fn explain_from_outside(
     config: &Config,
     mut table: policy::Table,
-    ways: &[Arc<auth::Method>],
+    auth_methods: &[Arc<auth::Method>],
     asked: &Asked<'_>,
 ) -> anyhow::Result<Explained> {
     let Some(redis) = &config.redis else {
-        return Ok(explain(&table, ways, Known::Nowhere, asked, clock::now_ns()));
+        return Ok(explain(&table, auth_methods, Known::Nowhere, asked, clock::now_ns()));
     };
     table = table.salted(&salt(config));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -64,17 +64,18 @@ pub fn explain_from_outside(
         let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0, redis.deadline));
         share(&mut table, config, &limiter);
         global.ready(FIRST_ANSWER).await;
-        let mut explained = explain(&table, ways, Known::SharedTier(&limiter), asked, clock::now_ns());
+        let known = Known::SharedTier(&limiter);
+        let mut explained = explain(&table, auth_methods, known, asked, clock::now_ns());
         explained.ask_redis(&limiter).await;
         global.shutdown().await;
         Ok(explained)
     })
 }
 
-/// How long a round trip takes to each server of Redis that can be reached from here.
+/// The round trip to each server of Redis that can be reached from here.
 ///
 /// # Errors
-/// As `limiter`, or where there is no runtime to be had.
+/// As `limiter`, or if no runtime can be built.
 pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(String, Duration)>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -86,8 +87,8 @@ pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(Strin
     })
 }
 
-/// What limiter keys are hashed with: one secret for a fleet; for a node alone a new one at every start, so that no
-/// client can prepare keys that collide.
+/// The salt that limiter keys are hashed under. All nodes of a fleet derive the same one, because they share keys in
+/// Redis. Without Redis it is random at every start, so that no client can prepare keys that collide.
 pub(super) fn salt(config: &Config) -> [u8; 16] {
     config.redis.as_ref().map_or_else(random_salt, global::config::salt)
 }
@@ -99,12 +100,12 @@ fn random_salt() -> [u8; 16] {
     std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
 }
 
-/// Gives the windows of a table the plans by which a fleet shares them.
+/// Tells each window of a table by which plan the fleet shares it. Without Redis this does nothing.
 pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
     let plans = fleet.plans();
     table.share(|policy, quota| {
-        // A table has the policies of its configuration in their order.
+        // A table keeps its configuration's order of policies.
         let sharing = config.policies[policy.id.index()].sharing(quota);
         plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
@@ -112,18 +113,19 @@ pub(super) fn share(table: &mut policy::Table, config: &Config, limiter: &Limite
 }
 
 impl SharedTier {
-    /// Lets /metrics show Redis.
+    /// Adds the metrics of Redis to every scrape.
     pub(super) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);
         metrics.register(move |families| global.collect(families));
     }
 
-    /// Waits a moment until it is known how Redis is, so that the first requests need not find out.
+    /// Waits up to [`FIRST_ANSWER`] until Redis has answered, so that the first requests do not pay for connecting.
     pub(super) async fn ready(&self) {
         self.global.ready(FIRST_ANSWER).await;
     }
 
-    /// Gives back every lease, and closes. No request is decided any more.
+    /// Returns every lease and closes the connections. Call it when no request can be decided any more: a request would
+    /// take out a new lease.
     pub(super) async fn close(self) {
         self.sweeping.abort();
         let until_ns = clock::now_ns() + RELEASED_WITHIN_NS;
@@ -142,11 +144,12 @@ async fn sweep(limiter: Arc<Limiter>) {
     }
 }
 
-/// A node's own table takes one part in so many of the limiter's memory.
+/// The local table gets one eighth of `limits.memory`, the leases the rest.
 const OWN_PART: usize = 8;
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
-/// How long a node that stops goes on giving back leases, nanoseconds: longer than it has any.
+/// How long a stopping node goes on returning leases, nanoseconds. What is not returned by then expires on its own.
 const RELEASED_WITHIN_NS: u64 = 500_000_000;
-/// And how often it gives some back.
+/// The pause between two batches of returned leases.
 const RELEASE_EVERY: Duration = Duration::from_millis(5);
+/// How long a start waits for Redis before it goes on without: a gateway must start while Redis is down.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);

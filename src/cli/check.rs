@@ -1,7 +1,7 @@
-//! `sluicegate check`: says whether a configuration is valid, or everything that is wrong with it.
+//! `sluicegate check`: reports that a configuration is valid, or everything that is wrong with it.
 //!
-//! It reads certificates, authorities, keys and users as a start would, but opens no port, writes no file and asks no
-//! issuer. Redis, where it can be reached, is asked how far away it is.
+//! It reads certificates, authorities, keys and users as `run` does, but it opens no port, writes no file and fetches no
+//! keys from token issuers. If Redis can be reached, it measures the round trip.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::config::{self, Config, limit_text};
 use crate::global;
 use crate::limit::{Sharing, WhenDown};
 
-/// Checks the configuration in `path` and gives the exit code: 0, or [`EXIT_CONFIG`].
+/// Checks the configuration in `path` and returns the exit code: 0, or [`EXIT_CONFIG`].
 ///
-/// Errors and warnings go to `errors`. `out` gets one line saying what there is, or with `effective` the whole
-/// configuration with every default, itself a valid gateway.toml.
+/// Errors and warnings go to `errors`. `out` gets a summary, or with `effective` the whole configuration with every
+/// default, itself a valid gateway.toml.
 ///
-/// `descriptors` is how many a start would have.
+/// `descriptors` is the limit of file descriptors that `run` would have.
 pub fn check(
     path: &Path,
     effective: bool,
@@ -52,24 +52,24 @@ pub fn check(
             counted(config.routes.len(), "route", "routes"),
         )?;
         if let Some(redis) = &config.redis {
-            share(&config, out)?;
-            measure(redis, out, errors)?;
+            show_sharing(&config, out)?;
+            show_round_trips(redis, out, errors)?;
         }
     }
     Ok(0)
 }
 
-/// Says how far away Redis is, as far as it can be reached from here, and warns where answers could not come in time.
-fn measure(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
-    // What would keep it from starting has been found before; who is not reached is not measured.
+/// Prints the round trip to each server of Redis, and warns if it is longer than the deadline of a decision.
+fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
+    // An unreachable Redis is no error: `check` often runs where only the file is. Errors in the file were reported above.
     let measured = app::measure_from_outside(redis).unwrap_or_default();
     if measured.is_empty() {
-        writeln!(out, "  redis: not reached from here, so its round trip is not known")?;
+        writeln!(out, "  redis: cannot be reached from here, so its round trip is unknown")?;
     }
     for (server, round_trip) in measured {
         writeln!(out, "  redis {server}: a round trip takes {:.1} ms", round_trip.as_secs_f64() * 1e3)?;
         if round_trip > redis.deadline {
-            // Half as much again for what is slower now and then.
+            // Half as much again, because some round trips are slower than the one measured.
             let enough_ms = (round_trip.as_secs_f64() * 1.5e3).ceil();
             writeln!(
                 errors,
@@ -83,8 +83,8 @@ fn measure(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) 
     Ok(())
 }
 
-/// Says of every window how a fleet shares it, and by how much it may be overshot at worst.
-fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
+/// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
+fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
     for policy in &config.policies {
         for window in &policy.windows {
             let sharing = policy.sharing(window);
@@ -92,45 +92,45 @@ fn share(config: &Config, out: &mut dyn Write) -> io::Result<()> {
                 0 => "exact".to_owned(),
                 epoch_ns => format!("leased for {} ms", epoch_ns / 1_000_000),
             };
-            let (with, without) = sharing.worst_overshoot(window, FLEET);
+            let (with, without) = sharing.worst_overshoot(window, FLEET_NODES);
             let limit = limit_text::show_window(window);
             let whole = Sharing::whole(window);
-            let share = |units: f64| format!("{:.2}%", units / whole * 100.0);
+            let percent = |units: f64| format!("{:.2}%", units / whole * 100.0);
             let down = match sharing.when_down {
-                WhenDown::Local => format!("{} without", share(without)),
+                WhenDown::Local => format!("{} without", percent(without)),
                 WhenDown::Allow => "ten times the limit for each address without".to_owned(),
                 WhenDown::Deny => "nothing is admitted without".to_owned(),
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}; of the {whole} it admits in one period {FLEET} gateways overshoot {} at most \
+                "  {} {limit}: {how}; of the {whole} it admits in one period {FLEET_NODES} nodes overshoot {} at most \
                  with Redis, {down}",
                 policy.name,
-                share(with)
+                percent(with)
             )?;
         }
     }
     Ok(())
 }
 
-/// The size of fleet that worst cases are told for.
-const FLEET: u32 = 100;
+/// The size of the fleet that the printed overshoot is computed for.
+const FLEET_NODES: u32 = 100;
 
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// The exit code of a configuration that is wrong: `EX_CONFIG` of sysexits.h.
+/// The exit code of an invalid configuration: `EX_CONFIG` of sysexits.h.
 pub const EXIT_CONFIG: u8 = 78;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Descriptors for any configuration.
+    /// Enough descriptors for any configuration, so that no test sees the warning about them.
     const PLENTY: u64 = u64::MAX;
 
-    /// Checks a file with this text: the exit code, what goes to the output, what goes to the errors.
+    /// Checks a file with this text and returns the exit code, the output and the errors.
     fn checked(name: &str, text: &str, effective: bool) -> (u8, String, String) {
         let directory = std::env::temp_dir().join(format!("sluicegate-check-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
@@ -140,30 +140,30 @@ mod tests {
         let code =
             check(&path, effective, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
         std::fs::remove_dir_all(&directory).expect("it was made above");
-        let said =
+        let text =
             |bytes| String::from_utf8(bytes).expect("it is text").replace(&*path.to_string_lossy(), "FILE");
-        (code, said(out), said(errors))
+        (code, text(out), text(errors))
     }
 
     #[test]
     fn a_valid_file_is_counted() {
         let text = "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s by ip\"";
-        let said = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n";
-        assert_eq!(checked("valid", text, false), (0, said.to_owned(), String::new()));
+        let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n";
+        assert_eq!(checked("valid", text, false), (0, summary.to_owned(), String::new()));
     }
 
     #[test]
     fn a_wrong_file_shows_every_error_and_exits_78() {
         let (code, out, errors) = checked("wrong", "workrs = 2\nadmin = 1", false);
         assert_eq!((code, out.as_str()), (78, ""));
-        let said = "error: unknown key `workrs` in the configuration\n --> FILE:1:1\n  |\n1 | workrs = 2\n  | ^^^^^^ did you mean `workers`?\n\n\
+        let expected = "error: unknown key `workrs` in the configuration\n --> FILE:1:1\n  |\n1 | workrs = 2\n  | ^^^^^^ did you mean `workers`?\n\n\
                     error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^\n\n\
                     FILE: 2 errors\n";
-        assert_eq!(errors, said);
+        assert_eq!(errors, expected);
     }
 
     #[test]
-    fn errors_of_the_text_hide_no_errors_of_files() {
+    fn errors_in_the_text_and_in_named_files_are_reported_together() {
         let text = "workrs = 2\n[redis]\nurl = \"rediss://a\"\nca = \"absent.pem\"\n\
                     [auth.a]\nkind = \"api-key\"\nkeys = { file = \"absent.toml\" }\n\
                     [auth.b]\nkind = \"jwt\"\nsecret = \"short\"\nalgorithms = [\"HS256\"]\n\

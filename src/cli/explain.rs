@@ -1,5 +1,7 @@
-//! `sluicegate explain`: what would become of a request. Asks the running gateway, which knows what is left; where
-//! none runs, explains from the configuration, and from Redis where that names one, and says so.
+//! `sluicegate explain`: which route answers a request, who sent it and which limits it meets, without spending any.
+//!
+//! It asks the running gateway over its admin listener, because only that knows what is left of local limits. If no
+//! gateway answers, it explains from the file, and from Redis if the file names one, and says so.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -17,7 +19,7 @@ use crate::app::explain::Asked;
 use crate::app::explain_from_outside;
 use crate::{admin, auth, config};
 
-/// What is asked.
+/// The request to explain. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The method, as GET
@@ -31,13 +33,13 @@ pub struct Arguments {
     /// The client's address
     #[arg(long)]
     from: Option<IpAddr>,
-    /// Say of every route why it does not answer, not only of the ten nearest
+    /// Show why each route does not answer, not only the ten nearest
     #[arg(long)]
     all: bool,
 }
 
 fn url(text: &str) -> Result<Uri, &'static str> {
-    // `example.com` alone would be read as a host without a path, which no request asks for.
+    // Without a scheme, `example.com` would parse as a host without a path, which is not a request target.
     let url = text.parse::<Uri>().ok();
     let is_http = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
     url.filter(|url| is_http(url) || text.starts_with('/'))
@@ -46,12 +48,13 @@ fn url(text: &str) -> Result<Uri, &'static str> {
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write it as \"name: value\"")?;
-    let name = name.trim().parse().map_err(|_| "the name is not a header's")?;
-    let value = HeaderValue::from_str(value.trim()).map_err(|_| "the value is not a header's")?;
+    let name = name.trim().parse().map_err(|_| "the header name is invalid: write it as in x-plan")?;
+    let value = HeaderValue::from_str(value.trim())
+        .map_err(|_| "the header value is invalid: it contains a control character")?;
     Ok((name, value))
 }
 
-/// Explains, on standard output.
+/// Prints the explanation on standard output.
 pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
@@ -69,24 +72,24 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     let Arguments { method, url, from, all, .. } = arguments;
     let asked = Asked { method, url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
-    let way = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
-    let ways = match config.auth.iter().map(way).collect::<Result<Vec<_>, _>>() {
-        Ok(ways) => ways,
+    let method = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
+    let auth_methods = match config.auth.iter().map(method).collect::<Result<Vec<_>, _>>() {
+        Ok(methods) => methods,
         Err(error) => {
             eprintln!("sluicegate: {error}");
             return ExitCode::FAILURE;
         }
     };
-    let from = if config.redis.is_some() { "from the file and Redis" } else { "from the file alone" };
-    match explain_from_outside(&config, loaded.table, &ways, &asked) {
+    let source = if config.redis.is_some() { "from the file and Redis" } else { "from the file only" };
+    match explain_from_outside(&config, loaded.table, &auth_methods, &asked) {
         Ok(explained) => super::say(&explained.to_text()),
         Err(error) => return super::failed(&error),
     }
-    super::say(&format!("note     no gateway answers on the admin address: explained {from}\n"));
+    super::say(&format!("note     no gateway answers on the admin address: explained {source}\n"));
     ExitCode::SUCCESS
 }
 
-/// What the running gateway says; `None` where none answers.
+/// The explanation of the running gateway; `None` if none answers.
 fn ask(admin: &admin::Config, arguments: &Arguments) -> Option<String> {
     let target = target(arguments);
     let token =
@@ -121,7 +124,7 @@ fn talk(mut stream: impl Read + Write, request: &str) -> Option<String> {
     Some(answer)
 }
 
-/// The query of the admin listener's /v1/explain.
+/// The request target of the admin listener's /v1/explain.
 fn target(arguments: &Arguments) -> String {
     let mut target = format!(
         "/v1/explain?method={}&url={}",
@@ -141,7 +144,7 @@ fn target(arguments: &Arguments) -> String {
     target
 }
 
-/// Percent-encoded, but for what is unreserved (RFC 3986 section 2.3).
+/// Percent-encodes everything but unreserved characters (RFC 3986 section 2.3).
 fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -153,6 +156,7 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
+/// How long to wait for a connection to the admin listener, and for each read. It is on this machine.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Room for what became of a million routes.
+/// `--all` prints a line and a JSON object for each of up to a million routes.
 const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;

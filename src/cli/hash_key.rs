@@ -1,5 +1,6 @@
-//! `sluicegate hash-key`: an API key or a password as its file holds it. The secret itself is read from standard input, never from
-//! the arguments, which every process of the machine can see.
+//! `sluicegate hash-key`: prints the entry of an API key or a password for the file of keys or users.
+//!
+//! The secret is read from standard input, never from the arguments, which every process of the machine can see.
 
 use std::io::{Read, Write};
 
@@ -11,28 +12,28 @@ use toml::value::Datetime;
 
 use crate::auth::{basic, entries, keys};
 
-/// What is hashed, and for whom.
+/// The entry to print. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Make a new random one instead of reading one; it is shown on standard error, once
+    /// Make a new random secret instead of reading one; it is shown once, on standard error
     #[arg(long)]
     new: bool,
-    /// Hash a password of a user instead of an API key
+    /// Hash the password of a user instead of an API key
     #[arg(long)]
     basic: bool,
-    /// Whose it is
+    /// The consumer that the secret identifies
     #[arg(long, default_value = "NAME")]
     consumer: String,
-    /// Its organisation
+    /// The consumer's tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// Its plan
+    /// The consumer's tier
     #[arg(long)]
     tier: Option<String>,
-    /// What else is said of it, as "name=value"; may be given several times, for one name too
+    /// A claim, as "name=value"; may be given several times, also with the same name
     #[arg(long = "claim", value_parser = claim)]
     claims: Vec<(String, String)>,
-    /// When it ends: a date, or date and time with Z, as in 2027-01-01T00:00:00Z
+    /// When the secret expires: a date, or date and time with Z, as in 2027-01-01T00:00:00Z
     #[arg(long, value_parser = expires)]
     expires: Option<Datetime>,
 }
@@ -49,10 +50,10 @@ fn expires(text: &str) -> Result<Datetime, &'static str> {
         .ok_or("write a date, or date and time with Z: 2027-01-01T00:00:00Z")
 }
 
-/// Prints the entry on `out`; a new key goes to `errors`, so that the entry can be appended to a file.
+/// Prints the entry on `out`. A new secret goes to `errors`, so that `out` can be appended to the file.
 ///
 /// # Errors
-/// Where nothing usable is read, or nothing can be written.
+/// If the input is not a usable secret, or nothing can be written.
 pub fn run(
     arguments: &Arguments,
     input: &mut dyn Read,
@@ -74,12 +75,12 @@ pub fn run(
         let digest = keys::digest_text(secret.as_bytes());
         writeln!(out, "[[key]]\nsha256 = \"{digest}\"\nconsumer = {consumer}")?;
     }
-    out.write_all(said_of(arguments).as_bytes())?;
+    out.write_all(optional_fields(arguments).as_bytes())?;
     Ok(())
 }
 
-/// What else an entry says of the client, a line each.
-fn said_of(arguments: &Arguments) -> String {
+/// The optional fields of the entry, a line each.
+fn optional_fields(arguments: &Arguments) -> String {
     let text = |text: &String| toml::Value::String(text.clone());
     let mut entry = toml::Table::new();
     let texts = [("tenant", &arguments.tenant), ("tier", &arguments.tier)];
@@ -98,18 +99,18 @@ fn said_of(arguments: &Arguments) -> String {
     if !claims.is_empty() {
         entry.insert("claims".to_owned(), toml::Value::Table(claims));
     }
-    // In one line a key, whatever is in it: a table of its own would end the entry for what is added by hand.
+    // Claims are an inline table: after a `[key.claims]` header, fields that an operator adds below would be claims.
     entry.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
-/// A key that nobody guesses: 256 bits, in characters that need no quoting anywhere.
+/// 256 random bits, in characters that need no quoting in headers, URLs, TOML and shells.
 fn random_key() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     SystemRandom::new().fill(&mut bytes).ok().context("the system has no random numbers")?;
     Ok(format!("sg_{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// The one line of the input, without its end.
+/// The only line of the input, without its line end.
 fn line(input: &mut dyn Read) -> anyhow::Result<String> {
     let mut text = String::new();
     input.take(SECRET_BYTES_MAX + 2).read_to_string(&mut text).context("standard input is not text")?;
@@ -124,5 +125,5 @@ fn line(input: &mut dyn Read) -> anyhow::Result<String> {
     Ok(secret.to_owned())
 }
 
-/// Longest key or password.
+/// The longest key or password that is accepted.
 const SECRET_BYTES_MAX: u64 = 1024;

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The command line: parses the arguments and runs one command. Each command is a file; the work is done in `app`.
 
 pub mod check;
 pub mod explain;
@@ -28,21 +28,21 @@ struct Arguments {
 enum Command {
     /// Serve until told to stop (the default)
     Run,
-    /// Say whether a configuration is valid, or everything that is wrong with it
+    /// Report that a configuration is valid, or everything that is wrong with it
     Check {
         /// Print the whole configuration with every default, secrets masked
         #[arg(long)]
         effective: bool,
     },
-    /// Say what would become of a request, without spending anything
+    /// Explain which route answers a request and which limits it meets, without spending any
     Explain(explain::Arguments),
-    /// Turn an API key or a password, read from standard input, into what its file holds
+    /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
     /// Print the version
     Version,
 }
 
-/// Runs the command the process was started with. 0: done, 1: failed, 2: wrong usage, 78: wrong configuration.
+/// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 78 wrong configuration.
 pub fn main() -> ExitCode {
     let Arguments { config, command } = Arguments::parse();
     match command.unwrap_or(Command::Run) {
@@ -64,14 +64,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Says it on standard output, as far as anybody reads it: `head` closes a pipe early.
+/// Writes to standard output and ignores errors, unlike `print!`, which panics if `head` has closed the pipe.
 fn say(text: &str) {
     use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Says why a command failed.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sluicegate: {}", app::said(error));
+    eprintln!("sluicegate: {}", app::error_chain(error));
     ExitCode::FAILURE
 }

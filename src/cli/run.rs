@@ -1,4 +1,4 @@
-//! `sluicegate run`: reads the configuration, shows what is wrong with it, or serves.
+//! `sluicegate run`: reads the configuration, prints its errors or warnings, and serves.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -29,10 +29,10 @@ pub fn run(path: &Path) -> ExitCode {
     }
 }
 
-/// The process's own log goes to standard error; the access log has its own way.
+/// Sends the process's own log to standard error. The access log goes through `record`.
 fn start_log(level: &str) {
-    // The HTTP/2 library warns of what clients do, as often as they like. The access log has that in its own words;
-    // who wants theirs names `h2` in the level.
+    // The h2 crate warns about every misbehaving client, so clients could flood the log. The access log has those
+    // events in bounded form; an operator who wants the warnings names `h2` in `log.level`, which overrides this.
     let level = format!("h2=error,{level}");
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();

@@ -60,7 +60,7 @@ fn check_says_what_an_overshoot_is_a_share_of() {
     };
     let worst = |limit: &str, whole: &str| -> f64 {
         let said = said(&sluicegate(&["check", "--config", "FILE"], &config(limit)));
-        let of = format!("of the {whole} it admits in one period 100 gateways overshoot ");
+        let of = format!("of the {whole} it admits in one period 100 nodes overshoot ");
         let (_, share) = said.split_once(&of).unwrap_or_else(|| panic!("{of} is not in\n{said}"));
         share.split_once('%').and_then(|(share, _)| share.parse().ok()).expect("a share is a number")
     };

@@ -76,10 +76,10 @@ fn a_leased_window_shows_who_holds_how_much() {
     let window = eventually("a lease is out", || {
         spend(&first, 1);
         let window = shown(&second);
-        (window["at-redis"]["gateways"] == 1).then_some(window)
+        (window["at-redis"]["nodes"] == 1).then_some(window)
     });
     let number = |name: &str| window["at-redis"][name].as_f64().expect("a number");
-    assert!(number("left") < 4_900.0 && number("left") + number("held-by-gateways") <= 5_000.0, "{window}");
+    assert!(number("left") < 4_900.0 && number("left") + number("leased-to-nodes") <= 5_000.0, "{window}");
     assert_eq!(window["shared"], "leased");
     let limit = explained(&second);
     let said = limit["said"].as_str().expect("it is said");
@@ -97,7 +97,7 @@ fn a_gateway_without_a_lease_admits_no_more_than_redis_has() {
     eventually("it is all spent", || {
         client.request("GET", "/", &[], "");
         let store = shown(&second)["at-redis"].clone();
-        (store["held-by-gateways"] == 0.0 && store["left"] == 0.0).then_some(())
+        (store["leased-to-nodes"] == 0.0 && store["left"] == 0.0).then_some(())
     });
     let limit = explained(&second);
     assert_eq!((&limit["remaining"], &limit["admitted"]), (&0.into(), &false.into()), "{limit}");

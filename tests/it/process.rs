@@ -31,7 +31,7 @@ fn usr1_opens_the_logs_again_while_it_serves_and_while_it_drains() {
     assert_eq!(gateway.get("/before").status, 200);
     gateway.logged("/before");
     rotate(&gateway, "/serving");
-    assert!(says(&gateway, "logs are opened again"));
+    assert!(says(&gateway, "logs reopened"));
     gateway.signal("TERM");
     eventually("it drains", || says(&gateway, "draining").then_some(()));
     rotate(&gateway, "/draining");

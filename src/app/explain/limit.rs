@@ -1,4 +1,4 @@
-//! One window of an explained request: who is counted, what is left of it here and in Redis, and that in words.
+//! One window of an explained request: the key it counts under, what is left here and in Redis, as text and as JSON.
 
 use std::net::IpAddr;
 
@@ -13,30 +13,31 @@ use crate::policy::key::Value;
 use crate::policy::{Policy, Subject, Table};
 use crate::{clock, config};
 
-/// One window it would be charged by.
+/// One window that the request would be charged to.
 #[derive(Debug)]
 pub(super) struct Limit {
     pub(super) policy: String,
     pub(super) by: String,
-    /// Each dimension of its key, and its value as it may be shown.
+    /// Each dimension of the key with its value, secrets masked.
     pub(super) key: Vec<(String, String)>,
     pub(super) window: String,
     pub(super) limit: u64,
     pub(super) cost: u64,
-    /// After this request. `None`: not known here.
+    /// Units left after this request; `None` if no gateway and no Redis could be asked.
     pub(super) remaining: Option<u64>,
     pub(super) answer: Option<Answer>,
-    /// How long it would wait for its turn, nanoseconds.
+    /// How long the request would be delayed, nanoseconds.
     pub(super) delay_ns: u64,
     pub(super) shadow: bool,
-    /// Whether the client is kept out, because it did not wait when it was told to.
+    /// Whether a penalty denies the key, because its client kept sending after being denied.
     pub(super) penalty: bool,
     pub(super) charge: Charge,
-    /// What Redis says, where it was asked.
+    /// The answer of Redis, if it was asked.
     pub(super) redis: Option<Look>,
 }
 
-/// The windows of a check that spent nothing. `is_known`: its decision is that of a running gateway.
+/// The windows of a check that spent nothing. `is_known` says whether its decision comes from a running gateway's state;
+/// from an empty table it would mean nothing.
 pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Limit> {
     let mut limits: Vec<Limit> = check
         .charges
@@ -63,13 +64,14 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Li
         })
         .collect();
     if is_known {
-        penalise(&mut limits, &check.penalties);
+        apply_penalties(&mut limits, &check.penalties);
     }
     limits
 }
 
-/// Says of limits that keep the client out for how long they do.
-fn penalise(limits: &mut [Limit], penalties: &[Conduct]) {
+/// Marks the limits whose key is under a penalty, and for how long. A penalty of a policy denies all of its windows, but
+/// not its concurrency limits.
+fn apply_penalties(limits: &mut [Limit], penalties: &[Conduct]) {
     for penalty in penalties.iter().filter(|penalty| penalty.wait_ns > 0) {
         let own = limits.iter_mut().filter(|limit| {
             limit.charge.policy == penalty.policy && limit.charge.quota.algorithm() != Algorithm::Concurrency
@@ -86,14 +88,15 @@ fn penalise(limits: &mut [Limit], penalties: &[Conduct]) {
     }
 }
 
-/// What a policy counts a request as: each dimension and its value.
+/// The key that a policy counts a request under: each dimension and its value.
 pub(super) fn key(policy: &Policy, subject: &impl Subject) -> Vec<(String, String)> {
     let values = policy.counted_as(subject);
     let shown = policy.by.iter().zip(values).map(|(by, value)| (by.to_string(), value_shown(by, &value)));
     shown.collect()
 }
 
-/// A value as operators may see it: an address as such, a secret not at all, others quoted, escaped and cut.
+/// A value as operators see it: an address as text, a secret masked, everything else quoted, escaped and cut, because a
+/// client may have chosen it.
 fn value_shown(by: &Dimension, value: &Value) -> String {
     if value.substituted {
         return format!("is absent, ip {} instead", address(&value.bytes));
@@ -116,7 +119,6 @@ fn value_shown(by: &Dimension, value: &Value) -> String {
     }
 }
 
-/// An address of four or sixteen octets.
 fn address(octets: &[u8]) -> String {
     match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
         (Ok(octets), _) => IpAddr::from(octets).to_string(),
@@ -126,7 +128,7 @@ fn address(octets: &[u8]) -> String {
 }
 
 impl Limit {
-    /// Who is counted, with the values: `ip 192.0.2.1, header:x-plan "pro"`.
+    /// The key as text: `ip 192.0.2.1, header:x-plan "pro"`.
     pub(super) fn counted(&self) -> String {
         let parts: Vec<String> = self.key.iter().map(|(by, value)| format!("{by} {value}")).collect();
         if parts.is_empty() { "everybody together".to_owned() } else { parts.join(", ") }
@@ -144,13 +146,14 @@ impl Limit {
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,
             "penalty": self.penalty,
-            "said": self.said(),
+            "said": self.sentence(),
         });
         self.redis.iter().for_each(|look| redis_view::show(look, &mut shown));
         shown
     }
 
-    /// Redis's own word on an exact window is better than a gateway's memory of it.
+    /// Takes what Redis says of an exact window, which Redis decides, instead of what this node remembers of it. A
+    /// penalty is the node's own and stays.
     pub(super) fn correct(&mut self, outcome: Outcome) {
         if !self.penalty {
             (self.remaining, self.answer) = (Some(outcome.remaining), Some(outcome.answer()));
@@ -158,7 +161,8 @@ impl Limit {
         }
     }
 
-    /// Without a lease there is no more for this gateway than Redis has left; but for a unit that it may owe.
+    /// Lowers a leased window to what Redis has left, if this node has no lease on it: it could get no more. One unit it
+    /// may spend on debt (`Fleet::may_owe`).
     pub(super) fn bound(&mut self, lent: &Lent, limiter: &Limiter) {
         let Some(fleet) = limiter.fleet() else { return };
         let Some(plan) = fleet.plans().get(self.charge.plan) else { return };
@@ -176,15 +180,15 @@ impl Limit {
         }
     }
 
-    pub(super) fn said(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         match &self.redis {
-            None => self.decided(),
-            Some(look @ Look::Seen(_)) if self.answer.is_none() => redis_view::said(look),
-            Some(look) => format!("{}; {}", self.decided(), redis_view::said(look)),
+            None => self.decision(),
+            Some(look @ Look::Seen(_)) if self.answer.is_none() => redis_view::sentence(look),
+            Some(look) => format!("{}; {}", self.decision(), redis_view::sentence(look)),
         }
     }
 
-    fn decided(&self) -> String {
+    fn decision(&self) -> String {
         match self.answer {
             None => "what is left is known only to a running gateway".to_owned(),
             Some(Answer::Admitted) if self.delay_ns > 0 => format!(
@@ -195,7 +199,7 @@ impl Limit {
             Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
             Some(Answer::Later { retry_after_ns }) if self.penalty => {
                 let seconds = retry_after_ns as f64 / 1e9;
-                format!("kept out for not having waited, admitted again in {seconds:.1} s")
+                format!("denied by a penalty, admitted again in {seconds:.1} s")
             }
             Some(Answer::Later { retry_after_ns }) => {
                 format!("over, admitted again in {:.1} s", retry_after_ns as f64 / 1e9)
@@ -205,20 +209,21 @@ impl Limit {
     }
 }
 
-/// When a leased window that has too little left admits a charge, as far as its record tells, nanoseconds.
+/// An estimate, from its record in Redis, of when a leased window admits a charge that it has too little left for,
+/// nanoseconds.
 fn retry_after_ns(charge: &Charge, lent: &Lent) -> u64 {
     let (limit, period_ns) = (charge.quota.limit().get() as f64, charge.quota.period_ns().get());
     match charge.quota.algorithm() {
-        // What gateways hold may come back when the epoch ends.
+        // Nodes return unspent units when the epoch ends.
         Algorithm::FixedWindow if lent.out >= 1.0 => lent.lasts_ns.max(1),
         Algorithm::FixedWindow => {
             let into_ns = clock::unix().as_nanos() % u128::from(period_ns);
             period_ns - into_ns as u64
         }
-        // A sliding window forgets no faster than that.
+        // Buckets refill, and sliding windows forget, at the rate of the limit at most.
         _ => ((charge.cost as f64 - lent.level) * period_ns as f64 / limit).max(1.0) as u64,
     }
 }
 
-/// Bytes of a value that are shown.
+/// Longer values are cut.
 const VALUE_BYTES_MAX: usize = 80;

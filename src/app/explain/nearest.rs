@@ -1,11 +1,11 @@
-//! Which routes come nearest to a request: those that an operator may have meant.
+//! Ranks routes by how near they come to answering a request, to show an operator those that were probably meant.
 
 use std::cmp::Ordering;
 
 use crate::policy::Facts;
 use crate::policy::table::{Considered, Verdict};
 
-/// The routes that come nearest, so many beside the one that answers, the nearest first.
+/// The `count` nearest routes and the one that answers, the nearest first.
 pub(super) fn first<'c, 't>(
     considered: &'c [Considered<'t>],
     facts: &Facts<'_, '_>,
@@ -13,7 +13,7 @@ pub(super) fn first<'c, 't>(
 ) -> Vec<&'c Considered<'t>> {
     let mut ranked: Vec<(Distance, &Considered<'_>)> =
         considered.iter().map(|considered| (Distance::of(considered, facts), considered)).collect();
-    // Stable: of equals the one that was written first.
+    // The sort is stable, so equally near routes stay in the order of the configuration.
     ranked.sort_by(|(left, _), (right, _)| left.cmp(right));
     let answers = usize::from(ranked.first().is_some_and(|(_, it)| matches!(it.verdict, Verdict::Wins)));
     ranked.truncate(count.saturating_add(answers));
@@ -23,10 +23,9 @@ pub(super) fn first<'c, 't>(
 /// How far a route is from answering.
 #[derive(Debug)]
 struct Distance {
-    /// What it takes to match: nothing but a more specific route less, another header, another method, another place.
+    /// Rank of the verdict, from "answers" to "another path or host".
     class: u8,
-    /// Of a route in another place: how many segments its path has in common with the request's from the left, and how
-    /// alike the two are as texts, 0 to 1.
+    /// For another path or host only: leading segments that the two paths share, then their Jaro similarity, 0 to 1.
     common: usize,
     likeness: f64,
 }
@@ -55,5 +54,5 @@ impl Distance {
     }
 }
 
-/// A longer path is compared as far as this: the time that takes grows with the product of the lengths.
+/// Longer paths are cut before they are compared: the Jaro similarity takes time in the product of both lengths.
 const COMPARED_BYTES_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What a publication changes: a value, which a log line, an event or an answer can show.
+//! The difference between two configurations, as a value that a log line shows.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,25 +7,26 @@ use crate::config::Config;
 use crate::limit::Plan;
 use crate::policy::definition::Policy;
 
-/// The difference between two configurations.
+/// Parts and settings in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Parts that have names, by their kind, in the order of `gateway.toml`.
+    /// Named parts by kind, in the order of `gateway.toml`.
     pub parts: [(&'static str, Parts); 6],
     /// Settings and sections without a name that have changed.
     pub settings: Vec<&'static str>,
-    /// Policies whose count in Redis begins anew because they count otherwise than before.
+    /// Policies whose algorithm or sharing changed (`Plan::mark`), so that their keys in Redis have new names and counting
+    /// starts from zero.
     pub begin_anew: Vec<String>,
 }
 
-/// Names of the parts of one kind that have come, gone and changed.
+/// Names of added, removed and changed parts of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// New ones.
+    /// Parts that only the new configuration has.
     pub added: Vec<String>,
-    /// Those that are there no more.
+    /// Parts that only the old configuration has.
     pub removed: Vec<String>,
-    /// Those with another definition than before.
+    /// Parts that both have, with different definitions.
     pub changed: Vec<String>,
 }
 
@@ -116,5 +117,5 @@ fn shown(names: &[String]) -> String {
     shown
 }
 
-/// More names than this are counted, not shown.
+/// A log line names this many parts of a kind; the count tells of the rest.
 const NAMES_SHOWN_MAX: usize = 8;

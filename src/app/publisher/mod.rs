@@ -1,9 +1,8 @@
-//! The one way by which a configuration comes into force. It does not know where one came from: a start, a reload and a
-//! test publish alike.
+//! Puts configurations into force. It does not know where one came from: a start, a reload and a test publish alike.
 //!
 //! A publication has two halves. [`prepare`] does everything that can fail without a socket and changes nothing;
-//! [`Publisher::put_in_force`] binds sockets and switches the access log, which can fail too, and then swaps. Whatever
-//! fails leaves everything as it was.
+//! [`Publisher::put_in_force`] binds sockets and switches the access log, which can fail too, and then swaps the
+//! snapshot. A failure anywhere leaves everything as it was.
 
 mod changes;
 pub mod prepare;
@@ -34,19 +33,19 @@ pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
 use watch::Watch;
 
-/// Parts of the process that a configuration is put into force in.
+/// The parts of the process that a publication changes.
 pub(super) struct Process {
-    /// Learns every quota.
+    /// Is told every quota, so that it can judge a key whose quota changed.
     pub(super) limiter: Arc<Limiter>,
-    /// Learns every name.
+    /// Is told every name, so that series exist before their first request.
     pub(super) metrics: Arc<Metrics>,
-    /// Learns how much memory may be used.
+    /// Is told the marks of `[overload]`.
     pub(super) overload: Arc<Overload>,
-    /// Where the access log goes.
+    /// Is switched when `log.access.to` changes.
     pub(super) log: Arc<record::Log>,
-    /// How each worker is reached.
+    /// One for each worker.
     pub(super) orders: Vec<Sender<Order>>,
-    /// What limiter keys are hashed with.
+    /// The salt of limiter keys; the same for the life of the process, or every reload would forget all counts.
     pub(super) salt: [u8; 16],
 }
 
@@ -55,19 +54,19 @@ pub(super) struct Publisher {
     process: Process,
     /// The configuration in force.
     config: Arc<Config>,
-    /// The same as text.
+    /// The same as text, for the admin listener.
     text: Arc<ArcSwap<String>>,
     current: Arc<ArcSwap<Snapshot>>,
     kept: Kept,
     listeners: Listeners,
     watch: Watch,
     fixed: Fixed,
-    /// How many configurations were put into force.
+    /// How many configurations have been put into force.
     published: u64,
 }
 
 impl Publisher {
-    /// A publisher with nothing in force yet: no listener, no route. `first` says what is fixed when a process starts.
+    /// A publisher with no listener and no route in force yet. From `first` it takes the settings that are fixed at start.
     pub(super) fn new(process: Process, first: &Config) -> anyhow::Result<Publisher> {
         let mut empty = Definition::new(first.without_parts());
         let table = empty.compile().context("an empty table")?;
@@ -86,12 +85,12 @@ impl Publisher {
         })
     }
 
-    /// The snapshot in force, now and after every publication.
+    /// The snapshot in force; follows every publication.
     pub(super) fn current(&self) -> &Arc<ArcSwap<Snapshot>> {
         &self.current
     }
 
-    /// The configuration in force as text, now and after every publication.
+    /// The configuration in force as text; follows every publication.
     pub(super) fn text(&self) -> &Arc<ArcSwap<String>> {
         &self.text
     }
@@ -101,33 +100,31 @@ impl Publisher {
         self.published.saturating_sub(1)
     }
 
-    /// The configuration in force.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How the process is to stop.
     pub(super) fn shutdown(&self) -> Shutdown {
         self.config.shutdown.clone()
     }
 
-    /// When every certificate that is served ends, now and after every publication.
+    /// The expiry of every listener's certificates; follows every publication.
     pub(super) fn expiries(&self) -> &Expiries {
         self.listeners.expiries()
     }
 
-    /// Where the listener of this name listens.
+    /// The bound address of a listener.
     pub(super) fn address(&self, listener: &str) -> Option<SocketAddr> {
         self.listeners.address(listener)
     }
 
-    /// Prepares a definition, puts it into force, and says what changed.
+    /// Prepares a definition, puts it into force, and returns what changed.
     ///
     /// # Errors
-    /// Everything that is wrong with it; or the socket or log that cannot be opened. What was in force stays.
+    /// Everything that is wrong with the definition; or the socket or log that cannot be opened. What was in force stays.
     pub(super) async fn publish(&mut self, definition: Definition) -> anyhow::Result<Changes> {
         let before = self.kept.clone();
-        // Files are read, and many routes take a while: signals and the admin listener go on meanwhile.
+        // Reads files and compiles up to a million routes, which would block the control runtime's only thread.
         let prepared = tokio::task::spawn_blocking(move || prepare_after(definition, &before)).await?;
         let prepared = prepared.map_err(|errors| anyhow::anyhow!("{errors}"))?;
         if !prepared.loaded.report.is_empty() {
@@ -138,7 +135,7 @@ impl Publisher {
         Ok(changes)
     }
 
-    /// Puts into force what was prepared, and says what changed.
+    /// Puts into force what was prepared, and returns what changed.
     ///
     /// # Errors
     /// The socket or log that cannot be opened. What was in force stays.
@@ -148,7 +145,7 @@ impl Publisher {
         if config.access_log.to != self.config.access_log.to {
             self.process.log.switch(&config.access_log.to)?;
         }
-        // Nothing fails from here on.
+        // Nothing fails from here on, so what is in force may change.
         prepared.renew();
         let Prepared { loaded: Loaded { config, table, .. }, kept, .. } = prepared;
         let config = Arc::new(config);
@@ -166,7 +163,7 @@ impl Publisher {
         Ok(made.changes)
     }
 
-    /// Makes what takes long with many routes, where it holds up nothing else.
+    /// Builds the snapshot in a blocking thread, because with many routes it takes long.
     async fn make(
         &self,
         config: Arc<Config>,
@@ -186,30 +183,29 @@ impl Publisher {
         Ok(making.await?)
     }
 
-    /// Resolves names and fetches keys for the parts that are new: waits a moment, then goes on in the background.
+    /// Resolves names and fetches issuers' keys for new parts: waits a moment, then goes on in the background.
     pub(super) async fn warm_up(&self) {
         warm_up::warm_up(&self.kept).await;
     }
 
-    /// Logs what of a publication operators must know beyond its [`Changes`]: settings that wait for a restart, and
-    /// policies that count anew.
+    /// Warns of settings that take effect only after a restart, and of policies whose counts start from zero.
     pub(super) fn warn_of(&self, changes: &Changes) {
         self.fixed.warn_of_changes(&self.config);
         if self.process.limiter.fleet().is_some() {
             for policy in &changes.begin_anew {
-                tracing::warn!(%policy, "counts otherwise than before, so its count in Redis begins anew");
+                tracing::warn!(%policy, "its algorithm or sharing changed, so its counts in Redis start from zero");
             }
         }
     }
 
-    /// Reads files anew that have changed. Compiles nothing.
+    /// Reads certificates, keys and users again whose files have changed. Compiles nothing.
     pub(super) async fn read_changed_files(&mut self) {
         let wanted = &self.config.listeners;
         self.watch.read_changed(wanted, &self.kept, &mut self.listeners, &self.process.metrics).await;
     }
 }
 
-/// What a publication puts into the place of what was there.
+/// What a publication replaces.
 struct Made {
     snapshot: Snapshot,
     text: String,
@@ -236,7 +232,7 @@ impl Fixed {
         }
     }
 
-    /// Names those that a configuration would have otherwise than they run.
+    /// Warns of each setting whose value in `config` is not the one the process runs with.
     fn warn_of_changes(&self, config: &Config) {
         let fixed = [
             ("workers", self.workers != config.workers),

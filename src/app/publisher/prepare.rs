@@ -1,6 +1,6 @@
 //! The first half of a publication: everything that can fail without a socket, done while nothing has changed yet.
 //!
-//! `sluicegate check` does just this, so that what it passes a start or a reload takes.
+//! `sluicegate check` runs exactly this, so that a start or a reload accepts what `check` accepts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::config::{Definition, Errors, Loaded, Subject};
 use crate::tls;
 use crate::upstream::{self, Upstream};
 
-/// What one configuration hands on to the next: parts whose configuration stays are the same objects, with their
+/// The objects that a configuration hands on to the next. A part whose configuration stays keeps its object, and so its
 /// connections, verified credentials and fetched keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
     /// Upstreams, in the order of the configuration.
     pub(super) upstreams: Vec<Arc<Upstream>>,
-    /// Ways to authenticate, in the order of the configuration.
+    /// Authentication methods, in the order of the configuration.
     pub(super) auth: Vec<Arc<auth::Method>>,
 }
 
@@ -30,7 +30,7 @@ pub struct Prepared {
     renewals: Vec<Renewal>,
 }
 
-/// What was read again for a part that is in force already and stays.
+/// Files that were read again for a part that stays. They reach the part only after everything else has succeeded.
 #[derive(Debug)]
 enum Renewal {
     Trust(Arc<Upstream>, Box<rustls::ClientConfig>),
@@ -60,7 +60,7 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
 }
 
 impl Prepared {
-    /// Goes on with what was read again, in the parts that stay.
+    /// Gives the parts that stay what was read again for them.
     pub(super) fn renew(&mut self) {
         for renewal in self.renewals.drain(..) {
             match renewal {
@@ -71,7 +71,7 @@ impl Prepared {
     }
 }
 
-/// What has been made so far.
+/// The parts built so far, and the errors found.
 struct Making {
     kept: Kept,
     renewals: Vec<Renewal>,
@@ -85,7 +85,7 @@ impl Making {
         for (index, wanted) in wanted.iter().enumerate() {
             let same = before.get(wanted.name.as_str()).filter(|same| same.config == *wanted);
             let is_tls = wanted.servers.iter().any(|server| server.tls);
-            // The system's own authorities are read once, at start; files are read again.
+            // Files may have changed since the part was built; the system's authorities are not read again for it.
             let is_to_be_read = is_tls && (same.is_none() || !wanted.tls.files().is_empty());
             let tls = match is_to_be_read.then(|| client_config(wanted)).transpose() {
                 Ok(tls) => tls,
@@ -131,13 +131,13 @@ impl Making {
     }
 }
 
-/// What connections to an upstream over TLS are made with.
+/// The TLS configuration of connections to an upstream.
 pub(super) fn client_config(wanted: &upstream::Config) -> Result<rustls::ClientConfig, tls::Error> {
     let http2 = wanted.http == upstream::config::Version::H2;
     tls::client_config(http2, &wanted.tls)
 }
 
-/// The key that says where a way to authenticate finds what it knows.
+/// The key of the configuration that an error in a method's credentials is reported at.
 fn file_key(kind: &Kind) -> &'static str {
     match kind {
         Kind::Basic(_) => "users",

@@ -1,4 +1,4 @@
-//! The snapshot of a configuration that was prepared. Nothing here can fail.
+//! Builds the snapshot of a prepared configuration. Nothing here can fail.
 
 use crate::app::shared_tier;
 use crate::auth;
@@ -11,8 +11,8 @@ use crate::record::{Sampler, Shown};
 
 use super::prepare::Kept;
 
-/// Makes the snapshot, and names its quotas and series to the limiter and the metrics: the first thing that a
-/// publication leaves behind, so it comes after everything that can fail. `table` is under its salt already.
+/// Builds the snapshot and registers its quotas with the limiter and its series with the metrics. Both keep them for
+/// good, so this comes after everything that can fail. `table` is salted already.
 pub(super) fn snapshot(
     config: &Config,
     mut table: Table,
@@ -44,7 +44,7 @@ pub(super) fn snapshot(
     }
 }
 
-/// Query parameters that may carry credentials.
+/// Query parameters that may carry credentials, which the access log masks.
 fn secret_parameters(auth: &[auth::Config]) -> Box<[Box<str>]> {
     let mut names: Vec<Box<str>> = auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();
     names.sort_unstable();
@@ -52,5 +52,5 @@ fn secret_parameters(auth: &[auth::Config]) -> Box<[Box<str>]> {
     names.into()
 }
 
-/// What requests without a route are counted under.
+/// The route label of requests that no route answers.
 const NO_ROUTE: &str = "";

@@ -1,12 +1,12 @@
-//! What files looked like, so that a change is noticed.
+//! Notices changes of files by polling their metadata.
+//!
+//! Polling sees renames and replaced symbolic links, by which certificate tools and mounted secrets change files;
+//! inotify would need a watch on every directory along the link.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What a file looked like: a change of any of it is a change of the file.
-///
-/// Looking is enough, without a word from the kernel: it also sees renames and symbolic links, as certificate tools and
-/// mounted secrets leave them.
+/// Metadata of a file. If any of it changes, the file has changed.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     path: PathBuf,
@@ -15,7 +15,7 @@ struct Stamp {
     bytes: u64,
 }
 
-/// The files of each part, by what names the part.
+/// The stamps of each part's files, by the part's name or id.
 #[derive(Debug)]
 pub(super) struct Stamps<K>(Vec<(K, Vec<Stamp>)>);
 
@@ -26,13 +26,13 @@ impl<K> Default for Stamps<K> {
 }
 
 impl<K: PartialEq> Stamps<K> {
-    /// What the files of these parts look like now.
+    /// Takes the stamps of these parts' files.
     pub(super) fn of<'f>(parts: impl Iterator<Item = (K, Vec<&'f Path>)>) -> Stamps<K> {
         let stamps = |(part, files): (K, Vec<&Path>)| (part, files.into_iter().map(stamp).collect());
         Stamps(parts.map(stamps).collect())
     }
 
-    /// The parts whose files look different in `now`, which is compared with the next time.
+    /// The parts whose stamps differ in `now`. Keeps `now` for the next comparison, so a broken file is reported once.
     pub(super) fn changed(&mut self, now: Stamps<K>) -> Vec<&K> {
         let before = std::mem::replace(&mut self.0, now.0);
         let changed = self.0.iter().filter(|stamps| !before.contains(stamps));

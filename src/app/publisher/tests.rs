@@ -10,7 +10,7 @@ use crate::config;
 use crate::local::Table;
 use crate::metrics::Format;
 
-/// A publisher without workers: what it would order them to do is kept.
+/// A publisher without workers. The bench keeps the receiver of their orders, so that sending them does not fail.
 struct Bench {
     publisher: Publisher,
     directory: PathBuf,
@@ -45,7 +45,7 @@ impl Bench {
         path.display().to_string()
     }
 
-    /// All that a failed publication must leave alone.
+    /// Everything that a failed publication must not change.
     fn in_force(&self) -> (u64, Arc<Snapshot>, String, Option<SocketAddr>, String) {
         (
             self.publisher.generation(),
@@ -98,7 +98,7 @@ fn keys_of(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_publication_says_what_changed() {
+async fn a_publication_reports_what_changed() {
     let mut bench = Bench::new("changes");
     let keys = bench.write("keys.toml", &keys_of("one"));
     let off = "[log]\naccess = { to = \"off\" }";
@@ -122,13 +122,13 @@ async fn a_publication_says_what_changed() {
 }
 
 #[tokio::test]
-async fn whatever_fails_leaves_everything_as_it_was() {
+async fn a_failed_publication_changes_nothing() {
     let mut bench = Bench::new("failures");
     let keys = bench.write("keys.toml", &keys_of("one"));
     let off = "[log]\naccess = { to = \"off\" }";
     bench.publisher.publish(defined(&serving(&keys, off))).await.expect("it is valid");
     let before = bench.in_force();
-    // A failed publication must not even bring the keys that stand in the file by now.
+    // Rewrites the file of keys: a failed publication must not bring the new keys either.
     bench.write("keys.toml", &keys_of("two"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let taken = taken.local_addr().expect("it is bound");
@@ -197,5 +197,5 @@ async fn keys_change_without_a_compilation() {
     assert!(Arc::ptr_eq(&before.1, &bench.publisher.current().load_full()), "the snapshot stays");
     bench.write("keys.toml", "broken");
     bench.publisher.read_changed_files().await;
-    assert!(bench.knows("two"), "a broken file leaves what was known");
+    assert!(bench.knows("two"), "a broken file leaves the old keys");
 }

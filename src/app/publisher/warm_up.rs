@@ -1,5 +1,5 @@
-//! What new parts of a configuration need from elsewhere: addresses of upstreams, keys of issuers. Nothing waits for it
-//! for long: an upstream without an address answers 502, and tokens wait for keys on their own.
+//! Starts resolving upstream names and fetching issuers' keys for new parts of a configuration. A publication waits for
+//! the first answers only briefly: until they come, an upstream answers 502, and a request with a token waits itself.
 
 use std::sync::Arc;
 use std::time::Duration;

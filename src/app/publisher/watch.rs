@@ -1,7 +1,7 @@
-//! Files that change while a configuration stays: certificates, authorities, lists of revoked certificates, keys, users.
+//! Reads files again that change while the configuration stays: certificates, authorities, revocation lists, keys, users.
 //!
-//! Each is a table of its own behind one pointer. A change is read into its table; nothing is compiled, and the snapshot
-//! in force stays the same object.
+//! Each has a table of its own behind one pointer, and a change replaces that table. Nothing is compiled, and the
+//! snapshot in force stays the same object.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::service::config::Listener;
 use crate::{auth, upstream};
 
-/// What the files looked like when they were read last.
+/// The stamps of all files when they were last read.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     listeners: Stamps<String>,
@@ -23,7 +23,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches the files of these parts from now on.
+    /// Starts watching the files of these parts.
     pub(super) fn new(listeners: &[Listener], kept: &Kept) -> Watch {
         Watch {
             listeners: of_listeners(listeners),
@@ -32,7 +32,7 @@ impl Watch {
         }
     }
 
-    /// Reads the files that have changed. A broken one leaves what was known before, is logged and counted.
+    /// Reads the files that have changed. An invalid one is logged and counted, and what was read before stays.
     pub(super) async fn read_changed(
         &mut self,
         wanted: &[Listener],
@@ -58,13 +58,13 @@ impl Watch {
                 }
                 Err(error) => {
                     metrics.reload_failed();
-                    tracing::error!(listener = %listener.name, %error, "certificates not renewed, the old ones go on");
+                    tracing::error!(listener = %listener.name, %error, "certificates not renewed, the old ones stay");
                 }
             }
         }
     }
 
-    /// Connections to upstreams that are open stay.
+    /// Open connections to upstreams keep the certificates they were made with.
     fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Upstream>], metrics: &Metrics) {
         let changed = self.upstreams.changed(of_upstreams(upstreams));
         for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
@@ -76,7 +76,7 @@ impl Watch {
                 }
                 Err(error) => {
                     metrics.reload_failed();
-                    tracing::error!(upstream = %name, %error, "certificates not renewed, the old ones go on");
+                    tracing::error!(upstream = %name, %error, "certificates not renewed, the old ones stay");
                 }
             }
         }
@@ -87,13 +87,13 @@ impl Watch {
         for method in methods.iter().filter(|method| changed.contains(&&method.id)) {
             let name = &method.config.name;
             let changed = Arc::clone(method);
-            // There may be hundreds of megabytes of them.
+            // A file may be 256 MiB, too much to parse on the control runtime.
             let reread = tokio::task::spawn_blocking(move || changed.reread().map_err(anyhow::Error::from));
             match reread.await.map_err(anyhow::Error::from).and_then(|reread| reread) {
                 Ok(()) => tracing::info!(auth = %name, "credentials read again"),
                 Err(error) => {
                     metrics.reload_failed();
-                    tracing::error!(auth = %name, %error, "credentials not read again, the old ones go on");
+                    tracing::error!(auth = %name, %error, "credentials not read again, the old ones stay");
                 }
             }
         }

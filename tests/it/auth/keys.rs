@@ -263,7 +263,7 @@ fn explain_says_who_would_be_calling_and_shows_no_key() {
         text(&output.expect("it ends").stdout)
     };
     let said = explain("secret");
-    assert!(said.contains("caller   consumer ann, tenant acme, tier none, recognised by keys"), "{said}");
+    assert!(said.contains("identity consumer ann, tenant acme, tier none, recognised by keys"), "{said}");
     assert!(said.contains("by consumer") && said.contains("by ip") && !said.contains("secret"), "{said}");
     let said = explain("wrong");
     assert!(said.contains("refused  the route asks for valid credentials"), "{said}");

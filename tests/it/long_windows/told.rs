@@ -104,7 +104,7 @@ fn refused(fleet: &Fleet, caller: &mut Caller, window: Window<'_>, period: u64, 
     // Until nodes have told what they spent it counts as theirs, which may come back: a client is told less then.
     eventually("every node has told what it spent", || {
         let shown = fleet.shown(0, window.policy, window.index, &caller.key);
-        (shown["at-redis"]["held-by-gateways"].as_f64()? < 1.0).then_some(())
+        (shown["at-redis"]["leased-to-nodes"].as_f64()? < 1.0).then_some(())
     });
     for node in [0, 1, 2, 0, 1, 2] {
         let due_before = due(algorithm, period, cost, left);
