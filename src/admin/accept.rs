@@ -5,7 +5,7 @@ use http::header::ACCEPT;
 
 use crate::metrics::Format;
 
-/// The format for a request with these headers.
+/// `*/*` gets the plain text, since older scrapers that send it do not read OpenMetrics.
 pub(super) fn format(headers: &HeaderMap) -> Format {
     let accept: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let weight = |kind: &str| {

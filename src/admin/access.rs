@@ -8,15 +8,15 @@ use http::header::AUTHORIZATION;
 
 use super::refusal::Refusal;
 
-/// What a client may do; each role may also do what the ones before it may.
+/// What a client may do. Each role includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Learns one word about the process. Orchestrators and balancers must get it at any time and seldom have a token.
+    /// May read `/healthz` and `/readyz`. Orchestrators and load balancers must always get those, and seldom have a token.
     #[default]
     Probe,
-    /// Reads everything.
+    /// May read every page.
     Viewer,
-    /// Changes things.
+    /// May also change things.
     Admin,
 }
 
@@ -25,9 +25,9 @@ pub enum Role {
 pub struct Access {
     /// The bearer token that makes a client an [`Role::Admin`]. Never logged.
     pub token: Option<String>,
-    /// What a client may do if no token is set. With a token, a client without it is a [`Role::Probe`].
+    /// The role of every client if no token is set. If one is set, a client without it is a [`Role::Probe`].
     pub without_token: Role,
-    /// Hosts it answers to beside loopback's. `None`: to any.
+    /// Hosts that requests may name beside loopback's. `None`: any.
     pub hosts: Option<Vec<String>>,
 }
 
@@ -46,7 +46,7 @@ impl Access {
 /// The role that a request's token proves.
 fn proven(headers: &HeaderMap, token: &str) -> Option<Role> {
     let given = bearer(headers)?;
-    // In a time that depends on the lengths only, so that a token cannot be guessed byte by byte.
+    // Constant time, so that a client cannot guess the token byte by byte from how long the comparison takes.
     constant_time::verify_slices_are_equal(given, token.as_bytes()).is_ok().then_some(Role::Admin)
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_gives_every_role_and_no_token_one_word() {
+    fn a_token_gives_every_role_and_without_it_a_client_is_a_probe() {
         let access = Access { token: Some("secret".to_owned()), without_token: Role::Admin, hosts: None };
         for (given, is_good) in [
             ("Bearer secret", true),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_the_listener_says_who_a_client_is() {
+    fn without_a_configured_token_every_client_has_the_listeners_role() {
         let access = |without_token| Access { token: None, without_token, hosts: None };
         for (is, needed, expected) in [
             (Role::Probe, Role::Probe, Ok(())),

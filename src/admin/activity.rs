@@ -1,7 +1,7 @@
-//! What one connection is doing, and until when it may go on doing that.
+//! The phase of one admin connection, and the deadline that follows from it.
 //!
-//! hyper knows when a head is whole, but not when an answer has left; the stream and the answer's body, which pass through
-//! here, tell both. Nothing is timed here: `connection.rs` asks for the deadline.
+//! hyper knows when a head is complete, but does not report when an answer has been written. The stream (`watched.rs`)
+//! and the answer's body report it here. This file runs no timer: `connection.rs` asks it for the deadline.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::limits::Limits;
 
-/// One connection, as far as others must know of it.
+/// The state of a connection that its stream, its requests and the accept loop share.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<Present>);
 
@@ -22,28 +22,28 @@ pub(super) struct Activity(Mutex<Present>);
 struct Present {
     phase: Phase,
     since: Instant,
-    /// Whether hyper has the whole answer. Some of it may still be in hyper's buffer, for a client that reads slowly.
+    /// Whether hyper has taken the whole body. Some of it may still be in hyper's buffer, if the client reads slowly.
     is_whole: bool,
-    /// Among the pages being shown.
+    /// The permit of a page being shown, until the answer is written.
     place: Option<OwnedSemaphorePermit>,
-    /// Wakes a request that was sent before the answer to the one before it was taken.
+    /// A pipelined request that waits for the answer before its own.
     next: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A head is on its way: the first of a connection, or a later one that has begun.
+    /// A head is being received: the first of the connection, or a later one of which a byte has come.
     Head,
     /// A request is being answered.
     Answer,
     /// Between two requests.
     Idle,
-    /// The last answer is out, and the client is given a moment to read it.
+    /// The last answer is written; the connection lingers so that the client can read it.
     Closing,
 }
 
 impl Activity {
-    /// A connection that was accepted just now.
+    /// The activity of a connection that was just accepted.
     pub(super) fn new() -> Arc<Activity> {
         let since = Instant::now();
         Arc::new(Activity(Mutex::new(Present {
@@ -55,7 +55,7 @@ impl Activity {
         })))
     }
 
-    /// Until when it may go on as it does.
+    /// When the present phase must be over.
     pub(super) fn deadline(&self, limits: &Limits) -> Instant {
         let present = self.present();
         present.since
@@ -67,13 +67,13 @@ impl Activity {
             }
     }
 
-    /// Since when it has been doing this; `None` while it is being shown a page.
+    /// When the present phase began; `None` while a page is being shown, so that it is not closed as a quiet connection.
     pub(super) fn quiet_since(&self) -> Option<Instant> {
         let present = self.present();
         present.place.is_none().then_some(present.since)
     }
 
-    /// Takes a place among the pages being shown, until the answer is sent; false if there is none.
+    /// Takes one of the `places` for pages until the answer is written; false if none is free.
     pub(super) fn takes_place(&self, places: &Arc<Semaphore>) -> bool {
         let place = Arc::clone(places).try_acquire_owned().ok();
         let is_there = place.is_some();
@@ -81,8 +81,8 @@ impl Activity {
         is_there
     }
 
-    /// Waits until the answer before is sent, then begins another. Else a client that sends many requests and takes no
-    /// answer would have all the answers gathered in memory.
+    /// Waits until the previous answer is written, then begins the next. Otherwise a client that pipelines requests and
+    /// reads nothing would fill memory with answers.
     pub(super) async fn begin(&self) {
         std::future::poll_fn(|cx| self.poll_begin(cx)).await;
     }
@@ -98,7 +98,7 @@ impl Activity {
         Poll::Ready(())
     }
 
-    /// Bytes came from the client.
+    /// Notes that bytes came from the client: an idle connection now has a head to finish.
     pub(super) fn received(&self) {
         let mut present = self.present();
         if present.phase == Phase::Idle {
@@ -106,7 +106,7 @@ impl Activity {
         }
     }
 
-    /// hyper has nothing left to write.
+    /// Notes that hyper has nothing left to write.
     pub(super) fn flushed(&self) {
         let mut present = self.present();
         if present.phase == Phase::Answer && present.is_whole {
@@ -118,7 +118,7 @@ impl Activity {
         }
     }
 
-    /// hyper ends the connection.
+    /// Notes that hyper ends the connection.
     pub(super) fn closing(&self) {
         let mut present = self.present();
         present.enter(Phase::Closing);
@@ -136,7 +136,7 @@ impl Present {
     }
 }
 
-/// An answer's body; dropped when hyper has taken all of it.
+/// An answer's body. hyper drops it when it has taken all of it, which is the only sign of that.
 #[derive(Debug)]
 pub(super) struct Answer {
     body: axum::body::Body,

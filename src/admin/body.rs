@@ -1,4 +1,4 @@
-//! Bodies of requests: read as a whole, within a bound and a deadline, and only for operations that take one.
+//! Reads a request's body as a whole, within a size and a deadline. Operations that take no body leave it unread.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 
 /// Reads a body of at most `bytes_max` bytes.
 pub(super) async fn read(body: Body, bytes_max: usize, deadline: Duration) -> Result<Bytes, Refusal> {
-    // Refused before its first byte, so that a client that waits for 100 Continue never sends it.
+    // Checked before the first poll, because that makes hyper send 100 Continue and the client its body.
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(Refusal::BodyTooLarge(bytes_max));
     }

@@ -1,4 +1,4 @@
-//! `[admin]` of gateway.toml, and what follows from it for clients.
+//! The configuration of the admin listener, and the rules for clients that follow from it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,18 +9,20 @@ use super::host::canonical as canonical_host;
 /// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its address.
+    /// The listener's address.
     pub bind: Bind,
     /// The bearer token that clients must send, if set. Never logged.
     pub token: Option<String>,
-    /// Names and addresses it answers to beside loopback's if there is no token, as [`canonical_host`](super::canonical_host) writes them.
+    /// Hosts that requests may name beside loopback's if there is no token, in the form of
+    /// [`canonical_host`](super::canonical_host).
     pub hosts: Vec<String>,
 }
 
 impl Config {
-    /// The rules for its clients.
+    /// The rules for clients.
     pub fn access(&self) -> Access {
-        // No browser reaches a Unix socket, and no web page of a stranger has the token.
+        // DNS rebinding is a threat only to TCP without a token: a browser cannot reach a Unix socket, and a hostile page
+        // does not have the token.
         let hosts = match &self.bind {
             Bind::Tcp(address) if self.token.is_none() => {
                 // The operator has written this address, so clients may name it.
@@ -30,8 +32,8 @@ impl Config {
             }
             Bind::Tcp(_) | Bind::Unix(_) => None,
         };
-        // Only its owner reaches a Unix socket. Every process of this machine reaches loopback; so does a web page in a
-        // browser, with a request whose answer it cannot read: enough to change something.
+        // Only its owner can connect to a Unix socket. Every process of this machine can connect to loopback, and so can a
+        // web page in a browser. The page cannot read the answer, but that would not stop it from changing something.
         let without_token = match &self.bind {
             Bind::Unix(_) => Role::Admin,
             Bind::Tcp(_) => Role::Viewer,

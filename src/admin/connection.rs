@@ -21,7 +21,7 @@ use super::activity::{Activity, Answer};
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits};
 use super::watched::Watched;
 
-/// Answers requests until the client or a deadline ends the connection, or `stopped` lets the present one be the last.
+/// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last.
 pub(super) async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -34,7 +34,7 @@ pub(super) async fn converse(
         let (router, activity) = (router.clone(), Arc::clone(&activity));
         async move {
             activity.begin().await;
-            // Requests that were sent together would otherwise be answered in one go, before other connections' probes.
+            // Without this, pipelined requests are answered in one poll, and the probes of other connections wait.
             task::yield_now().await;
             request.extensions_mut().insert(Arc::clone(&activity));
             let response = router.call(request).await?;
@@ -42,7 +42,7 @@ pub(super) async fn converse(
         }
     });
     let connection = http1::Builder::new()
-        // hyper's own deadline for heads also counts the time between two requests.
+        // Off, because hyper's deadline for heads also counts the idle time between two requests.
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -59,7 +59,7 @@ pub(super) async fn converse(
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
             return Poll::Ready(Some(ended));
         }
-        // Whatever moves the deadline happens while the connection is polled.
+        // Only polling the connection can move the deadline, so it is enough to read it after that.
         let deadline = activity.deadline(&limits);
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);

@@ -1,12 +1,12 @@
-//! The query of `/v1/explain`: a request to be explained, in the words of `sluicegate explain`.
-//!
-//! It deliberately explains nothing: `app` asks the routes and the limiter.
+//! Parses the query of `/v1/explain` into a request to explain. The explanation itself is `app::explain`.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-/// A request that is only asked about.
+use crate::policy::percent::{self, Plus};
+
+/// A request to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainRequest {
     /// `GET` if the query names none.
@@ -15,30 +15,30 @@ pub struct ExplainRequest {
     pub url: Uri,
     /// The client's address, if the query names one.
     pub from: Option<IpAddr>,
-    /// In the order the query names them.
+    /// The `header` parameters, in the order of the query.
     pub headers: HeaderMap,
-    /// Whether every route is to be named, not only the nearest.
+    /// Whether to list every route, not only the nearest.
     pub all: bool,
 }
 
 /// What is wrong with a query; the client that asked is told.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    #[error("say which url: /v1/explain?method=GET&url=/v1/orders&from=192.0.2.1&header=x-plan:pro")]
+    #[error("url is missing: write /v1/explain?method=GET&url=/v1/orders&from=192.0.2.1&header=x-plan:pro")]
     NoUrl,
-    #[error("parameters are method, url, from, all and header, each but header once")]
+    #[error("the parameters are method, url, from, all and header; only header may come several times")]
     Parameter,
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
-    #[error("method is not an HTTP method")]
+    #[error("method is not an HTTP method: write it as in GET")]
     Method,
-    #[error("url is neither an http URL nor a path")]
+    #[error("url is neither an http URL nor a path: write it as in /v1/orders")]
     Url,
-    #[error("from is not an IP address")]
+    #[error("from is not an IP address: write it as in 192.0.2.1")]
     From,
-    #[error("all is true or false")]
+    #[error("all must be true or false")]
     All,
-    #[error("header is not of the form name:value")]
+    #[error("header is invalid: write it as name:value, as in x-plan:pro")]
     Header,
 }
 
@@ -94,34 +94,13 @@ fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), Error> {
     Ok((name, value))
 }
 
-/// Takes off percent-encoding, and `+` for a space, as forms and `curl --data-urlencode` write them.
+/// Decodes a value; `+` is a space, as forms and `curl --data-urlencode` write it. Routing takes a broken `%` as itself,
+/// but here it is an operator's slip, and the explanation would be of another request than was meant.
 fn decode(text: &str) -> Result<String, Error> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        match first {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let [high, low, after @ ..] = after else {
-                    return Err(Error::Encoding);
-                };
-                bytes.push(hex(*high)? << 4 | hex(*low)?);
-                rest = after;
-            }
-            plain => bytes.push(*plain),
-        }
+    if !percent::is_well_formed(text) {
+        return Err(Error::Encoding);
     }
-    String::from_utf8(bytes).map_err(|_| Error::Encoding)
-}
-
-fn hex(digit: u8) -> Result<u8, Error> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(Error::Encoding),
-    }
+    String::from_utf8(percent::decode(text, Plus::Space).collect()).map_err(|_| Error::Encoding)
 }
 
 #[cfg(test)]
@@ -142,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn a_path_alone_is_enough() {
+    fn a_path_is_enough() {
         let request = ExplainRequest::parse("url=/v1/orders").expect("a request");
         assert_eq!((request.method, request.url.path()), (Method::GET, "/v1/orders"));
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn a_wrong_query_is_refused_with_its_reason() {
         for (query, error) in [
             ("", Error::NoUrl),
             ("method=GET", Error::NoUrl),

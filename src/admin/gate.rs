@@ -1,7 +1,7 @@
-//! What stands in front of every operation: host, credentials, method, role, a place among the pages being shown, and
-//! the request's body.
+//! Checks every request before its handler: host, credentials, method, role, a free place among the pages being shown;
+//! then reads the body.
 //!
-//! The order matters: a client that may not see an endpoint does not learn its methods and takes no place.
+//! The order matters: a client that may not see an endpoint must not learn its methods, nor take a place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,24 +27,24 @@ use crate::{clock, descriptors};
 #[derive(Clone)]
 pub(super) struct Gate {
     pub state: Arc<State>,
-    /// Of pages being shown, on all connections.
+    /// Permits for pages being shown, on all connections together.
     pub places: Arc<Semaphore>,
     pub body_deadline: Duration,
     /// The operations behind it; empty for paths that are no endpoint.
     pub operations: Arc<[Permit]>,
 }
 
-/// What an operation asks of a request.
+/// What an operation requires of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
-    /// GET is HEAD too.
+    /// GET allows HEAD too.
     pub method: Method,
     pub role: Role,
-    /// 0: it takes no body, and one that comes stays unread.
+    /// 0: the operation takes no body. One that comes stays unread, and the connection closes.
     pub body_bytes_max: usize,
 }
 
-/// Lets a request through to its operation, or answers it.
+/// The middleware: passes a request to its operation, or refuses it.
 pub(super) async fn pass(
     extract::State(gate): extract::State<Gate>,
     request: Request,
@@ -94,7 +94,6 @@ impl Gate {
         Ok(operation)
     }
 
-    /// Takes a place among the pages being shown, until the answer is sent.
     fn takes_place(&self, request: &Request) -> bool {
         let activity = request.extensions().get::<Arc<Activity>>();
         activity.is_some_and(|activity| activity.takes_place(&self.places))
@@ -107,12 +106,12 @@ impl Gate {
         });
         let allow = methods.collect::<Vec<_>>().join(", ");
         let is_read = self.operations.iter().all(|operation| operation.method == Method::GET);
-        // Methods are tokens, which a field's value may hold.
+        // Cannot fail: methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
         let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static(""));
         if is_read { Refusal::OnlyRead(allow) } else { Refusal::Method(allow) }
     }
 
-    /// Whether a connection ends with its answer: the process is about to end, or descriptors are scarce.
+    /// Whether connections must not be kept alive: the process drains, or descriptors are scarce.
     fn ends_connections(&self) -> bool {
         self.state.readiness.phase() == Phase::Draining || descriptors::is_short(clock::now_ns())
     }

@@ -1,5 +1,5 @@
-//! The hosts that the admin listener answers to. Without a token, a web page could otherwise read everything here through
-//! its visitor's browser, by a name that its owner's DNS points at this machine (DNS rebinding).
+//! Checks the host that a request names, against DNS rebinding: a web page whose name resolves to this machine could
+//! otherwise read every page through its visitor's browser, if the listener asks for no token.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use http::header::HOST;
 use http::uri::Authority;
 
 /// Whether a request names only loopback and `own` hosts, in its target and in `Host`. A probe may also name any address,
-/// or no host: orchestrators ask by address, balancers name no host, and rebinding needs a name.
+/// or no host: orchestrators probe by address, some load balancers send no `Host`, and rebinding needs a name.
 pub(super) fn is_served<B>(request: &Request<B>, own: &[String], is_probe: bool) -> bool {
     let fields = request.headers().get_all(HOST).iter();
     let fields = fields.map(|field| field.to_str().ok().and_then(|field| field.parse::<Authority>().ok()));
@@ -21,8 +21,8 @@ pub(super) fn is_served<B>(request: &Request<B>, own: &[String], is_probe: bool)
     })
 }
 
-/// Whether a name stands before the host, as in `evil.example@localhost`. `Host` has no place for one (RFC 9110 section
-/// 7.2), and the next reader may take it for the host.
+/// Whether the authority has user information, as in `evil.example@localhost`. `Host` must not (RFC 9110 section 7.2),
+/// and another parser may take it for the host.
 fn has_user(authority: &Authority) -> bool {
     authority.as_str().contains('@')
 }
@@ -35,7 +35,7 @@ fn is_one(host: &str, own: &[String], is_probe: bool) -> bool {
     host == "localhost" || host.ends_with(".localhost") || own.contains(&host)
 }
 
-/// A host as it is compared: without brackets, in lower case, without the dot of the root; an address in its one form.
+/// The form in which hosts are compared: no brackets, lower case, no trailing dot, addresses as Rust prints them.
 pub fn canonical(host: &str) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_served_and_what_only_leads_there_is_not() {
+    fn loopback_is_served_and_names_that_only_resolve_to_it_are_not() {
         for host in [
             "localhost",
             "LOCALHOST:9900",

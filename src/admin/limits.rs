@@ -1,12 +1,12 @@
-//! The bounds of the admin listener: how many connections, how large a head, how long everything may take. They are not
-//! configured; tests use shorter ones.
+//! The bounds of the admin listener: connections, sizes and deadlines. They cannot be configured, since no operator needs
+//! to; tests use shorter ones.
 
 use std::time::Duration;
 
 /// The bounds of one admin listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once that are not being shown a page: silent and idle ones, probes, refusals.
+    /// Connections without a page: silent and idle ones, probes, refusals. Beyond this the quietest is closed.
     pub waiting_max: usize,
     /// Pages being shown at once.
     pub pages_max: usize,
@@ -20,7 +20,7 @@ pub(super) struct Limits {
     pub idle: Duration,
     /// From the last byte of the last answer to the end of what the client still sends.
     pub linger: Duration,
-    /// For answers under way when the listener ends.
+    /// How long answers in flight get when the listener ends.
     pub grace: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-/// Fields of a request's head.
+/// The most fields in a request's head.
 pub(super) const HEADERS_MAX: usize = 64;
 /// A request's head, and what hyper buffers of an answer, bytes.
 pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;

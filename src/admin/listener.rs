@@ -1,4 +1,4 @@
-//! The admin listener's socket: TCP, or a Unix socket only its owner may use.
+//! Binds the admin listener's socket: TCP, or a Unix socket that only its owner may use.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -17,7 +17,7 @@ use super::config::Bind;
 #[derive(Debug)]
 pub struct Listener {
     open: Open,
-    /// Only held: it takes the file of a Unix socket away when the listener goes.
+    /// Held for its `Drop`, which removes the file of a Unix socket.
     _file: Option<SocketFile>,
 }
 
@@ -27,13 +27,12 @@ enum Open {
     Unix(UnixListener),
 }
 
-/// A connection as it was accepted.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// Why there is no admin listener. All are for the operator.
+/// Why the admin listener cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
@@ -48,15 +47,14 @@ pub enum Error {
     #[error("admin listener {}: another process is listening there", .0.display())]
     InUse(PathBuf),
     /// Something that is not a socket has the Unix socket's name.
-    #[error("admin listener {}: there is something that is not a socket", .0.display())]
+    #[error("admin listener {}: the file exists and is not a socket: remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
 }
 
 impl Listener {
     /// Opens the listener. Call it inside a runtime.
     ///
-    /// A Unix socket gets mode 0600. A socket file without a listener is replaced; anything else of that name stays, and
-    /// is an error.
+    /// A Unix socket gets mode 0600. A socket file that nobody listens on is replaced; any other file is an error.
     pub fn bind(bind: &Bind) -> Result<Listener, Error> {
         match bind {
             Bind::Tcp(address) => bind_tcp(*address).map_err(|source| at(address.to_string(), source)),
@@ -89,7 +87,7 @@ fn at(address: String, source: io::Error) -> Error {
 
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // A restart need not wait for the last run's connections to be forgotten.
+    // Without SO_REUSEADDR a restart fails while connections of the last process are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -102,7 +100,7 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile::of(path)?;
-    // Nobody can connect before `listen`: at no time is the socket open to others.
+    // The mode is set between `bind` and `listen`. Nobody can connect before `listen`, so other users never can.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -122,7 +120,7 @@ fn clear_stale(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether a process listens there. Does not wait: a full backlog is an answer too.
+/// Whether a process listens there. It does not wait: a full backlog (EAGAIN) means that one does.
 fn is_answered(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -133,7 +131,7 @@ fn is_answered(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The file of a Unix socket; goes away with its listener, unless a successor has put its own there since.
+/// The file of a Unix socket. Dropping it removes the file, unless a successor's socket has replaced it since.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -160,7 +158,7 @@ fn device_and_inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Connections the kernel holds until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1_024;
 
 #[cfg(test)]

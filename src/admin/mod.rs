@@ -1,4 +1,4 @@
-//! The control plane's own HTTP: health, metrics, the configuration in force, explanations.
+//! The admin listener: health, metrics, the configuration in force, explanations, keys of limits, over HTTP/1.1.
 //!
 //! It runs on the control runtime, has its own listener, and shares only [`State`] with the data plane, so a client that
 //! holds its connections open delays no request. `routes.rs` is the table of all endpoints; no operation in it changes

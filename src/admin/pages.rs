@@ -1,4 +1,4 @@
-//! The handlers: what each page says. `gate.rs` has checked that the client may see it.
+//! The handlers of the pages. `gate.rs` has checked before that the client may see the page.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::{clock, descriptors};
 
 type Answer = Result<Response<Body>, Refusal>;
 
-/// `/healthz`: that it answers is all it says.
+/// `/healthz`: an answer at all means that the process lives. It depends on nothing, so that no fault elsewhere gets a
+/// working process restarted.
 pub(super) async fn health() -> Response<Body> {
     reply::text(StatusCode::OK, "ok\n")
 }
@@ -51,7 +52,7 @@ pub(super) async fn explain(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     Ok(reply::json((state.explain)(&request).await))
 }
 
-/// `/v1/keys/{policy}/{value}…`, each percent-encoded, so the path is taken apart before it is decoded.
+/// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.
 pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
     let parts = parts.ok_or(Refusal::Encoding)?;

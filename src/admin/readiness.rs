@@ -1,4 +1,4 @@
-//! Whether this process wants requests: what a load balancer asks at `/readyz`.
+//! The phase of the process, which `/readyz` shows to load balancers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,20 +12,20 @@ pub struct Readiness(Arc<AtomicU8>);
 pub enum Phase {
     /// Not every listener is open yet.
     Starting,
-    /// It serves.
+    /// The process serves requests.
     Ready,
-    /// It is going to stop.
+    /// The process is going to stop.
     Draining,
 }
 
 impl Readiness {
-    /// Enters a later phase; an earlier one is ignored, so that a process that drains never gets ready again if the start
-    /// ends after the signal to stop.
+    /// Enters a later phase. An earlier one is ignored: a start that finishes after the stop signal must not make a
+    /// draining process ready.
     pub fn enter(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::Relaxed);
     }
 
-    /// The present phase.
+    /// The phase now.
     pub fn phase(&self) -> Phase {
         match self.0.load(Ordering::Relaxed) {
             0 => Phase::Starting,

@@ -1,4 +1,4 @@
-//! Why a request is not done, and what its client is told. This file alone picks the status of a refusal.
+//! Why the admin listener refuses a request: status, message and fields. No other file picks the status of a refusal.
 
 use axum::body::Body;
 use axum::response::IntoResponse;
@@ -7,20 +7,19 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::{explain, reply};
 
-/// Why a request is not done.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The name is not repeated: it is the client's.
+    /// The message does not repeat the host, which the client chose.
     #[error(
-        "without a token this listener answers to loopback names and addresses: add the host to `hosts` of [admin]"
+        "without a token this listener answers only to loopback hosts: add the host to `hosts` of [admin]"
     )]
     WrongHost,
-    /// The one that is not checked here may be the one that a hop before has checked.
-    #[error("`Authorization` stands more than once")]
+    /// A hop before this one may have checked the other value.
+    #[error("`Authorization` was sent more than once")]
     TwoAuthorizations,
     #[error("no such page; / lists them")]
     NoSuchPage,
-    #[error("the admin token is asked for as a bearer token")]
+    #[error("this page needs the admin token: send `Authorization: Bearer …`")]
     NoToken,
     #[error("this changes something: set `token` of [admin] and send it as a bearer token")]
     RoleTooLow,
@@ -28,21 +27,21 @@ pub(super) enum Refusal {
     #[error("this page can only be read")]
     OnlyRead(HeaderValue),
     /// With the value of `Allow`.
-    #[error("`Allow` names the methods of this page")]
+    #[error("this page does not take the method: `Allow` names those it takes")]
     Method(HeaderValue),
     #[error("too many pages are being shown")]
     Busy,
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
-    #[error("the body has not come in time")]
+    #[error("the body did not arrive in time")]
     BodyTooLate,
-    #[error("the body broke off")]
+    #[error("the body is incomplete")]
     BodyBroken,
     #[error(transparent)]
     Explain(#[from] explain::Error),
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
-    #[error("no such policy, or not a value for each of its dimensions")]
+    #[error("no such policy, or not exactly one value for each of its dimensions")]
     NoSuchKey,
 }
 
@@ -63,7 +62,7 @@ impl Refusal {
         }
     }
 
-    /// The field that says what a client can do about it.
+    /// The field that tells a client what to do about it.
     fn field(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Refusal::NoToken => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),

@@ -1,28 +1,26 @@
-//! Answers of the admin listener: text, JSON, and what is wrong as problem+json (RFC 9457).
+//! Answers of the admin listener: text, JSON, and errors as problem+json (RFC 9457).
 
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
-/// Plain text.
 pub(super) fn text(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", body)
 }
 
-/// JSON that stands as text already.
+/// An answer of JSON that is serialised already.
 pub(super) fn json(body: String) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", body)
 }
 
-/// What is wrong, in words.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
     let body = json!({ "title": title, "status": status.as_u16(), "detail": detail });
     with_type(status, "application/problem+json", body.to_string())
 }
 
-/// A body of this type. No cache keeps it: the next answer may differ.
+/// An answer with this content type. Caches must not keep it, because it shows the present state.
 pub(super) fn with_type(
     status: StatusCode,
     content_type: &'static str,

@@ -1,7 +1,6 @@
-//! Everything the admin listener answers: each path, its methods, the role each needs, and its handler.
+//! The table of endpoints: each path, its methods, the role each method needs, and its handler.
 //!
-//! A new endpoint is a line in [`endpoints`]. What it asks of a request is checked by `gate.rs`, so a handler is only
-//! reached by clients that may.
+//! A new endpoint is a line in [`endpoints`]. `gate.rs` checks what the table requires, so a handler need not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +19,10 @@ use super::refusal::Refusal;
 use super::state::State;
 use super::{pages, reply};
 
-/// One resource.
 pub(super) struct Endpoint {
-    /// As `/` lists it.
+    /// The path as `/` lists it.
     pub shown: &'static str,
-    /// As the router reads it.
+    /// The paths in axum's syntax.
     pub paths: &'static [&'static str],
     pub about: &'static str,
     pub operations: Vec<Operation>,
@@ -36,7 +34,7 @@ pub(super) struct Operation {
     pub handler: MethodRouter<Arc<State>>,
 }
 
-/// The table.
+/// All endpoints, in the order in which `/` lists them.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let one = |path: &'static [&'static str; 1], about, operation| Endpoint {
         shown: path[0],
@@ -47,27 +45,31 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         one(&["/"], "this list", read(Role::Viewer, list)),
         one(&["/healthz"], "200 while the process lives", read(Role::Probe, pages::health)),
-        one(&["/readyz"], "200 while it wants requests, else 503", read(Role::Probe, pages::readiness)),
-        one(&["/metrics"], "figures for Prometheus", read(Role::Viewer, pages::metrics)),
+        one(
+            &["/readyz"],
+            "200 while the process takes requests, else 503",
+            read(Role::Probe, pages::readiness),
+        ),
+        one(&["/metrics"], "metrics for Prometheus", read(Role::Viewer, pages::metrics)),
         one(&["/config"], "the configuration in force, secrets masked", read(Role::Viewer, pages::config)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Viewer, pages::explain)),
         Endpoint {
             shown: "/v1/keys/{policy}/{value}",
             // A policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
-            about: "what is left of a policy's windows for one caller; a value for each dimension",
+            about: "what is left of a policy's windows for one key; a value for each dimension",
             operations: vec![read(Role::Viewer, pages::key)],
         },
     ]
 }
 
-/// `/`: every endpoint, a line each.
+/// `/`: lists every endpoint, a line each.
 async fn list() -> Response<Body> {
     let line = |Endpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
     reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
 }
 
-/// GET and HEAD.
+/// An operation for GET and HEAD.
 fn read<H, T>(role: Role, handler: H) -> Operation
 where
     H: Handler<T, Arc<State>>,
@@ -79,7 +81,6 @@ where
     }
 }
 
-/// A router of these endpoints.
 pub(super) fn router(
     endpoints: Vec<Endpoint>,
     state: &Arc<State>,
@@ -95,8 +96,8 @@ pub(super) fn router(
     };
     let gated = |operations: Vec<Operation>| {
         let permits = operations.iter().map(|operation| operation.permit.clone()).collect();
-        // The gate answers what has no operation; without a fallback of ours axum would add an `Allow` of its own to
-        // every such answer.
+        // The gate refuses methods without an operation. This fallback is never called, but without one axum adds an
+        // `Allow` of its own to those refusals, which would tell a client without the token the methods.
         let none: MethodRouter<Arc<State>> = any(async || Refusal::NoSuchPage);
         let methods = operations.into_iter().fold(none, |methods, one| methods.merge(one.handler));
         methods.layer(from_fn_with_state(gate(permits), gate::pass))
@@ -110,4 +111,4 @@ pub(super) fn router(
 }
 
 const ABOUT_EXPLAIN: &str =
-    "?method=GET&url=/path&from=IP&header=name:value&all=true: what would become of a request";
+    "?method=GET&url=/path&from=IP&header=name:value&all=true: route, identity and limits of a request";

@@ -1,8 +1,8 @@
-//! The admin listener's loop: it accepts, makes room, and ends what is left when it is told to stop.
+//! The accept loop of the admin listener.
 //!
-//! Silent connections keep no client out: a new connection is always accepted, and if too many connections are not being
-//! shown a page, the one that has been quiet the longest is closed for it. Pages being shown have places of their own,
-//! which only clients with the token get; probes need none.
+//! Silent connections cannot keep a probe out: a new connection is always accepted, and if too many connections have no
+//! page, the one that has been quiet the longest is closed for it. Pages being shown have places of their own, which only
+//! clients with the token get; probes need none.
 
 use std::fs::File;
 use std::pin::pin;
@@ -22,22 +22,23 @@ use super::routes;
 use super::state::State;
 use crate::{clock, descriptors};
 
-/// Serves until `shutdown` is done, then gives answers under way a moment. What it spawned has ended when it returns.
+/// Serves until `shutdown` resolves, then waits a moment for answers in flight. Every task it spawned has ended when it
+/// returns.
 pub async fn serve(listener: Listener, state: Arc<State>, shutdown: impl Future<Output = ()>) {
     let limits = Limits::default();
     let router = routes::router(routes::endpoints(), &state, limits.pages_max, limits.body);
     serve_within(&limits, listener, router, shutdown).await;
 }
 
-/// Connections that may go for newer ones.
+/// Connections that may be closed for newer ones.
 #[derive(Default)]
 struct Waiting(Vec<(AbortHandle, Weak<Activity>)>);
 
 impl Waiting {
-    /// One more; beyond `max` that are not being shown a page, the one that has been quiet the longest goes.
+    /// Adds a connection. If more than `max` have no page, closes the one that has been quiet the longest.
     fn add(&mut self, task: AbortHandle, activity: &Arc<Activity>, max: usize) {
         self.0.push((task, Arc::downgrade(activity)));
-        // The activity of a connection that has ended is gone.
+        // A connection that has ended has dropped its activity.
         self.0.retain(|(_, activity)| activity.strong_count() > 0);
         let quiet = self.0.iter().filter_map(|(_, activity)| activity.upgrade()?.quiet_since());
         if quiet.count() > max {
@@ -45,7 +46,6 @@ impl Waiting {
         }
     }
 
-    /// Ends the connection that has been quiet the longest.
     fn end_quietest(&mut self) {
         let quiet = self.0.iter().enumerate();
         let quiet =
@@ -66,7 +66,7 @@ pub(super) async fn serve_within(
     let mut connections = JoinSet::new();
     let mut waiting = Waiting::default();
     let (stop, stopped) = watch::channel(());
-    // Given up for a connection if the process has no other descriptor left, so that probes are still answered.
+    // Closed to make room for a connection if the process has no descriptor left, so that probes are still answered.
     let mut spare = File::open(SPARE).ok();
     loop {
         tokio::select! {
@@ -90,7 +90,7 @@ pub(super) async fn serve_within(
                     descriptors::ran_out("the admin listener", &error, clock::now_ns());
                     if spare.take().is_none() {
                         waiting.end_quietest();
-                        // To try again at once would only burn a core.
+                        // The connection stays in the backlog, so `accept` would fail again at once, in a busy loop.
                         time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -104,7 +104,7 @@ pub(super) async fn serve_within(
     }
 }
 
-/// A file that is always there.
+/// Any file that always exists will do.
 const SPARE: &str = "/dev/null";
-/// Between two tries to accept after one that failed.
+/// The pause after `accept` has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What the rest of the process hands the admin listener, as values and functions: it knows none of their parts.
+//! What the pages show, as values and functions that `app` fills in. So `admin` depends on no module of its floor.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use super::explain::ExplainRequest;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
 
-/// A text that may have to be waited for.
+/// A text that may have to wait for Redis.
 pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// From a policy's name and values to what is shown of that key.
+/// Maps a policy's name and values to the page of that key.
 pub type KeyReader = Box<dyn Fn(&str, &[String]) -> Option<Text> + Send + Sync>;
 
 /// What the admin listener shows, and its rules for clients.
@@ -23,10 +23,10 @@ pub struct State {
     pub readiness: Readiness,
     /// The effective configuration as text, secrets masked: `/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
-    /// What would become of a request, as JSON, without spending anything: `/v1/explain`.
+    /// The explanation of a request as JSON: `/v1/explain`. It spends nothing.
     pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
-    /// One key of a policy, by the policy's name and a value for each of its dimensions, as JSON; `None` if there is no
-    /// such policy, or it has other dimensions: `/v1/keys/{policy}/{value}…`.
+    /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
+    /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
     pub key: KeyReader,
     /// The rules for clients.
     pub access: Access,

@@ -1,4 +1,5 @@
-//! A stream that tells its connection's [`Activity`] what passes, and closes so that the last answer arrives.
+//! Wraps the stream of an admin connection: reports reads and flushes to its [`Activity`], and lingers on close so that the
+//! last answer arrives.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,7 +11,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::activity::Activity;
 use super::limits::LINGER_BYTES_MAX;
 
-/// A client's stream.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -56,15 +56,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes when all it had to write is written.
+    /// hyper flushes after its last write of an answer, so a completed flush means that the answer is out.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         self.activity.flushed();
         Poll::Ready(Ok(()))
     }
 
-    /// A lingering close: a socket that is closed while bytes of the client are unread resets the connection, and the
-    /// reset may overtake the answer.
+    /// A lingering close: closing a socket that holds unread bytes makes the kernel send a reset, and a client that gets
+    /// the reset before it has read the answer loses the answer.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_shut {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;

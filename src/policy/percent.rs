@@ -1,6 +1,6 @@
-//! Percent-encoding (RFC 3986 section 2.1) as far as routes, keys and rewrites need it.
+//! Percent-encoding (RFC 3986 section 2.1) of single values and literals: for keys, rewrites and queries.
 //!
-//! The one form of a whole path is [`super::path`]'s.
+//! It does not normalise whole paths of requests: [`super::path`] does.
 
 /// What `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,16 @@ pub enum Plus {
     Space,
 }
 
-/// The bytes that `raw` stands for. A `%` without two hex digits stands for itself, so this cannot fail.
+/// Whether every `%` is followed by two hex digits.
+pub fn is_well_formed(raw: &str) -> bool {
+    let after_percents = raw.split('%').skip(1);
+    after_percents
+        .map(str::as_bytes)
+        .all(|after| matches!(after, [high, low, ..] if hex(*high).and(hex(*low)).is_some()))
+}
+
+/// The decoded bytes. A `%` without two hex digits stands for itself, because requests with one must get a key too; who
+/// needs to refuse it asks [`is_well_formed`] first.
 pub fn decode(raw: &str, plus: Plus) -> impl Iterator<Item = u8> {
     let mut rest = raw.as_bytes();
     std::iter::from_fn(move || {
@@ -27,15 +36,17 @@ pub fn decode(raw: &str, plus: Plus) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Appends `value` so that it stays within one path segment: all but unreserved bytes are encoded.
+/// Appends `value` as a single path segment: encodes all bytes but unreserved ones, so that no `/` of a client's value
+/// starts a new segment.
 pub fn encode_segment(value: &str, out: &mut String) {
     for &byte in value.as_bytes() {
         if is_unreserved(byte) { out.push(char::from(byte)) } else { push_encoded(byte, out) }
     }
 }
 
-/// Literal text of a path in the one form requests have: unreserved bytes decoded, all that a path must not
-/// hold encoded, hex digits in upper case. `/` stays. `Err` is the offset of a `%` without two hex digits.
+/// Brings a literal of a configured path into the form that requests are compared in: unreserved bytes decoded, bytes that
+/// a path must not contain encoded, hex digits in upper case, `/` as it is. `Err` is the offset of a `%` without two hex
+/// digits.
 pub fn normalise(text: &str) -> Result<String, usize> {
     let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len());
@@ -94,7 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn decodes_what_is_whole_and_leaves_the_rest() {
+    fn complete_escapes_are_decoded_and_broken_ones_left() {
+        for (raw, is_good) in
+            [("a%20b", true), ("", true), ("%zz", false), ("a%4", false), ("%", false), ("%%41", false)]
+        {
+            assert_eq!(is_well_formed(raw), is_good, "{raw}");
+        }
         assert_eq!(decoded("a%20b%2Fc", Plus::Itself), b"a b/c");
         assert_eq!(decoded("100%", Plus::Itself), b"100%");
         assert_eq!(decoded("%4", Plus::Itself), b"%4");

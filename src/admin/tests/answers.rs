@@ -1,4 +1,4 @@
-//! What is answered, to whom, and in which words.
+//! Answers of each page, by credentials, method and format.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn everything_else_asks_for_the_token() {
 }
 
 #[tokio::test]
-async fn pages_show_what_they_are_given() {
+async fn pages_show_their_part_of_the_state() {
     let admin = Admin::start(None, Limits::default());
     assert!(admin.ask("GET /", "").await.body().contains("/metrics"));
     assert_eq!(admin.ask("GET /config", "").await.body(), "workers = 2\n");
@@ -54,7 +54,7 @@ async fn a_key_is_named_by_its_policy_and_its_values() {
 }
 
 #[tokio::test]
-async fn metrics_come_in_the_format_asked_for() {
+async fn metrics_come_in_the_accepted_format() {
     let admin = Admin::start(None, Limits::default());
     let plain = admin.ask("GET /metrics", "").await;
     assert!(plain.has_header("content-type: text/plain; version=0.0.4; charset=utf-8"));
@@ -79,7 +79,7 @@ async fn only_reading_is_possible() {
 }
 
 #[tokio::test]
-async fn two_authorizations_are_none() {
+async fn two_authorizations_are_refused() {
     for token in [None, Some("secret")] {
         let admin = Admin::start(token, Limits::default());
         let both = "authorization: Bearer secret\r\nauthorization: Bearer other\r\n";

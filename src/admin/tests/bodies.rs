@@ -1,4 +1,5 @@
-//! Bodies of requests, and roles beyond reading: by a table of its own, for no endpoint changes anything yet.
+//! Bodies of requests, and the role for changes. The tests bring a table of endpoints of their own, because no real
+//! endpoint changes anything yet.
 
 use axum::routing::{get, post};
 use bytes::Bytes;
@@ -50,7 +51,7 @@ async fn a_body_that_does_not_come_is_408() {
 }
 
 #[tokio::test]
-async fn the_answer_arrives_though_a_body_is_not_read() {
+async fn the_answer_arrives_even_if_the_body_is_not_read() {
     let admin = Admin::start(None, Limits::default());
     for (request, status) in [("GET /healthz", "200 OK"), ("POST /config", "405 Method Not Allowed")] {
         let mut client = admin.connect().await;

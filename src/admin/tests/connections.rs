@@ -1,4 +1,4 @@
-//! Connections: kept alive, bounded, each part of them within its deadline, ended in order.
+//! Connections: keep-alive, bounds, deadlines, and closing in order.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::admin::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::admin::serve;
 
 #[tokio::test]
-async fn too_large_a_head_is_refused() {
+async fn a_head_that_is_too_large_is_refused() {
     let admin = Admin::start(None, Limits::default());
     let answered = admin.ask("GET /healthz", &format!("x-long: {}\r\n", "a".repeat(HEAD_BYTES_MAX))).await;
     assert_eq!(answered.first_line(), "HTTP/1.1 431 Request Header Fields Too Large");
@@ -34,7 +34,7 @@ async fn half_a_head_ends_with_its_deadline() {
 }
 
 #[tokio::test]
-async fn of_many_that_say_nothing_the_oldest_goes() {
+async fn the_oldest_of_many_silent_connections_is_closed() {
     let limits = Limits { waiting_max: 2, head: LONG, answer: LONG, ..Limits::default() };
     let admin = Admin::start(None, limits);
     let mut silent = Vec::new();
@@ -49,7 +49,7 @@ async fn of_many_that_say_nothing_the_oldest_goes() {
 }
 
 #[tokio::test]
-async fn pages_that_are_shown_keep_no_probe_out() {
+async fn probes_are_answered_while_all_pages_are_busy() {
     let limits = Limits { pages_max: 1, waiting_max: 2, head: LONG, answer: LONG, ..Limits::default() };
     let admin = Admin::start(Some("secret"), limits);
     let token = "authorization: Bearer secret\r\n";
@@ -81,7 +81,7 @@ async fn a_stuck_page_ends_with_its_deadline() {
 }
 
 #[tokio::test]
-async fn it_ends_when_told_even_with_a_connection_open() {
+async fn shutdown_ends_open_connections() {
     let mut admin = Admin::start(None, Limits { grace: SHORT, ..Limits::default() });
     let mut idle = TcpStream::connect(admin.address).await.expect("connected");
     admin.ask("GET /healthz", "").await;
@@ -92,7 +92,7 @@ async fn it_ends_when_told_even_with_a_connection_open() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_answers_too() {
+async fn a_unix_socket_is_served() {
     let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
     let listener = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
     let (stop, stopped) = oneshot::channel::<()>();
@@ -149,7 +149,7 @@ async fn requests_sent_together_are_answered_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_has_its_deadline_and_the_time_between_two_its_own() {
+async fn heads_and_idle_connections_have_different_deadlines() {
     let limits = Limits { head: Duration::from_secs(2), idle: Duration::from_secs(20), ..Limits::default() };
     let mut client = over_duplex(state(None, Readiness::default()), limits, 64 * 1024);
     assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
@@ -174,7 +174,7 @@ async fn a_head_has_its_deadline_and_the_time_between_two_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_no_answer_gets_no_second_one() {
+async fn the_next_request_waits_until_the_answer_is_read() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let mut state = state(None, Readiness::default());
@@ -195,7 +195,7 @@ async fn a_client_that_takes_no_answer_gets_no_second_one() {
 }
 
 #[tokio::test]
-async fn many_requests_of_one_connection_hold_up_no_other() {
+async fn pipelined_requests_do_not_delay_other_connections() {
     let order = Arc::new(Mutex::new(String::new()));
     let told = |by: char| {
         let order = Arc::clone(&order);
@@ -218,7 +218,7 @@ async fn many_requests_of_one_connection_hold_up_no_other() {
 }
 
 #[tokio::test]
-async fn the_connection_that_is_quiet_the_longest_goes() {
+async fn the_connection_that_is_quiet_the_longest_is_closed() {
     let admin = Admin::start(None, Limits { waiting_max: 2, ..Limits::default() });
     let mut first = admin.connect().await;
     assert_eq!(first.ask("GET /healthz", "").await.body(), "ok\n");
