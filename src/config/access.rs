@@ -1,4 +1,5 @@
-//! What a route says of who may use it: `auth`, `require`, `allow`, `deny`, `cors`.
+//! The keys of a route that restrict who may use it: `require`, `allow`, `deny`, `cors`. Checking requests against them is
+//! `policy::access`.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(super) fn require(value: &Value<'_>) -> Option<Require> {
     Some(require)
 }
 
-/// One or several texts. None at all would let nobody in, or everybody: it is an error.
+/// One or several texts. An empty list is an error, because it could mean nobody as well as everybody.
 fn texts(value: &Value<'_>) -> Vec<String> {
     let texts = value.texts();
     if texts.is_empty() && value.is_array() {
@@ -57,7 +58,7 @@ pub(super) fn cors(value: &Value<'_>) -> Option<Cors> {
         credentials.filter(|_| with_credentials && origins.iter().any(|origin| origin == ANY))
     {
         value.wrong(
-            "with credentials `*` would let every site act as its visitors",
+            "with credentials, `*` would let every web site act as its visitors",
             "name the origins that may, or leave `credentials` out",
         );
     }
@@ -83,7 +84,7 @@ fn origins_of(value: &Value<'_>) -> Vec<String> {
     texts.iter().filter_map(origin).collect()
 }
 
-/// Names of headers, in lower case; `*` where that is known.
+/// Names of headers, in lower case; `*` only if `knows_any`.
 fn names(value: &Value<'_>, knows_any: bool) -> Vec<String> {
     let name = |text: &Text<'_>| {
         if knows_any && text.text == ANY {
@@ -98,7 +99,7 @@ fn names(value: &Value<'_>, knows_any: bool) -> Vec<String> {
     value.texts().iter().filter_map(name).collect()
 }
 
-/// Who may use a route, as the language writes it.
+/// Writes what [`require`], [`cors`] and the address lists read.
 pub(super) fn show(access: &Access) -> Vec<(&'static str, String)> {
     let list = |texts: &[String]| array(texts.iter().map(|it| text(it)));
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! `[admin]`: the listener for operators.
+//! Reads and writes `[admin]`, the listener for operators.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
             token.wrong("`token` is empty", "leave it out, or write `\"${file:/path}\"`");
         } else if !token.has_reference {
             let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-            token.warn("`token` stands in the file itself", hint);
+            token.warn("`token` is written in plain text", hint);
         }
         config.token = Some(token.text);
     }
@@ -56,7 +56,7 @@ pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
 /// Writes `[admin]`.
 pub(super) fn show(page: &mut Page, config: Option<&Config>) {
     let Some(admin) = config else {
-        // A bare key after a table would belong to it.
+        // At the top, because a bare key after a table header would belong to that table.
         return page.at_the_top("admin", false);
     };
     page.heading("[admin]");
@@ -72,7 +72,7 @@ pub(super) fn show(page: &mut Page, config: Option<&Config>) {
     }
 }
 
-/// A name or an address, without a port: any port leads here.
+/// A name or an address without a port, since the check of `Host` ignores ports.
 fn admin_host(text: &Text<'_>) -> Option<String> {
     let bare = text.text.trim_start_matches('[').trim_end_matches(']');
     let is_address = bare.parse::<std::net::IpAddr>().is_ok();
@@ -105,10 +105,10 @@ fn bind_address(text: &Text<'_>) -> Option<Bind> {
     Some(Bind::Unix(PathBuf::from(socket)))
 }
 
-/// The admin listener where nothing is said of it.
+/// The admin listener if the file does not mention it.
 fn default_admin() -> Config {
     Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None, hosts: Vec::new() }
 }
 
-/// Linux's `sockaddr_un` has 108, the last of them 0.
+/// `sun_path` of Linux has 108 bytes including the final 0 (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;

@@ -1,7 +1,7 @@
-//! Routes and policies compiled into their table; what is wrong with them only together, two routes that tie say,
-//! is reported at its place.
+//! Compiles routes and policies into their table, and reports at its place what is wrong with them only together, such as
+//! two routes that tie.
 //!
-//! The table's keys are under no salt yet: whoever serves requests puts them under one of its own.
+//! The table's keys are not salted here: the process that serves requests has its own salt ([`Table::salted`]).
 
 use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use crate::policy::{Options, Table};
@@ -12,8 +12,8 @@ use super::settings::Config;
 /// Compiles the routes and policies of a configuration.
 ///
 /// # Errors
-/// What is wrong with them. If some of the configuration `could_not_be_read`, only what is wrong with each of them alone:
-/// a route may name just the policy that could not be read.
+/// Everything that is wrong with them. If parts of the configuration could not be read, only errors that do not depend on
+/// other parts: a route may name just the policy that could not be read.
 pub(super) fn compile(
     config: &Config,
     places: &Places,
@@ -48,11 +48,11 @@ fn table(config: &Config) -> Result<Table, Vec<Error>> {
     Table::compile(&config.routes, &config.policies, &options)
 }
 
-/// What has to be right for a problem to be one.
+/// What must have been read without error for a problem to be real, rather than a consequence of another error.
 enum Dependence {
     /// Nothing else.
     None,
-    /// The rest of its definition, in which defaults stand in for what could not be read.
+    /// The rest of its definition: defaults replace values that could not be read.
     Definition,
     /// Other definitions.
     Others,
@@ -68,7 +68,7 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::CostAboveCapacity { .. }
         | Problem::CostTwice { .. }
         | Problem::TooMany { .. } => Dependence::None,
-        // Numbers count what could be read, and templates name parameters of the path.
+        // Indices count only what could be read, and templates name parameters of the path.
         Problem::Host(_) | Problem::Template(_) | Problem::DimensionTwice => Dependence::Definition,
         Problem::DuplicateName { .. }
         | Problem::Tie { .. }
@@ -100,7 +100,7 @@ fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) ->
     }
 }
 
-/// The key of a route's field, as the language spells it.
+/// The key of a route's field, as gateway.toml spells it.
 fn route_key(field: RouteField) -> String {
     match field {
         RouteField::Name => "name".to_owned(),
@@ -127,7 +127,7 @@ fn route_key(field: RouteField) -> String {
     }
 }
 
-/// The key of a policy's field, as the language spells it.
+/// The key of a policy's field, as gateway.toml spells it.
 fn policy_key(field: PolicyField) -> String {
     match field {
         PolicyField::Name => "name".to_owned(),

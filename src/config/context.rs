@@ -1,11 +1,10 @@
-//! What every table, value and text of one load shares: the files, the variables, and what was found wrong.
+//! What every table, value and text of one load shares: the files, the environment variables, and the findings so far.
 
 use std::cell::RefCell;
 
 use super::expand::Variables;
 use super::report::{Finding, Place, Source};
 
-/// What every table and value of one load needs.
 pub(super) struct Context<'c> {
     pub(super) sources: &'c [Source],
     pub(super) variables: Variables<'c>,
@@ -17,7 +16,7 @@ impl<'c> Context<'c> {
         self.findings.borrow_mut().push(finding);
     }
 
-    /// From now on.
+    /// Marks this moment, to ask later whether an error was found since.
     pub(super) fn since_now(&self) -> Since<'_> {
         Since { ctx: self, findings: self.findings.borrow().len() }
     }
@@ -27,13 +26,13 @@ impl<'c> Context<'c> {
         self.report(Finding::error(message).at(place, hint));
     }
 
-    /// Reports what works at a place but should not stay so.
+    /// Reports a warning at a place: the configuration works, but should be changed.
     pub(super) fn warn(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
         self.report(Finding::warning(message).at(place, hint));
     }
 }
 
-/// Whether something was found wrong since a moment of the reading.
+/// A moment of the reading, to ask whether an error was found since.
 #[derive(Clone, Copy)]
 pub(super) struct Since<'c> {
     ctx: &'c Context<'c>,

@@ -1,7 +1,7 @@
-//! What a source defines, before it is known whether it may be in force.
+//! A configuration as a source defines it, before it is known whether it is valid.
 //!
-//! A source is a file today. Nothing behind this type knows that: a definition that no file holds goes the same way, and
-//! what is wrong with it names the part instead of a line.
+//! The source is a file today. Nothing after this type knows that: a definition that comes from elsewhere is treated the
+//! same, and its errors name the part instead of a line.
 
 use super::compile;
 use super::report::{Errors, Report, Subject, error_in};
@@ -12,7 +12,7 @@ use crate::policy::Table;
 /// operators see those of the text, of routes and policies, and of the files it names, all at once.
 #[derive(Debug)]
 pub struct Definition {
-    /// The configuration. Where there are errors, defaults stand in for what could not be read.
+    /// The configuration. If there are errors, defaults replace what could not be read.
     pub config: Config,
     report: Report,
 }
@@ -22,14 +22,14 @@ pub struct Definition {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Its routes and policies, compiled; its keys are under no salt yet, see [`Table::salted`].
+    /// Its routes and policies, compiled; its keys are not salted yet, see [`Table::salted`].
     pub table: Table,
     /// Warnings.
     pub report: Report,
 }
 
 impl Definition {
-    /// A definition that no file holds.
+    /// A definition that comes from no file.
     pub fn new(config: Config) -> Definition {
         Definition { config, report: Report::default() }
     }
@@ -38,16 +38,16 @@ impl Definition {
         Definition { config, report }
     }
 
-    /// Adds an error that reading could not find: a certificate that cannot be used, say.
+    /// Adds an error that reading the text could not find, such as a certificate that cannot be used.
     ///
-    /// `field` is a key as the language spells it (`path`, `certs[1]`, `headers.set`); one that was not written points
-    /// at the whole part. `hint` stands beside the value: what to write instead; it may be empty.
+    /// `field` is a key as gateway.toml spells it (`path`, `certs[1]`, `headers.set`). If it was not written, the error points
+    /// at the whole part. `hint` says what to write instead; it may be empty.
     pub fn reject(&mut self, subject: Subject, field: &str, message: &str, hint: &str) {
         let error = error_in(&self.config, self.report.places(), subject, field, message, hint);
         self.report.add(vec![error]);
     }
 
-    /// Compiles routes and policies. `None`: something is wrong with them, which [`Definition::finish`] says.
+    /// Compiles routes and policies. `None` if they have errors, which [`Definition::finish`] returns with all others.
     pub fn compile(&mut self) -> Option<Table> {
         match compile::compile(&self.config, self.report.places(), self.report.has_errors()) {
             Ok(table) => Some(table),

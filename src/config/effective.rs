@@ -1,5 +1,5 @@
-//! A configuration written out in its own language, with every default, secrets masked: read again it gives
-//! an equal configuration, but for the masks.
+//! Writes a configuration as a gateway.toml with every default and masked secrets. Read again, it gives an equal
+//! configuration but for the masks.
 
 use crate::global;
 use crate::policy::definition::Action;

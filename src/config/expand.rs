@@ -1,7 +1,7 @@
 //! `${VAR}`, `${VAR:-default}` and `${file:/path}` in a string value, replaced; `$${` is a plain `${`.
 //!
-//! It sees values that are parsed already, so that what it puts in can never be read as TOML, and what it puts
-//! in is not looked at again.
+//! It works on parsed values, so that an inserted text is never read as TOML, and it does not expand an inserted text
+//! again: a secret may contain `${`.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 pub(super) struct Expanded {
     /// The value.
     pub(super) text: String,
-    /// Whether any of it came from outside the file: it may be a secret then.
+    /// Whether any of it came from outside the file. Such a text may be a secret, so messages do not quote it.
     pub(super) has_reference: bool,
 }
 
@@ -74,7 +74,7 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
             "write the default as it is, or the variable alone",
         ));
     }
-    // As in a shell: an empty variable counts as none where there is a default.
+    // As `:-` in a shell: an empty variable takes the default too.
     match (variables(name), default) {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value),
@@ -86,7 +86,7 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
     }
 }
 
-/// A file's text without the line break at its end, which editors and `echo` leave there.
+/// A file's text without its final line break, which editors and `echo` add.
 fn read(path: &Path) -> Result<String, Unresolved> {
     let shown = path.display();
     let wrong = |reason: String| Unresolved {
@@ -94,7 +94,7 @@ fn read(path: &Path) -> Result<String, Unresolved> {
         hint: "make the file readable, or name another".to_owned(),
     };
     let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
-    // A pipe or a terminal would make a reload wait for its writer.
+    // Opening a pipe or a terminal would make a reload wait for its writer.
     if !metadata.is_file() {
         return Err(wrong("not a regular file".to_owned()));
     }
@@ -112,7 +112,7 @@ fn unresolved(message: &str, hint: &str) -> Unresolved {
     Unresolved { message: message.to_owned(), hint: hint.to_owned() }
 }
 
-/// Longest file behind a `${file:...}`, bytes.
+/// The longest file behind a `${file:...}`. It is meant for secrets, not for documents.
 const VALUE_BYTES_MAX: u64 = 64 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Header fields that a route changes or answers with: `headers`, `response-headers`, `respond`.
+//! Reads and writes the header changes of a route and its fixed answer: `headers`, `response-headers`, `respond`.
 
 use http::header::HOST;
 use http::{HeaderName, StatusCode};
@@ -53,18 +53,18 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             continue;
         }
         for text in value.texts() {
-            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110, section 5.5).
+            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110 section 5.5).
             let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
             if !is_plain {
                 let hint = "a field's value is one line of printable ASCII";
                 text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
             }
             if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
-                text.warn(format!("`{found}` is sent as it stands"), format!("write {instead}"));
+                text.warn(format!("`{found}` is sent literally"), format!("write {instead}"));
             }
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
                 text.warn(
-                    format!("`{name}` stands in the file itself"),
+                    format!("`{name}` is written in plain text"),
                     "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`",
                 );
             }
@@ -74,7 +74,7 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
     fields
 }
 
-/// What other gateways would replace in a value, and what to write for it.
+/// A variable of another gateway in a value, and what to write instead. Here it would be sent literally.
 fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
     let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
         text.split_once(foreign).is_some_and(|(_, behind)| {
@@ -114,7 +114,7 @@ pub(super) fn show_changes(changes: &HeaderChanges) -> String {
     ])
 }
 
-/// Fields as a table: one that comes several times is an array, as a key stands once.
+/// Fields as a table. A field that comes several times is written as an array, because a TOML key may occur only once.
 fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
     let mut values: Vec<(&str, Vec<String>)> = Vec::new();
     for (name, value) in fields {
@@ -136,7 +136,7 @@ pub(super) fn show_respond(respond: &Respond) -> String {
     ])
 }
 
-/// Variables of nginx, HAProxy and Envoy that stand for what a `{...}` is for.
+/// Variables of nginx, HAProxy and Envoy, and the `{...}` for each.
 const FOREIGN_VALUES: [(&str, &str); 14] = [
     ("$remote_addr", "`{ip}`"),
     ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),

@@ -1,7 +1,7 @@
-//! A table's keys described once: read and written from the same description.
+//! Describes the keys of a table once, for reading and for writing, so that `check --effective` cannot miss one.
 //!
-//! A section says its keys in a function over [`Keys`]; a [`Table`] reads what is written into the values, [`Written`]
-//! writes the values as they are.
+//! A section names its keys in a function over [`Keys`]. A [`Table`] then reads the file into the values; [`Written`] writes
+//! the values out.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::printer::{size, table, time};
 use super::reader::Table;
 
-/// What happens to the keys of a table. What is not written, or cannot be read, stays as it is.
+/// Handles each key of a table. A value whose key is absent or cannot be read keeps its default.
 pub(super) trait Keys {
     /// A duration of at least `min`.
     fn duration(&mut self, key: &'static str, min: Duration, value: &mut Duration);
@@ -19,7 +19,7 @@ pub(super) trait Keys {
     fn number<N: Number>(&mut self, key: &'static str, range: RangeInclusive<u64>, value: &mut N);
 }
 
-/// A number of whichever width the module that uses it wants.
+/// Any unsigned integer, so that each module's configuration keeps its own width.
 pub(super) trait Number: Copy + TryFrom<u64> + TryInto<u64> {}
 impl<N: Copy + TryFrom<u64> + TryInto<u64>> Number for N {}
 
@@ -32,7 +32,7 @@ impl Keys for Table<'_> {
 
     fn size<N: Number>(&mut self, key: &'static str, range: RangeInclusive<u64>, value: &mut N) {
         let read = self.value(key).and_then(|written| written.size(range));
-        // The range is within what the number holds.
+        // Cannot fail: the caller's range fits into the type.
         *value = read.and_then(|read| N::try_from(read).ok()).unwrap_or(*value);
     }
 
@@ -46,7 +46,7 @@ impl Keys for Table<'_> {
 pub(super) struct Written(Vec<(&'static str, String)>);
 
 impl Written {
-    /// The keys that a description gives these values.
+    /// The keys and values that `describe` names.
     pub(super) fn of<T: Clone>(
         values: &T,
         describe: fn(&mut Written, &mut T),

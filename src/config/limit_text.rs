@@ -1,11 +1,11 @@
-//! Limits and dimensions written out as [`shorthand`](crate::policy::shorthand) reads them.
+//! Writes limits and dimensions as [`shorthand`](crate::policy::shorthand) reads them.
 
 use std::num::NonZeroU64;
 
 use crate::limit::{Algorithm, Quota};
 use crate::policy::definition::Dimension;
 
-/// Writes a window: `100/m burst 20`, or `5/10s` where it has no bucket.
+/// Writes a window: `100/m burst 20`, or `5/10s` if it has no bucket.
 pub fn show_window(window: &Quota) -> String {
     let rate = format!("{}/{}", window.limit(), show_period(window.period_ns()));
     match window.algorithm() {
@@ -32,7 +32,7 @@ pub(super) fn show_dimension(dimension: &Dimension) -> String {
     }
 }
 
-/// In the largest unit that divides the period; the language knows whole seconds only.
+/// The period in the largest unit that divides it. A configured period is a whole number of seconds.
 fn show_period(period_ns: NonZeroU64) -> String {
     let seconds = period_ns.get() / 1_000_000_000;
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];

@@ -1,4 +1,4 @@
-//! `[listener.*]` and `[client-ip]`.
+//! Reads and writes `[listener.*]` and `[client-ip]`. It binds nothing and reads no certificate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use super::sections::{self, Named};
 use super::settings::Config;
 use super::text::{self, Text};
 
-/// Reads every listener; without one there is plain HTTP on 127.0.0.1:8080.
+/// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
         }
         listeners.push(listener);
     }
-    // A listener that was written but cannot be read is no reason to talk of the default one.
+    // Errors must not mention the default listener only because the written ones could not be read.
     if listeners.is_empty() {
         listeners.push(Listener::named("default".to_owned()));
         places.push(Fields::default());
@@ -52,13 +52,13 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
     (listeners, places)
 }
 
-/// Reports listeners on the admin's address. That one shares its port with nobody, on whatever address it is.
+/// Reports listeners on the port of the admin listener, which shares its port with no other listener.
 pub(super) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
     let Some(Bind::Tcp(admin)) = config.admin.as_ref().map(|admin| &admin.bind) else { return };
     for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
         let bind = listener.bind;
         let meets = bind.ip() == admin.ip() || bind.ip().is_unspecified() || admin.ip().is_unspecified();
-        // One of the two may be where it is by default.
+        // One of the two may be a default that is written nowhere.
         let place = fields.place("bind").or_else(|| places.admin.place("bind"));
         if let Some(place) = place.filter(|_| bind.port() == admin.port() && meets && bind.port() != 0) {
             ctx.wrong(
@@ -70,7 +70,7 @@ pub(super) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
     }
 }
 
-/// Whether two listeners would take each other's connections. `[::]` takes IPv4 as well.
+/// Whether two listeners would take each other's connections. `[::]` accepts IPv4 as well.
 pub(super) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
     let takes_all = |ip: IpAddr| ip == IpAddr::from([0u16; 8]);
     one.port() == other.port()
@@ -115,7 +115,7 @@ pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     client_ip
 }
 
-/// `allow` and `deny`: who may come in.
+/// `allow` and `deny`: the addresses of clients that are admitted.
 pub(super) fn addresses(table: &Table<'_>) -> Addresses {
     let list = |key| networks(table, key, "leave it out");
     Addresses { allow: list("allow"), deny: list("deny") }
@@ -135,7 +135,7 @@ fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNe
     texts.iter().filter_map(network).collect()
 }
 
-/// `proxy-protocol`: who speaks it, and has to.
+/// `proxy-protocol`: the proxies that must send its header.
 fn proxies(value: &Value<'_>) -> Vec<IpNet> {
     let Some(table) = value.table("`proxy-protocol`") else { return Vec::new() };
     if table.value("from").is_none() {
@@ -150,7 +150,7 @@ fn proxies(value: &Value<'_>) -> Vec<IpNet> {
 /// An address range; a single address is one.
 fn network(text: &Text<'_>) -> Option<IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
-        // What clients are compared as.
+        // Canonical, because clients' addresses are compared in that form.
         return Some(address.to_canonical().into());
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
@@ -158,14 +158,14 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
         text.wrong(format!("{} is not an address range", text.shown()), hint);
         return None;
     };
-    // Bits after the prefix mean that one of the two is a slip; whom to trust is not for guessing.
+    // Bits after the prefix mean that the address or the prefix is wrong. Whom to trust must not be guessed.
     if network != network.trunc() {
         text.wrong(
             format!("{} has bits set after its prefix", text.shown()),
             format!("write `{}`", network.trunc()),
         );
     }
-    // Of clients that come as IPv4 over IPv6 the IPv4 address is compared, so such a range would never hold.
+    // A client's IPv4-mapped address is compared as IPv4, so such a range would never match.
     if let ipnet::IpNet::V6(mapped) = network
         && mapped.prefix_len() >= 96
         && let Some(address) = mapped.addr().to_ipv4_mapped()
@@ -176,7 +176,7 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
     Some(network)
 }
 
-/// Reads one listener, and gives back the text of its address where that can be read.
+/// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
 fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     let table = named.table;
     let mut listener = Listener::named(named.name);
@@ -213,7 +213,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     }
     if let Some(max) = table.value("max-connections").and_then(|value| value.integer(1..=CONNECTIONS_MAX)) {
         listener.connections_max = as_usize(max);
-        // Unless written, one address may hold all of them but never more.
+        // The default per address is never more than the maximum in all.
         listener.connections_per_ip_max = listener.connections_per_ip_max.min(as_usize(max));
     }
     if let Some(max) =
@@ -245,7 +245,7 @@ pub(super) fn redirect(value: &Value<'_>) -> Option<u16> {
         Some(("https", port)) => port,
         _ => return text.choice(&[("https", HTTPS_PORT)], &[]),
     };
-    // Neither a sign nor a port that nobody listens on.
+    // `parse` would take a sign, and port 0 cannot be connected to.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|port| is_number && *port > 0);
     if port.is_none() {
@@ -255,12 +255,12 @@ pub(super) fn redirect(value: &Value<'_>) -> Option<u16> {
     port
 }
 
-/// How a redirect is written that [`redirect`] reads.
+/// Writes a redirect as [`redirect`] reads it.
 pub(super) fn show_redirect(port: u16) -> String {
     if port == HTTPS_PORT { "https".to_owned() } else { format!("https:{port}") }
 }
 
-/// The versions of HTTP that are served: (1.1, 2).
+/// Whether HTTP/1.1 and HTTP/2 are served.
 fn versions(value: &Value<'_>) -> (bool, bool) {
     let (mut http1, mut http2) = (false, false);
     let texts = value.texts();
@@ -301,7 +301,7 @@ fn pair(value: &Value<'_>) -> Option<tls::Pair> {
     Some(tls::Pair { cert: cert?, key: key?, self_signed })
 }
 
-/// `client-ca`, and what belongs to it.
+/// `client-ca`, `client-auth` and `client-crl`.
 fn client_auth(table: &Table<'_>, has_certs: bool) -> Option<tls::ClientAuth> {
     let demand = table.value("client-cert");
     let crl = table.value("client-crl");
@@ -396,7 +396,7 @@ pub(super) fn show_client_ip(page: &mut Page, client_ip: &ClientIp) {
     page.key("ipv6-prefix", client_ip.ipv6_prefix);
 }
 
-/// Which addresses may come in, as the language writes it.
+/// Writes `allow` and `deny`.
 pub(super) fn show_addresses(addresses: &Addresses) -> Vec<(&'static str, String)> {
     let lists = [("allow", &addresses.allow), ("deny", &addresses.deny)];
     let lists = lists.into_iter().filter(|(_, networks)| !networks.is_empty());
@@ -408,20 +408,20 @@ fn as_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// A deadline shorter than this is a slip.
+/// A shorter deadline would fail every request, so it is surely a typing error.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
-/// What becomes of clients without a certificate.
+/// The values of `client-auth`.
 pub(super) const DEMANDS: [(&str, tls::Demand); 2] =
     [("ask", tls::Demand::Ask), ("require", tls::Demand::Require)];
 
-/// Ranges in one list of addresses.
+/// Each client is compared with every range of a list, so lists are bounded.
 const NETWORKS_MAX: usize = 1_000;
 const CONNECTIONS_MAX: u64 = 10_000_000;
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 const HEADERS_MAX: u64 = 1_000;
 /// The `http` crate's own bound of a target is just below 64 KiB.
 const URI_BYTES_MAX: u64 = 65_534;
-/// More than any disk; what stands for "no limit".
+/// One PiB, in effect "no limit".
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 50;
 const STREAMS_MAX: u64 = 100_000;

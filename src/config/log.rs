@@ -1,4 +1,4 @@
-//! `[log]`: the process's own log and the access log.
+//! Reads and writes `[log]`: the process's own log and the access log.
 
 use http::HeaderName;
 use http::header::{COOKIE, REFERER, USER_AGENT};
@@ -48,7 +48,7 @@ pub(super) fn show(page: &mut Page, level: &str, access: &AccessConfig) {
 
 /// A level, or directives as `tracing` reads them: `info,sluicegate::proxy=debug`.
 fn directives(text: &Text<'_>) -> Option<String> {
-    // `tracing` takes a lone word that is no level for a module's name, so a slip would pass unseen.
+    // `tracing` reads an unknown single word as a module's name, so a misspelt level would silence the log.
     if !text.text.contains(['=', ',']) {
         let levels = LEVELS.map(|level| (level, ()));
         return text.choice(&levels, &[]).map(|()| text.text.clone());
@@ -79,7 +79,7 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
         }
     }
     if let Some(format) = table.value("format") {
-        // One format today; the key is there so that a file says what it means.
+        // There is one format so far. The key exists so that a file can state it.
         let _ = format.choice(&[("json", ())], &[]);
     }
     if let Some(value) = table.value("headers") {
@@ -101,7 +101,7 @@ fn read_access(value: &Value<'_>, auth: &[crate::auth::Config], access_log: &mut
     table.finish(&[]);
 }
 
-/// Fields of a head that the log shows. What may be a credential is none of them.
+/// `headers` of the access log. Fields that may hold a credential are refused.
 fn logged_headers(value: &Value<'_>, auth: &[crate::auth::Config]) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = Vec::new();
     for text in value.texts() {
@@ -161,7 +161,7 @@ fn show_access(access: &AccessConfig) -> String {
     ])
 }
 
-/// What `query` of the access log can say.
+/// The values of `query`.
 const QUERIES: [(&str, Query); 3] = [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

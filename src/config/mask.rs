@@ -1,13 +1,13 @@
-//! Secrets, out of sight: which names hold one, and a line of a file with its secrets starred out.
+//! Masks secrets in lines that error messages show: values under names of secrets, and passwords in URLs.
 //!
-//! What stands between a `:` and an `@` may be a password, whether the rest is a URL or was meant to be one.
+//! A text between a `:` and an `@` may be a password, even if the rest is not a valid URL.
 //!
-//! It works on the bare text, so that a line that is not even TOML gives nothing away either. It prefers to
-//! hide too much.
+//! It works on the plain text and not on parsed TOML, because messages also show lines that are not valid TOML. In doubt
+//! it hides too much.
 
 use std::ops::Range;
 
-/// What stands in place of a secret.
+/// Replaces a secret in everything that is shown.
 pub const MASK: &str = "********";
 
 /// Whether a value under this key or header name is a secret.
@@ -16,8 +16,8 @@ pub fn is_secret_name(name: &str) -> bool {
     SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The bytes `first..last` of `text`, a line, with every secret's bytes replaced by as many stars: what a
-/// place counts in bytes stays where it was.
+/// The line `first..last` of `text` with every byte of a secret replaced by a star. The length stays, so that a marker below
+/// the line still points at the right column.
 pub(super) fn line(text: &str, first: usize, last: usize) -> String {
     let line = &text[first..last];
     let mut bytes = line.as_bytes().to_vec();
@@ -29,11 +29,11 @@ pub(super) fn line(text: &str, first: usize, last: usize) -> String {
     if is_inside_secret(text, first) {
         bytes.fill(b'*');
     }
-    // Whole characters are replaced only, as `secrets` cuts at ASCII; if that were ever wrong, nothing is shown.
+    // `secrets` cuts at ASCII characters, so this is UTF-8 again. If that were ever wrong, the whole line is hidden.
     String::from_utf8(bytes).unwrap_or_else(|_| MASK.to_owned())
 }
 
-/// Where the secrets of a line are: values of secret names, passwords of URLs.
+/// The ranges of a line's secrets: values under secret names, passwords in URLs.
 fn secrets(line: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut rest = 0;
@@ -50,13 +50,13 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
         Some(values) => found.extend(
             values.into_iter().filter_map(|value| shifted(password(&line[value.clone()])?, value.start)),
         ),
-        // Where values begin and end is not known, so all of it is one.
+        // Without knowing where values begin and end, the whole line counts as one value.
         None => found.extend(password(line)),
     }
     found
 }
 
-/// A text with what may be a password in it starred out: a value that a message quotes.
+/// A value for a message to quote, with what may be a password masked.
 pub(super) fn value(text: &str) -> String {
     match password(text) {
         Some(password) => format!("{}{MASK}{}", &text[..password.start], &text[password.end..]),
@@ -64,12 +64,12 @@ pub(super) fn value(text: &str) -> String {
     }
 }
 
-/// A message with what may be a password starred out, of what it quotes in backticks and of what stands between.
+/// A message with what may be a password masked, both inside and outside its backticks.
 pub(super) fn message(text: &str) -> String {
     text.split('`').map(value).collect::<Vec<_>>().join("`")
 }
 
-/// What may be a password: from the first colon that does not end a scheme to the last `@`.
+/// The range that may be a password: from the first colon that does not end a scheme to the last `@`.
 fn password(text: &str) -> Option<Range<usize>> {
     let end = text.rfind('@')?;
     let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
@@ -84,8 +84,7 @@ fn shifted(range: Range<usize>, by: usize) -> Option<Range<usize>> {
     Some(range.start + by..range.end + by)
 }
 
-/// What stands between quotes in a line; `None` where a quote is not closed, or what stands between the values may be a
-/// piece of one.
+/// The ranges between quotes in a line. `None` if a quote is not closed, or the text between two values may be part of one.
 fn quoted_values(line: &str) -> Option<Vec<Range<usize>>> {
     let mut values = Vec::new();
     let mut from = 0;
@@ -114,11 +113,11 @@ fn next_word(line: &str, from: usize) -> Option<(&str, usize)> {
     Some((&line[start..end], end))
 }
 
-/// The value that belongs to a name ending at `after`, quotes left out. `None`: the name has none.
+/// The value of a name that ends at `after`, without its quotes. `None` if the name has no value.
 fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
     let rest =
         line[after..].strip_prefix(['"', '\'']).unwrap_or(&line[after..]).trim_start_matches([' ', '\t']);
-    // `=` as it should be, `:` as operators write it by mistake, or nothing but a quoted value.
+    // `=` is right, `:` is a common mistake, and a quoted value may follow with neither.
     let value = match rest.strip_prefix(['=', ':']) {
         Some(value) => value.trim_start_matches([' ', '\t']),
         None if rest.starts_with(['"', '\'']) => rest,
@@ -137,7 +136,7 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
         escaped = character == '\\' && !escaped && quote == '"';
         closes
     });
-    // What stands behind a quote that closes too early may be the rest of it.
+    // If a quote closes too early, the text after it may be the rest of the value.
     let ends_there = |at: &usize| {
         let behind = inner[*at..].trim_start_matches(quote).trim_start();
         behind.is_empty() || behind.starts_with([',', '}', ']', '#'])
@@ -162,20 +161,20 @@ fn is_inside_secret(text: &str, first: usize) -> bool {
     })
 }
 
-/// Whether a value is one `${...}` without a default: its text names the secret but is none.
+/// Whether a value is a single `${...}` without a default. It names where the secret is, so it may be shown.
 fn is_bare_reference(value: &str) -> bool {
     let inner = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inner.is_some_and(|inner| !inner.contains(['}', '{']) && !inner.contains(":-"))
 }
 
-/// Schemes of URLs in a configuration: the colon after another word is no scheme's for sure.
+/// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
 const SCHEMES: [&str; 4] = ["redis", "rediss", "http", "https"];
 
-/// Names that end so hold secrets.
+/// A name with one of these endings holds a secret.
 const SECRET_ENDINGS: [&str; 7] =
     ["token", "secret", "password", "passwd", "api-key", "api_key", "authorization"];
 
-/// How far back an opening `"""` of a secret is looked for, bytes.
+/// How far back to search for the opening `"""` of a secret, bytes.
 const MULTI_LINE_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]

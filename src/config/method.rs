@@ -1,4 +1,4 @@
-//! Request methods as a configuration names them.
+//! Reads request methods, for every section that names some.
 
 use http::Method;
 
@@ -6,7 +6,7 @@ use super::reader::Value;
 use super::text::Text;
 use super::words::did_you_mean;
 
-/// Reads the methods that requests are to have, and reports those that no request gets past the gateway with.
+/// Reads a list of methods, and reports those that the gateway itself refuses: no request would ever match.
 pub(super) fn list(value: &Value<'_>) -> Vec<Method> {
     let texts = value.texts();
     if texts.is_empty() && value.is_array() {
@@ -26,7 +26,7 @@ pub(super) fn list(value: &Value<'_>) -> Vec<Method> {
     texts.iter().filter_map(one).collect()
 }
 
-/// Reads a method, and reports what is none.
+/// Reads a method, or reports that the text is not one.
 pub(super) fn read(text: &Text<'_>) -> Option<Method> {
     match parse(&text.text) {
         Ok(method) => Some(method),
@@ -37,8 +37,8 @@ pub(super) fn read(text: &Text<'_>) -> Option<Method> {
     }
 }
 
-/// Reads a method; the error says what to write instead. Any upper-case token is one, unless it is a letter
-/// away from a common method: that is a slip.
+/// Reads a method; the error says what to write instead. Any upper-case token is a method, but one that is a single letter
+/// away from a common method is taken for a typing error.
 pub(super) fn parse(text: &str) -> Result<Method, String> {
     if COMMON.contains(&text) {
         return Method::from_bytes(text.as_bytes()).map_err(|error| error.to_string());

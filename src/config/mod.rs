@@ -1,7 +1,7 @@
-//! gateway.toml: read, checked as a whole, turned into each module's own configuration.
+//! Reads gateway.toml, checks it as a whole, and turns it into each module's own configuration.
 //!
-//! Everything that is wrong is reported at once. Nothing here opens a port, makes a certificate or resolves a
-//! name: a configuration can be checked on another machine than the one it is for.
+//! All errors are reported at once. Nothing here opens a port, makes a certificate or resolves a name, so that a
+//! configuration can be checked on another machine than the one it is for.
 
 mod access;
 mod admin;
@@ -66,13 +66,13 @@ pub fn read(path: &Path) -> Result<Definition, Errors> {
 /// Reads and compiles a configuration from a file and those it includes.
 ///
 /// # Errors
-/// Everything that is wrong with its text. Files that it names are not looked at.
+/// Everything that is wrong with its text. Files that it names are not read.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     compiled(read(path)?)
 }
 
-/// Reads and compiles a configuration that is not in a file but has a name for its errors; `include` means nothing in
-/// it, and its relative paths start from the working directory.
+/// Reads and compiles a configuration that is not in a file. Errors show it under `name`. It cannot `include`, and its
+/// relative paths start from the working directory.
 ///
 /// # Errors
 /// Everything that is wrong with its text.
@@ -99,7 +99,7 @@ fn read_sources(
     }
 }
 
-/// Parses the files and reads their definitions; `findings` are those of the files that could not be read.
+/// Parses the files and reads their definitions. `findings` are the errors of files that could not be read.
 fn parse(
     sources: &[Source],
     findings: Vec<Finding>,
@@ -117,7 +117,7 @@ fn parse(
             }
         }
     }
-    // A file that cannot be read may hold the names that others use: what they miss is not worth reporting.
+    // An unreadable file may define the names that others use, so errors about missing names would mislead.
     let is_whole = ctx.findings.borrow().is_empty();
     let definitions = is_whole.then(|| {
         let documents = parsed.iter().enumerate();
@@ -129,7 +129,7 @@ fn parse(
 /// Reads every section of every file.
 fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     let mut places = Places::default();
-    let (auth, auth_places, ways) = auth::read_all(&documents);
+    let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log) = log::read(&documents, &auth);
     let (limits_memory, limit_headers) = running::read_limits(&documents);
     let mut config = Config {
@@ -158,8 +158,8 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     listener::check_admin(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
-    // Last: routes name upstreams and policies, and add those they write in place.
-    route::read_all(&documents, &ways, &mut config, &mut places);
+    // Last, because routes name upstreams and policies, and add those that they write in place.
+    route::read_all(&documents, &auth_names, &mut config, &mut places);
     warnings::warn(ctx, &config, &places);
     for (file, document) in documents.into_iter().enumerate() {
         match document.value("include") {

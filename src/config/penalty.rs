@@ -1,4 +1,4 @@
-//! `penalty` of a policy.
+//! Reads and writes `penalty` of a policy.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::units;
 pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
     let after = table.value("after").map(|value| value.integer(1..=u64::from(Penalty::AFTER_MAX)));
     if after.is_none() {
-        table.wrong("a penalty needs `after`: how many refusals are let pass", "write `after = 20`");
+        table.wrong("a penalty needs `after`: how many refusals pass before it", "write `after = 20`");
     }
     let within = table.value("within").map(|value| bounded(&value, WITHIN_MAX));
     let factor = table.value("factor").map(|value| value.integer(1..=u64::from(Penalty::FACTOR_MAX)));
     let max = table.value("max").map(|value| bounded(&value, PENALTY_MAX));
     if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
         table.wrong(
-            "what is in flight tells nobody how long to wait, so nobody can ignore it",
+            "a limit of requests in flight sends no `Retry-After` that a client could ignore",
             "leave `penalty` out, or write a limit over time",
         );
     }
@@ -29,7 +29,7 @@ pub(super) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
     let within = within.unwrap_or(Some(Duration::from_secs(60)))?;
     let max = max.unwrap_or(Some(Duration::from_secs(3_600)))?;
     let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
-    // Penalties are whole seconds, as clients are told.
+    // Penalties are whole seconds, because `Retry-After` is.
     let max_seconds = whole(max.as_secs() + u64::from(max.subsec_nanos() > 0));
     Some(Penalty::new(whole(after??), within_ns, whole(factor.unwrap_or(Some(2))?), max_seconds))
 }
@@ -44,7 +44,7 @@ pub(super) fn show(penalty: &Penalty) -> String {
     ])
 }
 
-/// A time of a second at least, and of so much at most.
+/// A duration from one second to `max`.
 fn bounded(value: &Value<'_>, max: Duration) -> Option<Duration> {
     let time = value.duration(Duration::from_secs(1))?;
     if time > max {
@@ -55,6 +55,6 @@ fn bounded(value: &Value<'_>, max: Duration) -> Option<Duration> {
     Some(time)
 }
 
-/// The longest stretch in which refusals are counted, and the longest penalty.
+/// The longest time over which refusals are counted.
 const WITHIN_MAX: Duration = Duration::from_nanos(Penalty::WITHIN_NS_MAX);
 const PENALTY_MAX: Duration = Duration::from_secs(Penalty::SECONDS_MAX as u64);

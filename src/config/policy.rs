@@ -1,4 +1,4 @@
-//! `[policy.*]`, and the shorthands of routes that stand for one.
+//! Reads and writes `[tier.*]` and `[policy.*]`, and the shorthands of routes that expand to a policy.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn read_all(documents: &[Table<'_>], tiers: &[TierWindows]) -> (Vec<P
     (policies, places)
 }
 
-/// A tier's name and its windows, as token buckets, or as what is in flight.
+/// A tier's name and its windows, as token buckets or concurrency limits. A policy by tier may turn them into others.
 pub(super) type TierWindows = (String, Vec<Quota>);
 
 /// Reads every tier.
@@ -51,7 +51,7 @@ pub(super) fn read_tiers(documents: &[Table<'_>]) -> Vec<TierWindows> {
         .collect()
 }
 
-/// The policy that a shorthand on a route stands for.
+/// The policy that a shorthand on a route expands to.
 pub(super) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
     let (window, by) = window(text, Counting::default())?;
     Some(Policy { by, ..Policy::new(name, vec![window]) })
@@ -110,16 +110,16 @@ fn read(named: Named<'_>, tiers: &[TierWindows]) -> Policy {
     policy
 }
 
-/// The word `tier` where it is the whole limit.
+/// The word `tier`, if it is the whole limit.
 fn by_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
-    // Asked of its shape only; what is wrong with it is said when it is read.
+    // Only the type is looked at here; errors are reported when the value is read.
     if !value.is_string() {
         return None;
     }
     value.text().filter(|text| text.text == "tier")
 }
 
-/// The windows of all tiers as a policy counts them.
+/// The windows of all tiers, with the policy's algorithm.
 fn tier_windows(
     text: &Text<'_>,
     tiers: &[TierWindows],
@@ -151,7 +151,8 @@ fn tier_windows(
     (windows, Some(Tiers { counts, default: default_tier }))
 }
 
-/// The tier whose slowest window admits least in the long run; of several the first by name.
+/// The tier whose slowest window admits least in the long run; of several equal ones the first by name. It is the default,
+/// so that a client of unknown tier gets no more than any other.
 fn strictest(tiers: &[TierWindows]) -> Option<&String> {
     let rate = |window: &Quota| window.limit().get() as f64 / window.period_ns().get() as f64;
     let slowest = |windows: &[Quota]| windows.iter().map(rate).fold(f64::INFINITY, f64::min);
@@ -167,7 +168,7 @@ fn strictest(tiers: &[TierWindows]) -> Option<&String> {
 #[derive(Clone, Copy)]
 struct Counting {
     algorithm: Algorithm,
-    /// The longest a leaky bucket may let a request wait.
+    /// The longest delay of a request by a leaky bucket.
     delay_max: Option<Duration>,
 }
 
@@ -197,7 +198,7 @@ fn dimension(text: &Text<'_>) -> Option<Dimension> {
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {
-            // `header:` is right as far as it goes: what it lacks is the name behind it.
+            // `header:` is a dimension without its name, so the hint asks for the name.
             let is_kind = shorthand::DIMENSIONS.contains(&text.text.as_str());
             let hint = words::did_you_mean(&text.text, shorthand::DIMENSIONS).filter(|_| !is_kind);
             let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
@@ -211,7 +212,7 @@ fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
     let mut windows = Vec::new();
     for text in value.texts() {
         if text.text == "tier" {
-            text.wrong("`tier` stands alone: it is a policy's whole limit", "write `limit = \"tier\"`");
+            text.wrong("`tier` cannot be combined with other limits", "write `limit = \"tier\"`");
             continue;
         }
         let Some((window, by)) = window(&text, counting) else { continue };
@@ -223,10 +224,10 @@ fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
     windows
 }
 
-/// One window, and the dimensions that a shorthand names with it.
+/// One window, and the dimensions that its text names after `by`.
 fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)> {
     match shorthand::parse(&text.text) {
-        // What is in flight is counted in one way only.
+        // Concurrency limits have only one algorithm.
         Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
             Some((window, by))
         }
@@ -239,7 +240,7 @@ fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)
             }
             Some((counted(text, window, counting)?, by))
         }
-        // What is wrong quotes the text, which may be a secret here.
+        // The error would quote the text, which may be a secret if it came from outside the file.
         Err(error) if text.has_reference => {
             text.wrong(format!("{} is not a limit", text.shown()), error.problem.hint());
             None
@@ -251,7 +252,7 @@ fn window(text: &Text<'_>, counting: Counting) -> Option<(Quota, Vec<Dimension>)
     }
 }
 
-/// The window as its policy counts it.
+/// The window with its policy's algorithm.
 fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> {
     if window.algorithm() == Algorithm::Concurrency {
         return Some(window);
@@ -265,12 +266,12 @@ fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Option<Quota> 
         return None;
     }
     let Some(delay_max) = counting.delay_max else { return Some(window.counted_by(counting.algorithm)) };
-    // A queue is as long as what drains within the longest wait: so its last place waits no longer.
+    // The queue holds what drains within `max-delay`, so that even its last request waits no longer.
     let drains = delay_max.as_nanos() * u128::from(limit.get()) / u128::from(window.period_ns().get());
     let queue = u64::try_from(drains).unwrap_or(u64::MAX).min(window.burst().get());
     let Some(queue) = NonZeroU64::new(queue) else {
         text.wrong(
-            "within `max-delay` not one request passes, so none would ever wait",
+            "`max-delay` is shorter than the time between two requests, so no request could wait",
             "write a longer `max-delay`, or a higher limit",
         );
         return None;
@@ -304,7 +305,7 @@ fn cost(value: &Value<'_>) -> Cost {
                 match (rule, units) {
                     (Some((method, path)), Some(units)) => cost.rules.push((method, path, units)),
                     (None, _) => entry.wrong_key(
-                        format!("{} is not what a cost can stand beside", quoted(key)),
+                        format!("{} is not a key of `cost`", quoted(key)),
                         "write `default`, `header`, `response-header`, `max`, `\"/path\"` or `\"METHOD /path\"`",
                     ),
                     (Some(_), None) => {}
@@ -362,7 +363,7 @@ fn default_cost(value: &Value<'_>) -> Option<NonZeroU64> {
     value.integer(1..=COST_MAX).and_then(NonZeroU64::new)
 }
 
-/// A share of the window, or the number 0.
+/// `overshoot`: a share of the window, or the number 0.
 fn overshoot(value: &Value<'_>) -> Option<u32> {
     if !value.is_integer() {
         return value.share_ppm();
@@ -391,7 +392,7 @@ pub(super) fn show(page: &mut Page, policy: &Policy) {
         }
         None => page.key("limit", show_windows(&policy.windows)),
     }
-    // All windows of a policy count alike, but for what is in flight; without one nothing counts.
+    // All windows of a policy have one algorithm, apart from concurrency limits.
     let mut algorithms = policy.windows.iter().map(Quota::algorithm);
     let algorithm = algorithms.find(|algorithm| *algorithm != Algorithm::Concurrency);
     let algorithm = algorithm.unwrap_or(Algorithm::TokenBucket);
@@ -448,7 +449,7 @@ fn show_windows(windows: &[Quota]) -> String {
 pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] =
     [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
 
-/// The algorithms that can be chosen, as the language spells them; concurrency is chosen by `in flight`.
+/// The values of `algorithm`. Concurrency is not one of them: `in flight` in the limit selects it.
 pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("token-bucket", Algorithm::TokenBucket),
     ("sliding-window", Algorithm::SlidingWindow),
@@ -457,8 +458,8 @@ pub(super) const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("leaky-bucket", Algorithm::LeakyBucket),
 ];
 
-/// Longer than any client tries again.
+/// Longer than any client retries.
 const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// A request that costs more is a slip.
+/// A higher cost is surely a typing error, and sums of costs stay far from overflow.
 const COST_MAX: u64 = 1_000_000_000;

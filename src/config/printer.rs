@@ -1,4 +1,4 @@
-//! How sections are written: lines, keys and values of TOML. What a section says is its own file's.
+//! Writes lines, keys and values of TOML. Which keys a section has is up to its own file.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Page {
     }
 }
 
-/// A quoted string; a `${` in it stays one.
+/// A quoted string. A `${` in it is escaped, so that it is read back as a plain `${`.
 pub(super) fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for character in value.replace("${", "$${").chars() {
@@ -43,7 +43,7 @@ pub(super) fn text(value: &str) -> String {
     quoted
 }
 
-/// A key, quoted where it has to be. Keys hold no references.
+/// A key, quoted if necessary. Keys are not expanded, so a `${` needs no escape.
 pub(super) fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {
@@ -69,7 +69,7 @@ pub(super) fn size(bytes: u64) -> String {
     text(&show_size(bytes))
 }
 
-/// The word of a value among the words a key can say.
+/// The word that a key's list of values has for `value`.
 pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
 }

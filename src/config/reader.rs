@@ -1,8 +1,8 @@
-//! Reads a parsed TOML document key by key and collects what is wrong instead of stopping at it.
+//! Reads a parsed TOML document key by key, and collects errors instead of stopping at the first.
 //!
-//! A table knows the keys it was asked for, so that its unknown keys need no second list: whoever reads a table
-//! asks for every key, then calls [`Table::finish`]. What cannot be read is reported here, once, and comes back
-//! as `None`: the caller goes on with a default, since a report with an error never becomes a configuration.
+//! A table records the keys it was asked for, so that unknown keys need no second list: a section asks for every key, then
+//! calls [`Table::finish`]. A value that cannot be read is reported here, once, and returned as `None`. The section
+//! continues with a default, because a report with an error never becomes a configuration.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ use super::text::Text;
 use super::units;
 use super::words::{did_you_mean, listed};
 
-/// A table, and which of its keys were asked for.
+/// A table, and the keys it was asked for.
 pub(super) struct Table<'c> {
     ctx: &'c Context<'c>,
     /// As a message names it: `a route`, `[listener.edge]`.
@@ -29,7 +29,7 @@ pub(super) struct Table<'c> {
     asked: RefCell<Vec<&'static str>>,
 }
 
-/// A value and where it stands.
+/// A value and its place in the file.
 #[derive(Clone)]
 pub(super) struct Value<'c> {
     ctx: &'c Context<'c>,
@@ -52,12 +52,11 @@ impl<'c> Table<'c> {
         Table::new(ctx, "the configuration".to_owned(), place, document.get_ref())
     }
 
-    /// From now on.
+    /// Marks this moment, to ask later whether an error was found since.
     pub(super) fn since_now(&self) -> Since<'c> {
         self.ctx.since_now()
     }
 
-    /// Whether nothing is written in it.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -66,7 +65,7 @@ impl<'c> Table<'c> {
         Table { ctx, what, place, entries, asked: RefCell::new(Vec::new()) }
     }
 
-    /// The value of a key, where it was written.
+    /// The value of a key, if it was written.
     pub(super) fn value(&self, key: &'static str) -> Option<Value<'c>> {
         self.asked.borrow_mut().push(key);
         let (key, value) = self.entries.get_key_value(key)?;
@@ -78,10 +77,10 @@ impl<'c> Table<'c> {
         self.value(key)?.table(&format!("`{key}`"))
     }
 
-    /// All entries, for a table whose keys are the user's own.
+    /// All entries, for a table whose keys the operator chooses.
     pub(super) fn entries(&self) -> Vec<Value<'c>> {
         let mut entries: Vec<_> = self.entries.iter().map(|(key, value)| self.entry(key, value)).collect();
-        // The map sorts by key; a user thinks in lines.
+        // The map is sorted by key. Errors and indices should follow the order of the file.
         entries.sort_by_key(|entry| entry.key_place);
         entries
     }
@@ -95,8 +94,7 @@ impl<'c> Table<'c> {
         Fields { whole: Some(self.place), is_flawed: false, fields }
     }
 
-    /// Reports every key that nobody asked for: those of `later`, which the language has but this version does
-    /// not, and all others as unknown.
+    /// Reports every key that was not asked for: those of `later` as reserved for a later version, all others as unknown.
     pub(super) fn finish(self, later: &[&str]) {
         let known = self.asked.borrow();
         for entry in self.entries() {
@@ -105,7 +103,7 @@ impl<'c> Table<'c> {
                 continue;
             }
             if later.contains(&key) {
-                let message = format!("`{key}` belongs to the language, but this version does not have it");
+                let message = format!("`{key}` is reserved: this version does not support it");
                 self.ctx.wrong(entry.key_place, message, "leave it out");
                 continue;
             }
@@ -215,7 +213,7 @@ impl<'c> Value<'c> {
         self.value.is_array()
     }
 
-    /// `true` or `false`, without a complaint where it is something else.
+    /// `true` or `false`; reports nothing if it is something else.
     pub(super) fn as_boolean(&self) -> Option<bool> {
         self.value.as_bool()
     }
@@ -256,7 +254,7 @@ impl<'c> Value<'c> {
         boolean
     }
 
-    /// A whole number in a range; a string is one where it came out of a `${...}`.
+    /// A whole number in a range. A string is accepted if it came out of a `${...}`, which can only stand in a string.
     pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let number = match self.value {
             DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
@@ -297,7 +295,7 @@ impl<'c> Value<'c> {
         Some(array.iter().map(element).collect())
     }
 
-    /// One string or an array of them; what is neither is reported and left out.
+    /// One string or an array of strings. Anything else is reported and left out.
     pub(super) fn texts(&self) -> Vec<Text<'c>> {
         if self.is_array() {
             self.array().unwrap_or_default().iter().filter_map(Value::text).collect()
@@ -371,7 +369,7 @@ impl<'c> Value<'c> {
             .ok()
     }
 
-    /// One of a few words; `later` are words of the language that this version does not have.
+    /// One of a few words; `later` are words that are reserved for a later version.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
         self.text()?.choice(choices, later)
     }

@@ -1,4 +1,4 @@
-//! `[redis]`: the Redis that the nodes of a fleet share.
+//! Reads and writes `[redis]`, the Redis that the nodes of a fleet share. It connects to nothing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::report::Fields;
 use super::sections;
 use super::text::{self, Text};
 
-/// Reads `[redis]`. `None`: each gateway limits on its own.
+/// Reads `[redis]`. `None`: each node limits on its own.
 pub(super) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
     let table = sections::single(documents, "redis").and_then(|value| value.table("[redis]"));
     let Some(table) = table else { return (None, Fields::default()) };
@@ -32,7 +32,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
         if secret.text.is_empty() {
             secret.wrong("`key-secret` is empty", "leave it out, or write `\"${file:/path}\"`");
         } else if !secret.has_reference {
-            secret.warn("`key-secret` stands in the file itself", OUT_OF_FILE);
+            secret.warn("`key-secret` is written in plain text", OUT_OF_FILE);
         }
     }
     let ca = table.value("ca").and_then(|value| value.text()).map(|text| text::path(&text));
@@ -47,7 +47,6 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     })
 }
 
-/// The topology as it is written.
 pub(super) fn topology_word(topology: &Topology) -> String {
     match topology {
         Topology::Single(_) => "single".to_owned(),
@@ -57,7 +56,7 @@ pub(super) fn topology_word(topology: &Topology) -> String {
     }
 }
 
-/// Servers as one URL, the login of the first.
+/// Servers as one URL. All have the login of the first.
 pub(super) fn url(servers: &[Server]) -> String {
     let Some(first) = servers.first() else { return String::new() };
     let mut url = if first.tls { "rediss://" } else { "redis://" }.to_owned();
@@ -206,8 +205,8 @@ fn one_server(table: &Table<'_>) -> Option<Server> {
     servers.pop()
 }
 
-/// `redis://[user][:password]@host[:port][,host[:port]…][/db]`; `rediss://` over TLS. User and password are taken as
-/// they stand, up to the last `@`: they come out of files as often as not.
+/// `redis://[user][:password]@host[:port][,host[:port]…][/db]`; `rediss://` over TLS. User and password are taken
+/// literally, up to the last `@`, and not percent-decoded: a password out of a `${file:…}` is not encoded.
 fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let wrong = |message: &str, hint: &str| {
         text.wrong(format!("`url` {message}"), hint);
@@ -221,11 +220,11 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let (username, password) = user.split_once(':').map_or((user, None), |(user, word)| (user, Some(word)));
     if password.is_some() && !text.has_reference {
-        text.warn("a password stands in the file itself", OUT_OF_FILE);
+        text.warn("a password is written in plain text", OUT_OF_FILE);
     }
     let (hosts, db) = hosts.split_once('/').unwrap_or((hosts, ""));
     let Ok(db) = (if db.is_empty() { "0" } else { db }).parse::<u16>() else {
-        return wrong("has a database that is none", "end it as in `/0`, or leave it out");
+        return wrong("has an invalid database", "write its number, as in `/0`, or leave it out");
     };
     let login = Login {
         username: Some(username).filter(|name| !name.is_empty()).map(str::to_owned),
@@ -235,7 +234,10 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let mut servers = Vec::new();
     for host in hosts.split(',') {
         let Some((host, port)) = host_and_port(host, default_port) else {
-            return wrong("has a host that is none", "write hosts as in `r1:6379,r2:6379`");
+            return wrong(
+                "has an invalid host or port",
+                "write hosts as in `r1:6379,r2:6379`, ports from 1 to 65535",
+            );
         };
         servers.push(Server { host, port, tls, login: login.clone() });
     }
@@ -247,7 +249,7 @@ fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     let host = authority.host();
     let port = match authority.port_u16() {
         Some(port) => port,
-        // A port that is written is a number.
+        // A written port that is not a number has made `port_u16` return `None`, so the lengths tell the two cases apart.
         None if authority.as_str().len() == host.len() => default_port,
         None => return None,
     };
@@ -268,7 +270,7 @@ fn prefix(text: &Text<'_>) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
     if text.text.is_empty() || text.text.len() > PREFIX_BYTES_MAX || !text.text.bytes().all(is_plain) {
         let hint = format!("write 1 to {PREFIX_BYTES_MAX} printable ASCII characters, no spaces, no braces");
-        text.wrong(format!("{} cannot begin a key", text.shown()), hint);
+        text.wrong(format!("{} is not a valid prefix of keys", text.shown()), hint);
         return None;
     }
     Some(text.text.clone())

@@ -1,6 +1,6 @@
-//! What is wrong with a configuration, and where: every finding of a load, shown with the line it is about.
+//! The errors and warnings of a configuration, each shown with the line it is about.
 //!
-//! It only collects and shows. A secret on a shown line is masked; what a `${...}` stood for is never in here.
+//! It only collects and shows. Secrets on a shown line are masked, and the text behind a `${...}` never gets in here.
 
 use std::fmt::{self, Write};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Report {
 /// One configuration file.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// As the user named it, or as an `include` found it.
+    /// As the operator named it, or as an `include` found it.
     pub(super) path: PathBuf,
     /// The absolute directory its relative paths start from.
     pub(super) directory: PathBuf,
@@ -65,12 +65,12 @@ pub enum Subject {
     Redis,
 }
 
-/// One thing that is wrong, or should not stay so.
+/// One error or warning.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
     severity: Severity,
     message: String,
-    /// Where, and what to write instead.
+    /// The place, and what to write instead.
     place: Option<(Place, String)>,
     /// A second place that matters, and why.
     beside: Option<(Place, String)>,
@@ -99,10 +99,9 @@ pub(super) struct Places {
 pub(super) struct Fields {
     /// The definition's name or heading. `None`: it was not written but is a default.
     pub(super) whole: Option<Place>,
-    /// Whether reading it found an error: then defaults stand in for what could not be read.
+    /// Whether reading it found an error. Defaults then replace what could not be read.
     pub(super) is_flawed: bool,
-    /// Its keys, as the language spells them, with the places of their values; those inside of one as
-    /// `limit[1]` and `headers.set`.
+    /// Its keys as gateway.toml spells them, with the places of their values; nested ones as `limit[1]` and `headers.set`.
     pub(super) fields: Vec<(String, Place)>,
 }
 
@@ -151,12 +150,12 @@ impl Report {
 
     pub(super) fn add(&mut self, findings: Vec<Finding>) {
         self.findings.extend(findings);
-        // By place, so that a reader walks down the file; what has no place concerns the whole and goes first.
+        // By place, so that an operator can walk down the file. Findings without a place concern the whole and come first.
         self.findings.sort_by_key(|finding| finding.place.as_ref().map(|(place, _)| *place));
     }
 
-    /// A finding of those who do not see the file: what it quotes may have come out of a `${...}`, or hold what a line
-    /// cannot.
+    /// A finding by code that does not see the file. Its message may quote a text that came out of a `${...}`, or that does
+    /// not fit on a line, so this checks and masks it.
     pub(super) fn discreet(&self, mut finding: Finding) -> Finding {
         let written = |place: &Place| self.sources.get(place.file)?.text.get(place.start..place.end);
         let place = finding.place.as_ref().map(|(place, _)| place);
@@ -188,8 +187,7 @@ impl Report {
         Renderer::plain().render(&[group])
     }
 
-    /// The lines of one place; a place of many lines is cut, and so is the text around it: rendering cost is
-    /// then that of a few lines, whatever the size of the file.
+    /// The lines around a place. Long places and texts are cut, so that rendering costs the same for files of any size.
     fn snippet(
         &self,
         place: Place,
@@ -280,8 +278,8 @@ impl Places {
 }
 
 impl Fields {
-    /// The place of a field, `limit`, `limit[1]` or `headers.set`; where that was not written, of what it is
-    /// in, and at last of the whole definition.
+    /// The place of a field such as `limit`, `limit[1]` or `headers.set`. If the field was not written, the place of the field
+    /// around it, and at last of the whole definition.
     pub(super) fn place(&self, field: &str) -> Option<Place> {
         let mut field = field;
         loop {
@@ -296,7 +294,7 @@ impl Fields {
     }
 }
 
-/// An error at a place of a file; in what no file holds, or nobody wrote, at a part by its name.
+/// An error at a place of a file. If the part comes from no file, or is a default, the message names the part instead.
 pub(super) fn error_in(
     config: &Config,
     places: &Places,
@@ -345,7 +343,7 @@ pub(super) fn quoted(text: &str) -> String {
     shown
 }
 
-/// More findings than this are counted, not shown.
+/// A report shows this many findings and counts the rest.
 const FINDINGS_SHOWN_MAX: usize = 200;
 
 /// A quoted text is cut after this many characters.

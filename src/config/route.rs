@@ -1,8 +1,8 @@
-//! `[[route]]`: which requests, which limits, and where to.
+//! Reads and writes `[[route]]`: which requests, which limits, and where to.
 //!
-//! A header a route asks for is written `match = { header = { x-beta = "1", x-debug = true } }`: a string is
-//! the exact value, `true` says that the header has to be there. Whether two routes tie, and whether a path or
-//! a template makes sense, is decided where routes are compiled, not here.
+//! A header that a route requires is written `match = { header = { x-beta = "1", x-debug = true } }`: a string is the exact
+//! value, `true` only requires the header. Whether two routes tie, and whether a path or a template is valid, is checked
+//! where routes are compiled (`policy::compile`), not here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,12 +19,17 @@ use super::text::Text;
 use super::words;
 use super::{access, headers, method, policy, upstream};
 
-/// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that
-/// they write as shorthands. `ways` are the names of all ways to authenticate, right or wrong.
-pub(super) fn read_all(documents: &[Table<'_>], ways: &[String], config: &mut Config, places: &mut Places) {
+/// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
+/// shorthands. `auth_names` are the names of all authentication methods, including those with errors.
+pub(super) fn read_all(
+    documents: &[Table<'_>],
+    auth_names: &[String],
+    config: &mut Config,
+    places: &mut Places,
+) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let policies = config.policies.iter().map(|policy| policy.name.clone()).zip(0..).collect();
-    let mut reader = Reader { ways, config, places, upstreams, policies };
+    let mut reader = Reader { auth_names, config, places, upstreams, policies };
     let mut named: HashMap<String, Place> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
@@ -47,10 +52,10 @@ pub(super) fn read_all(documents: &[Table<'_>], ways: &[String], config: &mut Co
     }
 }
 
-/// Reads routes, and adds to the configuration what they write in place.
+/// Reads routes, and adds the upstreams and policies that they write in place.
 struct Reader<'r> {
-    /// Names of the ways to authenticate; one that is wrong is there nevertheless.
-    ways: &'r [String],
+    /// Names of the authentication methods, including those with errors, so that no error about a missing name follows.
+    auth_names: &'r [String],
     config: &'r mut Config,
     places: &'r mut Places,
     /// Names of the upstreams so far.
@@ -67,7 +72,7 @@ impl Reader<'_> {
             Some(value) => path(&value),
             None => Some(ANY_PATH.to_owned()),
         };
-        // What has no name that can be read gets one that nothing else has, or it would seem to be another's.
+        // A route whose name cannot be read gets a unique one, so that no false error about a duplicate follows.
         let unknown = format!("?{}", self.config.routes.len());
         let is_known = path.is_some();
         let mut route = Route {
@@ -141,7 +146,7 @@ impl Reader<'_> {
     fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
         if to.is_array() || to.is_table() {
             to.wrong(
-                "several upstreams of a route belong to the language, but this version does not have them",
+                "several upstreams of a route are reserved: this version does not support them",
                 "name one upstream with several `servers`",
             );
             return None;
@@ -176,8 +181,10 @@ impl Reader<'_> {
         let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
         let require = table.value("require");
         if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
-            value
-                .wrong_key("`require` needs `auth`: nobody is recognised here", "name a way to authenticate");
+            value.wrong_key(
+                "`require` needs `auth`: without it no client has an identity",
+                "name an `[auth.<name>]`",
+            );
         }
         Access {
             auth,
@@ -187,19 +194,19 @@ impl Reader<'_> {
         }
     }
 
-    /// The ways to authenticate that a route names.
+    /// The authentication methods that a route names.
     fn auth(&self, value: &Value<'_>) -> Vec<String> {
         let texts = value.texts();
         if texts.is_empty() && value.is_array() {
             value.wrong("`auth` is empty", "leave it out to serve everybody");
         }
-        let names: Vec<&str> = self.ways.iter().map(String::as_str).collect();
+        let names: Vec<&str> = self.auth_names.iter().map(String::as_str).collect();
         let mut auth: Vec<String> = Vec::new();
         for text in texts {
             if !names.contains(&text.text.as_str()) {
                 let hint = words::did_you_mean(&text.text, &names)
                     .unwrap_or_else(|| "write the name of an `[auth.<name>]`".to_owned());
-                text.wrong(format!("there is no way to authenticate called {}", text.shown()), hint);
+                text.wrong(format!("no `[auth.<name>]` is called {}", text.shown()), hint);
             } else if auth.contains(&text.text) {
                 text.wrong(format!("{} is named twice", text.shown()), "name it once");
             } else {
@@ -209,8 +216,8 @@ impl Reader<'_> {
         auth
     }
 
-    /// The policies of a route. A shorthand becomes a policy of its own, named after the route, so that equal
-    /// shorthands on two routes are two limits; a limit that routes share is a `[policy.<name>]` that both name.
+    /// The policies of a route. A shorthand becomes a policy of its own, named after the route, so equal shorthands on two
+    /// routes are two limits. Routes share a limit by naming the same `[policy.<name>]`.
     fn limits(&mut self, value: &Value<'_>, route: &str) -> Vec<String> {
         let mut limits: Vec<String> = Vec::new();
         let mut shorthands = 0;
@@ -261,7 +268,7 @@ impl Reader<'_> {
 /// `route:orders`, then `route:orders#2`.
 fn shorthand_name(route: &str, number: usize) -> String {
     let suffix = if number > 1 { format!("#{number}") } else { String::new() };
-    // Cut so that it stays a name; whole characters, as a route's name is ASCII.
+    // Cut to the length of a name. Slicing is safe, because a route's name is ASCII.
     let room = words::NAME_BYTES_MAX - "route:".len() - suffix.len();
     format!("route:{}{suffix}", &route[..route.len().min(room)])
 }
@@ -288,7 +295,7 @@ fn made_name(route: &Route) -> String {
     }
     name.push_str(&route.hosts.join(","));
     name.push_str(&route.path);
-    // A header's value may be a secret, and a name is shown everywhere.
+    // Only names of headers: a value may be a secret, and a route's name appears in logs and metrics.
     for header in &route.headers {
         name.push_str(&format!(" [{}]", header.name));
     }
@@ -309,7 +316,7 @@ fn host(text: &Text<'_>) -> Option<String> {
     let hint = match &host {
         host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
         host if host.contains('/') => "leave the path out; it has its own key, `path`",
-        // An underscore is what nginx calls any other host.
+        // `_` is nginx's idiom for any other host.
         host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
         host => match Host::parse(host) {
@@ -327,7 +334,7 @@ fn host(text: &Text<'_>) -> Option<String> {
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !text.text.starts_with('/') {
-        // `~ ^/x`, `^~ /x`, `= /x`: as nginx has it.
+        // `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
         let hint = match text.text.starts_with(['~', '^', '=', '@']) {
             true => {
                 "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; there are no regular expressions"
@@ -413,5 +420,5 @@ pub(super) fn show(page: &mut Page, route: &Route) {
     page.key("path-escapes", show_text(path_escapes));
 }
 
-/// What a route takes that names no path.
+/// The path of a route that names none.
 const ANY_PATH: &str = "/{*rest}";

@@ -1,4 +1,4 @@
-//! Settings of the process as a whole: `workers`, `[limits]`, `[overload]`, `[shutdown]`.
+//! Reads and writes the settings of the process as a whole: `workers`, `[limits]`, `[overload]`, `[shutdown]`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::sections;
 use super::settings::Shutdown;
 use super::units::show_share;
 
-/// Reads `workers`: a number, or `"auto"` for one a core.
+/// Reads `workers`: a number, or `"auto"` for one for each core.
 pub(super) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
     let value = sections::single(documents, "workers")?;
     if value.is_string() {
@@ -94,7 +94,7 @@ pub(super) fn show_overload(page: &mut Page, overload: &Overload) {
     }
 }
 
-/// Reads `[overload]`: how much memory there is, and from which share of it on what is given up.
+/// Reads `[overload]`: the memory, and the shares of it at which keep-alive, requests and connections are given up.
 pub(super) fn read_overload(documents: &[Table<'_>]) -> Overload {
     let mut overload = Overload::default();
     let Some(table) = sections::single(documents, "overload").and_then(|value| value.table("[overload]"))
@@ -126,7 +126,7 @@ fn default_shutdown() -> Shutdown {
     Shutdown { ready_delay: Duration::ZERO, drain: Duration::from_secs(30) }
 }
 
-/// What `headers` of `[limits]` can say.
+/// The values of `headers` in `[limits]`.
 const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
     ("ietf", LimitHeaders::Ietf),
     ("legacy", LimitHeaders::Legacy),
@@ -139,10 +139,10 @@ const WORKERS_MAX: u64 = 1_024;
 
 /// Names of the marks of `[overload]`, rising.
 const OVERLOAD_MARKS: [&str; 3] = ["keep-alive", "requests", "connections"];
-/// Less than the program itself takes.
+/// Less than the program itself takes, so every request would be refused.
 const OVERLOAD_MEMORY_MIN: u64 = 1 << 20;
 
-/// Memory of the local table unless written: two million slots of 32 bytes, for a million keys.
+/// The default memory of the local table: two million slots of 32 bytes, for a million keys.
 const LIMITS_MEMORY: u64 = 64 << 20;
 const LIMITS_MEMORY_MIN: u64 = 64 << 10;
 const LIMITS_MEMORY_MAX: u64 = 1 << 40;

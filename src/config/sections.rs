@@ -1,4 +1,4 @@
-//! Sections over all files: those that may stand in one of them only, and those of named tables.
+//! Finds sections over all files: keys that may occur in one file only, and named tables from all of them.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ pub(super) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
     all
 }
 
-/// A key that may stand in one file only; the second one is reported.
+/// A key that may occur in one file only. A second one is reported.
 pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Value<'c>> {
     let mut values = documents.iter().filter_map(|document| document.value(key));
     let first = values.next()?;
@@ -60,8 +60,8 @@ pub(super) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<V
     Some(first)
 }
 
-/// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a
-/// quoted string (RFC 9651, section 3.3.3), so it must need no escapes; a leading digit is a shorthand's.
+/// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a quoted string
+/// (RFC 9651 section 3.3.3), so it must need no escapes. It must not start with a digit, which starts a shorthand.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= NAME_BYTES_MAX

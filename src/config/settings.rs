@@ -1,4 +1,4 @@
-//! Everything that a configuration says, as values in which nothing can be wrong.
+//! A whole configuration as values of each module's own types. Those types admit no invalid value.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use crate::proxy::config::{ClientIp, LimitHeaders};
 use crate::record;
 use crate::service::config::{Listener, Overload};
 
-/// A whole configuration in which nothing can be wrong any more.
+/// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The files it was read from, the main one first.
     pub files: Vec<PathBuf>,
-    /// Data-plane threads. `None`: one a core.
+    /// Worker threads. `None`: one for each core.
     pub workers: Option<usize>,
     /// Listeners, by name.
     pub listeners: Vec<Listener>,
-    /// Whose word about a client's address is taken.
+    /// Which hops are trusted to name a client's address.
     pub client_ip: ClientIp,
-    /// When work is given up to save memory.
+    /// The marks of memory at which work is refused.
     pub overload: Overload,
-    /// Ways to authenticate.
+    /// Authentication methods.
     pub auth: Vec<crate::auth::Config>,
-    /// Upstreams, those that routes wrote as URLs included.
+    /// Upstreams, including those that routes write as URLs.
     pub upstreams: Vec<crate::upstream::Config>,
     /// Memory of the local table, bytes.
     pub limits_memory: usize,
@@ -30,7 +30,7 @@ pub struct Config {
     pub limit_headers: LimitHeaders,
     /// Tiers and their windows, in the order written.
     pub tiers: Vec<(String, Vec<crate::limit::Quota>)>,
-    /// Policies, those that shorthands expanded to included.
+    /// Policies, including those that shorthands expand to.
     pub policies: Vec<crate::policy::definition::Policy>,
     /// Routes.
     pub routes: Vec<crate::policy::definition::Route>,
@@ -38,7 +38,7 @@ pub struct Config {
     pub admin: Option<crate::admin::Config>,
     /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
     pub redis: Option<crate::global::Config>,
-    /// How it stops.
+    /// How the process drains.
     pub shutdown: Shutdown,
     /// The process's own log: a level, or directives as `tracing` reads them.
     pub log_level: String,
@@ -47,7 +47,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings of the process without what it serves: no listener, route, policy, upstream or way to authenticate.
+    /// The settings of the process without what it serves: no listener, route, policy, upstream or authentication method.
     pub fn without_parts(&self) -> Config {
         Config {
             listeners: Vec::new(),
@@ -61,7 +61,7 @@ impl Config {
     }
 }
 
-/// How the gateway stops.
+/// How the gateway drains when it is told to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     /// How long /readyz says 503 before accepting stops.

@@ -1,6 +1,6 @@
-//! The files a configuration is read from: the one that was named, and those it includes.
+//! Reads the files of a configuration: the one that was named, and those it includes.
 //!
-//! Nothing here knows what the files mean but for `include`. Every file is bounded, and so is their number.
+//! It understands nothing in them but `include`. The size and the number of files are bounded.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -15,8 +15,8 @@ use super::reader::Table;
 use super::report::{Finding, Place, Source};
 use super::text::Text;
 
-/// Reads `main` and what it includes, in that order. Findings name files that could not be read; the sources
-/// hold all those that could.
+/// Reads `main` and what it includes, in that order. Returns the files that could be read, and an error for each that could
+/// not.
 pub(super) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec<Finding>) {
     let text = match read(main) {
         Ok(text) => text,
@@ -50,14 +50,14 @@ fn source(path: PathBuf, text: String) -> Source {
     Source { path, directory, text: Arc::from(text) }
 }
 
-/// The files that the main file's `include` stands for, each once, with the place that named it.
+/// The files that `include` matches, each once, with the place of its pattern.
 fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Place)>, Vec<Finding>) {
-    // Most files include nothing, and need not be parsed twice for it.
+    // Most files include nothing, and so need not be parsed twice.
     if !sources[0].text.contains("include") {
         return (Vec::new(), Vec::new());
     }
     let text = Arc::clone(&sources[0].text);
-    // A document that is not TOML is reported by whoever reads all of it.
+    // Invalid TOML is reported when the whole document is read.
     let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
     let ctx = Context { sources, variables, findings: RefCell::default() };
     let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
@@ -81,22 +81,24 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Plac
     (included, findings)
 }
 
-/// The files one pattern stands for, sorted. Only the last part of a pattern may hold `*` and `?`; one without
-/// them names a file that must be there.
+/// The files that match a pattern, sorted. Only the last part of a pattern may contain `*` and `?`. A pattern without them
+/// names a file that must exist.
 fn matching(main: &Path, pattern: &Text<'_>) -> Vec<PathBuf> {
     let whole = main.parent().unwrap_or(Path::new("")).join(&pattern.text);
     let is_wild = |part: &str| part.contains(['*', '?', '[']);
     let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let directory = whole.parent().unwrap_or(Path::new("/"));
     if is_wild(&directory.to_string_lossy()) || name.contains('[') {
-        pattern
-            .wrong("an include knows `*` and `?` only, and only in the file's name", "as in `conf.d/*.toml`");
+        pattern.wrong(
+            "an include may use only `*` and `?`, and only in the file's name",
+            "as in `conf.d/*.toml`",
+        );
         return Vec::new();
     }
     if !is_wild(&name) {
         return vec![whole];
     }
-    // The directory of a bare name is the working directory, which an empty path does not open.
+    // The parent of a bare file name is an empty path, which cannot be opened as the working directory.
     let opened = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let entries = match std::fs::read_dir(opened) {
         Ok(entries) => entries,
@@ -120,7 +122,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     if name.starts_with(b".") && !pattern.starts_with(b".") {
         return false;
     }
-    // The last `*` and where its match ends so far: on a mismatch it takes one byte more.
+    // The last `*` and the end of its match so far. On a mismatch it takes one more byte, so no recursion is needed.
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -147,7 +149,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
 /// All of a file, or why not.
 fn read(path: &Path) -> Result<String, String> {
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    // A pipe or a terminal would make a reload wait for its writer.
+    // Opening a pipe or a terminal would make a reload wait for its writer.
     if !metadata.is_file() {
         return Err("not a regular file".to_owned());
     }

@@ -71,7 +71,7 @@ fn each_says(cases: &[Wrong]) {
 
 const PATH_SEGMENT: &str =
     "an empty segment never matches: slashes of a request are merged before it is routed";
-const HOST_STAR: &str = "`*` stands for whole labels in front: `*.example.com`";
+const HOST_STAR: &str = "`*` matches whole labels in front only: write `*.example.com`";
 
 /// A file with every key there is.
 const FULL: &str = r#"
@@ -401,8 +401,8 @@ fn what_cannot_be_meant_draws_a_warning() {
     let warned = |text: &str| load(&[text]).expect("it is valid").report.to_string();
     for (text, place, message) in [
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
-        (staff.to_owned(), "1:7", "nobody is ever recognised by one"),
-        (counted.to_owned(), "3:9", "nobody ever has what it counts by"),
+        (staff.to_owned(), "1:7", "this method never recognises a client"),
+        (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
     ] {
         let said = warned(&text);
         assert!(
@@ -424,10 +424,7 @@ fn what_cannot_be_meant_draws_a_warning() {
 fn literal_secrets_and_open_admins_draw_warnings() {
     let loaded = load(&["[admin]\ntoken = \"hunter2\"\nbind = \"0.0.0.0:1\""]).expect("it is valid");
     let said = loaded.report.to_string();
-    assert!(
-        said.starts_with("warning: `token` stands in the file itself\n --> gateway.toml:2:9\n"),
-        "{said}"
-    );
+    assert!(said.starts_with("warning: `token` is written in plain text\n --> gateway.toml:2:9\n"), "{said}");
     assert!(said.contains("2 | token = \"*******\"\n"), "{said}");
     let loaded = load(&["[admin]\nbind = \"0.0.0.0:1\""]).expect("it is valid");
     assert!(loaded.report.to_string().starts_with("warning: the admin listener is open to other machines"));
@@ -491,8 +488,8 @@ fn shapes_are_checked() {
         ("[listner.a]", "unknown key `listner` in the configuration", "1:2", "did you mean `listener`?"),
         ("[redis]", "`[redis]` needs `url`", "1:2", "write `url"),
         ("[redis]\nurl = \"http://a\"", "`url` is not a Redis URL", "2:7", "redis://127.0.0.1:6379"),
-        ("[redis]\nurl = \"redis://a:x\"", "`url` has a host that is none", "2:7", "r1:6379,r2:6379"),
-        ("[redis]\nurl = \"redis://a/x\"", "`url` has a database that is none", "2:7", "`/0`"),
+        ("[redis]\nurl = \"redis://a:x\"", "`url` has an invalid host or port", "2:7", "r1:6379,r2:6379"),
+        ("[redis]\nurl = \"redis://a/x\"", "`url` has an invalid database", "2:7", "`/0`"),
         (
             "[redis]\nurl = \"redis://a\"\ntopology = \"sentinel\"",
             "`sentinel` names no primary",
@@ -506,19 +503,19 @@ fn shapes_are_checked() {
             "`cluster`",
         ),
         ("[redis]\ntopology = \"ring\"", "`topology = \"ring\"` needs `[redis.ring]`", "1:2", "shards"),
-        ("[redis]\nurl = \"redis://a\"\nprefix = \"{}\"", "`{}` cannot begin a key", "3:10", "no braces"),
+        (
+            "[redis]\nurl = \"redis://a\"\nprefix = \"{}\"",
+            "`{}` is not a valid prefix of keys",
+            "3:10",
+            "no braces",
+        ),
         (
             "[redis]\nurl = \"redis://a\"\ndeadline = \"2s\"",
             "`deadline` is too long",
             "3:12",
             "`\"1s\"` or less",
         ),
-        (
-            "[database]",
-            "`database` belongs to the language, but this version does not have it",
-            "1:2",
-            "leave it out",
-        ),
+        ("[database]", "`database` is reserved: this version does not support it", "1:2", "leave it out"),
         ("zzzzzzzz = 1", "unknown key `zzzzzzzz` in the configuration", "1:1", "it takes `auth`, `log`"),
         ("[policy.1a]", "`1a` cannot be a name", "1:9", "start with a letter"),
         ("workers = true", "`workers` must be a whole number, not a boolean", "1:11", ""),
@@ -662,7 +659,7 @@ fn whom_an_upstream_is_checked_by_is_checked() {
         ),
         (
             with("{ verify = false, ca = \"a\" }"),
-            "without `verify` no certificate is looked at, and `ca` means nothing",
+            "without `verify` no certificate is checked, so `ca` has no effect",
             "3:18",
             "keep one of the two",
         ),
@@ -674,7 +671,7 @@ fn whom_an_upstream_is_checked_by_is_checked() {
         each_says(&[(text.leak(), said, at, hint)]);
     }
     let loaded = load(&[&with("{ verify = false }")]).expect("it is valid");
-    assert!(loaded.report.to_string().contains("anybody on the way can be the other side"));
+    assert!(loaded.report.to_string().contains("anyone on the network path can pose as the server"));
 }
 
 #[test]
@@ -716,7 +713,7 @@ fn upstreams_are_checked() {
         ("[upstream.a]\nservers = [{ weight = 1 }]", "a server needs `url`", "2:12", "{ url = "),
         (
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:ip\"",
-            "`hash:ip` belongs to the language, but this version does not have it",
+            "`hash:ip` is reserved: this version does not support it",
             "3:11",
             "write `p2c` or `round-robin`",
         ),
@@ -740,7 +737,7 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = {}",
-            "`health` belongs to the language, but this version does not have it",
+            "`health` is reserved: this version does not support it",
             "3:1",
             "leave it out",
         ),
@@ -778,7 +775,7 @@ fn policies_are_checked() {
         ("[policy.a]\nby = []\nlimit = \"tier\"", "there is no tier", "3:9", "write `[tier.free]`"),
         (
             "[tier.free]\nlimit = \"1/s\"\n[policy.a]\nby = []\nlimit = [\"tier\", \"5/s\"]",
-            "`tier` stands alone: it is a policy's whole limit",
+            "`tier` cannot be combined with other limits",
             "5:10",
             "limit = \"tier\"",
         ),
@@ -815,7 +812,7 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/m\"\nalgorithm = \"leaky-bucket\"\nmax-delay = \"2s\"",
-            "within `max-delay` not one request passes, so none would ever wait",
+            "`max-delay` is shorter than the time between two requests, so no request could wait",
             "3:9",
             "a longer `max-delay`",
         ),
@@ -828,7 +825,7 @@ fn policies_are_checked() {
         ("[policy.a]\nby = []\nlimit = \"1/s\"\ncost = 0", "`cost` is out of range", "4:8", "from 1 to"),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { \"GET v1\" = 1 }",
-            "`GET v1` is not what a cost can stand beside",
+            "`GET v1` is not a key of `cost`",
             "4:10",
             "`\"METHOD /path\"`",
         ),
@@ -840,7 +837,7 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\npenalty = { within = \"1s\" }",
-            "a penalty needs `after`: how many refusals are let pass",
+            "a penalty needs `after`: how many refusals pass before it",
             "4:1",
             "write `after = 20`",
         ),
@@ -852,7 +849,7 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1 in flight\"\npenalty = { after = 2 }",
-            "what is in flight tells nobody how long to wait, so nobody can ignore it",
+            "a limit of requests in flight sends no `Retry-After` that a client could ignore",
             "4:1",
             "a limit over time",
         ),
@@ -909,7 +906,7 @@ fn routes_are_checked() {
         ("[[route]]\nto = \"ftp://a\"", "`ftp://a` is not an upstream's URL", "2:6", "http://127.0.0.1:3000"),
         (
             "[[route]]\nto = [{ upstream = \"a\" }]",
-            "several upstreams of a route belong to the language, but this version does not have them",
+            "several upstreams of a route are reserved: this version does not support them",
             "2:6",
             "name one upstream",
         ),
@@ -1023,7 +1020,7 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nauth = \"jwt\"",
-            "there is no way to authenticate called `jwt`",
+            "no `[auth.<name>]` is called `jwt`",
             "3:8",
             "write the name of an `[auth.<name>]`",
         ),
@@ -1114,7 +1111,7 @@ fn what_is_wrong_together_is_checked() {
         ("[[route]]\nto = \"echo\"\nhost = [\"a\", \"b.*\"]", "`b.*` is not a host", "3:14", HOST_STAR),
         (
             "[[route]]\nto = \"echo\"\npath = \"/{id}\"\nheaders = { set = { x-a = \"{di}\" } }",
-            "nothing is called `di` here; there are id, ip, host, method, path, query, route, consumer, tenant, tier, request_id",
+            "`di` does not exist here; write one of id, ip, host, method, path, query, route, consumer, tenant, tier, request_id",
             "4:19",
             "",
         ),
@@ -1156,12 +1153,7 @@ fn the_process_is_checked() {
             "unix:/run/sluicegate/admin.sock",
         ),
         ("[admin]\ntoken = \"\"", "`token` is empty", "2:9", "leave it out"),
-        (
-            "[admin]\ngrpc = \"a\"",
-            "`grpc` belongs to the language, but this version does not have it",
-            "2:1",
-            "",
-        ),
+        ("[admin]\ngrpc = \"a\"", "`grpc` is reserved: this version does not support it", "2:1", ""),
         ("[limits]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"64KiB\"` to `\"1TiB\"`"),
         (
             "[limits]\nheaders = \"all\"",
@@ -1222,7 +1214,7 @@ fn includes_are_bounded() {
         ("big.toml", "it is longer than 8 MiB"),
         ("none.toml", "none.toml: No such file or directory"),
         ("none/*.toml", "cannot read the directory"),
-        ("*/a.toml", "an include knows `*` and `?` only, and only in the file's name"),
+        ("*/a.toml", "an include may use only `*` and `?`, and only in the file's name"),
         (".", "not a regular file"),
         ("wrong.toml", "wrong.toml:2:1"),
     ] {

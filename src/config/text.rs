@@ -1,4 +1,4 @@
-//! A string of a configuration, with its `${...}` replaced.
+//! A string of a configuration with its `${...}` expanded, and how messages may quote it.
 
 use std::path::PathBuf;
 
@@ -35,12 +35,12 @@ impl Text<'_> {
         self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
     }
 
-    /// Reports what works but should not stay so.
+    /// Reports a warning at the value.
     pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.report(Finding::warning(message).at(self.place, hint));
     }
 
-    /// The value as a message may quote it: not at all where it is, or may be, a secret.
+    /// The value as a message may quote it. A text that is, or may be, a secret is not quoted at all.
     pub(super) fn shown(&self) -> String {
         if self.has_reference || mask::is_secret_name(&self.key) {
             format!("the value of {}", quoted(&self.key))
@@ -49,12 +49,12 @@ impl Text<'_> {
         }
     }
 
-    /// The same as a name that nothing has.
+    /// The same for an unknown name.
     pub(super) fn called(&self) -> String {
         if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
     }
 
-    /// Reports an error at some bytes of the value, where it stands in the file letter by letter.
+    /// Reports an error at some bytes of the value, if the file has it literally; else at the whole value.
     pub(super) fn wrong_within(
         &self,
         span: std::ops::Range<usize>,
@@ -72,19 +72,19 @@ impl Text<'_> {
         self.ctx.wrong(place, message, hint);
     }
 
-    /// The same text, one of a few words.
+    /// One of a few words; `later` are words that are reserved for a later version.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
         let word = self.text.as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
             return Some(*choice);
         }
-        // `hash` stands for `hash:<dimension>` too.
+        // `hash` in `later` also covers `hash:<dimension>`.
         let is_later = |name: &&str| {
             word.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         };
         if later.iter().any(is_later) {
             self.wrong(
-                format!("{} belongs to the language, but this version does not have it", self.shown()),
+                format!("{} is reserved: this version does not support it", self.shown()),
                 format!("write {}", listed(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
             );
             return None;
@@ -96,7 +96,7 @@ impl Text<'_> {
     }
 }
 
-/// The absolute path behind one written in a file, which starts from that file's directory.
+/// The absolute path. A relative one starts from the directory of the file that it is written in.
 pub(super) fn path(text: &Text<'_>) -> PathBuf {
     text.ctx.sources[text.place.file].directory.join(&text.text)
 }

@@ -1,4 +1,4 @@
-//! `tls = { ca, cert, key, sni, verify }`: of an upstream, and of an issuer whose keys are fetched.
+//! Reads and writes `tls = { ca, cert, key, sni, verify }` of an upstream or of an issuer whose keys are fetched.
 
 use rustls::pki_types::ServerName;
 
@@ -37,12 +37,12 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
         trust.verify = value.boolean().unwrap_or(true);
         if !trust.verify && trust.ca.is_some() {
             value.wrong(
-                "without `verify` no certificate is looked at, and `ca` means nothing",
+                "without `verify` no certificate is checked, so `ca` has no effect",
                 "keep one of the two",
             );
         } else if !trust.verify {
             value.warn(
-                "without `verify` anybody on the way can be the other side",
+                "without `verify` anyone on the network path can pose as the server",
                 "name the authority instead: `ca = \"ca.pem\"`",
             );
         }
@@ -51,7 +51,6 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
     trust
 }
 
-/// The table as the language writes it.
 pub(super) fn show(trust: &Trust) -> String {
     let path = |path: &std::path::Path| text(&path.to_string_lossy());
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! Durations, sizes and shares as the language writes them: `"1m30s"`, `"16KiB"`, `"20%"`; read and written.
+//! Reads and writes durations, sizes and shares: `"1m30s"`, `"16KiB"`, `"20%"`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         let unit_end = after.find(|character: char| !character.is_ascii_alphabetic()).unwrap_or(after.len());
         let (_, unit_ms) =
             *DURATION_UNITS.iter().find(|(unit, _)| *unit == &after[..unit_end]).ok_or(DURATION_HINT)?;
-        // Largest first and each once: `30s1m` is more likely a slip than a wish.
+        // Units must fall, each once: `30s1m` is more likely a typing error than meant.
         if unit_ms >= last_unit_ms {
             return Err(DURATION_HINT);
         }
@@ -100,7 +100,7 @@ fn number(text: &str) -> Option<(u64, &str)> {
 const DURATION_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Longer than any deadline makes sense, and far from any overflow.
+/// Longer than any sensible deadline, and far from overflow in nanoseconds.
 const DURATION_MS_MAX: u64 = 366 * 86_400_000;
 
 const SIZE_UNITS: [(&str, u64); 10] = [

@@ -1,4 +1,4 @@
-//! `[upstream.*]`, and the URLs that stand for one.
+//! Reads and writes `[upstream.*]`, and the URLs in routes that expand to an upstream. It resolves no name.
 
 use crate::upstream::Config;
 use crate::upstream::config::{Balance, Connections, HostHeader, Retry, Server, Timeouts, Uploads, Version};
@@ -31,8 +31,8 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<Fields>) {
     (upstreams, places)
 }
 
-/// The upstream that a URL stands for: one server, everything else as by default, named by the URL without
-/// what it may leave out, so that two spellings of one server share its connections.
+/// The upstream that a URL expands to: one server and every default. Its name is the URL in its shortest spelling, so that
+/// two spellings of one server share its connections.
 pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
     let server = server(text)?;
     let scheme = if server.tls { "https" } else { "http" };
@@ -132,7 +132,7 @@ fn server(text: &Text<'_>) -> Option<Server> {
     };
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     if authority.contains('@') {
-        // Not quoted: what stands before the @ is a password.
+        // Not quoted, because the text before the @ is a password.
         text.wrong(
             "an upstream's URL cannot hold a user name or a password",
             "set the field on the route: `headers = { set = { authorization = \"${...}\" } }`",

@@ -1,6 +1,6 @@
-//! What is right in each of its parts and still cannot be meant: warnings about a configuration as a whole.
+//! Warnings about a configuration as a whole: each part is valid, but together they cannot be what was meant.
 //!
-//! Nothing here is an error: another gateway, or a file that comes later, may give it its sense.
+//! None is an error, because another gateway in front, or a file that is included later, may make sense of it.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use super::context::Context;
 use super::report::Places;
 use super::settings::Config;
 
-/// Reports all of it.
+/// Reports all warnings about the whole.
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
     endless_redirects(ctx, config, places);
-    certificates_nobody_shows(ctx, config, places);
-    callers_nobody_knows(ctx, config, places);
+    mtls_methods_without_client_ca(ctx, config, places);
+    identity_dimensions_without_auth(ctx, config, places);
 }
 
-/// A route that redirects to https and is served over https redirects to itself, for ever.
+/// A route that redirects to https and is itself served over https: clients would follow it in a loop.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
     let redirects = |action: &Action| matches!(action, Action::RedirectHttps { .. });
@@ -30,22 +30,22 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
     }
 }
 
-/// Certificates are shown where a listener asks for them.
-fn certificates_nobody_shows(ctx: &Context<'_>, config: &Config, places: &Places) {
+/// Methods that read client certificates, if no listener asks clients for one.
+fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &Places) {
     let is_asked = config.listeners.iter().any(|listener| listener.client_auth.is_some());
-    for (way, fields) in config.auth.iter().zip(&places.auth) {
-        let is_used = config.routes.iter().any(|route| route.access.auth.contains(&way.name));
-        let is_mtls = matches!(way.kind, Kind::Mtls(_));
+    for (method, fields) in config.auth.iter().zip(&places.auth) {
+        let is_used = config.routes.iter().any(|route| route.access.auth.contains(&method.name));
+        let is_mtls = matches!(method.kind, Kind::Mtls(_));
         if let Some(place) = fields.whole.filter(|_| is_mtls && is_used && !is_asked) {
-            let message = "no listener asks for certificates, so nobody is ever recognised by one";
+            let message = "no listener asks for certificates, so this method never recognises a client";
             ctx.warn(place, message, "give a listener with `certs` a `client-ca`");
         }
     }
 }
 
-/// A policy that counts by who is calling, on routes where nobody is asked who that is.
-fn callers_nobody_knows(ctx: &Context<'_>, config: &Config, places: &Places) {
-    // Whether any route with the limit authenticates; each route is looked at once, however many policies there are.
+/// Policies that count by a dimension of the identity, if none of their routes authenticates.
+fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
+    // Whether any route with the policy authenticates. Collected in one pass over the routes, which may be a million.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
         for name in &route.limits {
@@ -57,7 +57,8 @@ fn callers_nobody_knows(ctx: &Context<'_>, config: &Config, places: &Places) {
         if let Some(place) = fields.place("by").filter(|_| is_blind)
             && policy.by.iter().any(Dimension::needs_identity)
         {
-            let message = "no route with this limit authenticates, so nobody ever has what it counts by";
+            let message =
+                "no route with this limit authenticates, so no client has the dimension it counts by";
             ctx.warn(place, message, "give the routes an `auth`, or count by something else");
         }
     }

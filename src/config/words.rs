@@ -1,9 +1,9 @@
-//! Words that a configuration may use, as messages suggest them.
+//! Suggests words in messages: the nearest known word, and lists of all.
 
-/// "did you mean `x`?" where one of the known words is near.
+/// "did you mean `x`?", if a known word is near enough.
 pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
-    // A long word is compared with nothing, and a word with so many at most: each costs the product of the lengths.
+    // Bounded, because a comparison takes time in the product of both lengths.
     let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
     let near = known.min_by_key(|name| distance(name))?;
     let allowed = (near.len() / 3).max(1);

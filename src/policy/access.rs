@@ -1,4 +1,4 @@
-//! Who may use a route: from which addresses, and as whom. How a client is authenticated is not decided here.
+//! Checks of a route against the client's address and identity. It does not authenticate; `auth` does.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::cause::Cause;
 use crate::identity::Identity;
 
-/// What an identity must be. Everything that is asked for must hold; of a list, one.
+/// What a route requires of an identity. Every list that is not empty must contain the identity's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Require {
     /// One of these. Empty: anyone.
@@ -21,7 +21,7 @@ pub struct Require {
 }
 
 impl Require {
-    /// Whether an identity is that.
+    /// Checks an identity.
     ///
     /// # Errors
     /// The first requirement that it does not meet.
@@ -45,14 +45,14 @@ impl Require {
 /// Addresses that may come in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Only these. Empty: all.
+    /// Admits only these. Empty: all.
     pub allow: Vec<IpNet>,
-    /// But never these.
+    /// Denies these, even if `allow` has them.
     pub deny: Vec<IpNet>,
 }
 
 impl Addresses {
-    /// Whether a client may come in; `client` is canonical: no IPv4 in IPv6.
+    /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address.
     pub fn admit(&self, client: IpAddr) -> bool {
         let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&client));
         !has(&self.deny) && (self.allow.is_empty() || has(&self.allow))

@@ -1,4 +1,4 @@
-//! Header changes of a route, compiled: taken away, replaced, added, in this order.
+//! The header changes of a route, compiled, and applied in this order: remove, set, add.
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName};
@@ -15,7 +15,7 @@ pub struct HeaderChanges {
 }
 
 impl HeaderChanges {
-    /// Whether it does nothing.
+    /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
@@ -25,21 +25,21 @@ impl HeaderChanges {
         self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())
     }
 
-    /// Changes the headers. A value that comes out empty, or that no header may hold, is not sent: `set` then
-    /// takes the header away, so that what a client sent under its name never stands in for ours.
+    /// Changes the headers. A value that renders empty, or that a header must not contain, is not sent. `set` then removes the
+    /// header, so that a value of the client never passes for the gateway's.
     pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {
         for name in &self.remove {
             headers.remove(name);
         }
         let mut before = None;
         for (name, template) in &self.set {
-            // Several values of one field stand side by side: the first replaces what there was, the others join it.
+            // Several values of one field are adjacent: the first replaces what the client sent, the others are appended.
             let joins = before.replace(name) == Some(name);
             match template.render(values) {
                 Some(value) if joins => drop(headers.append(name.clone(), value)),
                 Some(value) => drop(headers.insert(name.clone(), value)),
                 None if joins => {}
-                // A request without one goes nowhere: its own stays.
+                // A request needs a `Host`, so it keeps its own.
                 None if *name == HOST => {}
                 None => drop(headers.remove(name)),
             }
@@ -52,8 +52,8 @@ impl HeaderChanges {
     }
 }
 
-/// Whether a header frames messages or belongs to one connection only: no route may change it, in either
-/// direction, or a message would be read otherwise than it was written.
+/// Whether a header frames messages or belongs to one connection. No route may change it in either direction: the next
+/// hop would find other message boundaries than the gateway wrote (request smuggling).
 pub fn is_framing(name: &HeaderName) -> bool {
     FRAMING.contains(&name.as_str())
 }

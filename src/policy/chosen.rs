@@ -1,4 +1,4 @@
-//! The policies that decide about one subject, and what they ask of the limiter for it.
+//! The policies that decide about one subject, and the charges they make of it for the limiter.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ pub struct Chosen<'t> {
     pub(super) policies: &'t [Policy],
     /// Indices of those that decide.
     pub(super) indices: &'t [PolicyId],
-    /// Whether one of them recognises retries.
+    /// Whether one of them has an idempotency key.
     pub(super) remembers: bool,
     /// Whether one of them penalises clients.
     pub(super) penalises: bool,
@@ -57,8 +57,8 @@ impl<'t> Chosen<'t> {
         Ok(())
     }
 
-    /// The charges that remember a subject in those policies that recognise retries, if it has a key. They are spent
-    /// beside the others; one that is spent already marks a retry of its policy.
+    /// For each policy with an idempotency key, the charge that remembers this subject's key. They are spent beside the others.
+    /// If one is spent already, the subject is a retry for that policy.
     pub fn memories(&self, subject: &impl Subject) -> SmallVec<[Charge; 1]> {
         if !self.remembers {
             return SmallVec::new();
@@ -66,12 +66,12 @@ impl<'t> Chosen<'t> {
         self.indices.iter().filter_map(|index| self.policies[index.index()].memory(subject)).collect()
     }
 
-    /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.
+    /// The keys of the penalties that the policies of these charges keep. `charges` must be as [`Chosen::charges`] wrote them.
     pub fn conducts(&self, charges: &[Charge]) -> SmallVec<[Conduct; 1]> {
         if !self.penalises {
             return SmallVec::new();
         }
-        // A policy's charges stand together, its first window's first.
+        // A policy's charges are adjacent, and the first window's comes first.
         let firsts = charges.iter().enumerate().filter(|(index, charge)| {
             index.checked_sub(1).is_none_or(|before| charges[before].policy != charge.policy)
         });

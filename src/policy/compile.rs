@@ -1,7 +1,7 @@
-//! From definitions to a table: names resolved, patterns read, every mistake collected.
+//! Compiles definitions into a table: resolves names, parses patterns, collects every error.
 //!
-//! Here what concerns all of them together; what can be said of one on its own is in `policies.rs` and `routes.rs`. It
-//! deliberately stops at nothing: all mistakes of all definitions come back at once.
+//! This file checks what concerns several definitions; checks of a single one are in `policies.rs` and `routes.rs`. No
+//! error stops it: all errors of all definitions are returned at once.
 
 mod errors;
 mod options;
@@ -54,7 +54,7 @@ impl Table {
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());
             route.penalises = own().any(|policy| policy.penalty.is_some());
-            // What a policy by tier charges depends on the identity: nothing to make beforehand.
+            // The windows of a policy by tier depend on the identity, so the field cannot be built beforehand.
             let is_by_tier = own().any(|policy| policy.tiers.is_some());
             let count = own().map(|policy| policy.windows.len()).sum();
             route.windows = if is_by_tier { usize::MAX } else { count };
@@ -73,7 +73,7 @@ impl Table {
     }
 }
 
-/// Indices must fit. Where they do not, nothing else can be said.
+/// Checks that indices fit their types. If they do not, nothing else can be checked.
 fn check_counts(routes: usize, policies: usize, errors: &mut Errors) {
     if policies > POLICIES_MAX {
         let problem = Problem::TooMany { what: "policies", max: POLICIES_MAX };
@@ -84,9 +84,8 @@ fn check_counts(routes: usize, policies: usize, errors: &mut Errors) {
     }
 }
 
-/// A dimension `param:x` must be a parameter of at least one route that uses the policy; where another has
-/// none, the policy's `missing` says what happens. Says nothing of a policy with a route that did not
-/// compile.
+/// A dimension `param:x` must be a parameter of at least one route that uses the policy. On other routes the policy's
+/// `missing` applies. A policy with a route that did not compile is not checked.
 fn check_params(
     routes: &[definition::Route],
     policies: &[definition::Policy],
@@ -101,7 +100,7 @@ fn check_params(
         });
         params.collect()
     };
-    // Asked for each policy, all routes are looked at once only: there may be as many of one as of the other.
+    // One pass over the routes for all policies: there may be a million of each, so no loop over both.
     let mut using: HashMap<&str, Vec<usize>> = HashMap::new();
     for policy in policies.iter().filter(|policy| !params(policy).is_empty()) {
         using.insert(&policy.name, Vec::new());

@@ -1,5 +1,6 @@
-//! Which other origins' scripts may use a route (the Fetch standard, section 3.2): what a browser is told. It keeps
-//! nobody out but browsers; who may come in is authentication's.
+//! CORS (the Fetch standard, section 3.2): the fields that tell a browser which other origins' scripts may use a route.
+//!
+//! It protects browsers' users only. Other clients ignore it, so it does not replace authentication.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -12,30 +13,30 @@ use super::definition;
 use super::list_field::join_items;
 use super::method::Methods;
 
-/// What browsers are told of a route.
+/// The CORS rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origins: Box<[Origin]>,
     credentials: bool,
     methods: HeaderValue,
-    /// `None`: whatever is asked for.
+    /// `None`: the headers that the browser asks for.
     headers: Option<HeaderValue>,
     expose: Option<HeaderValue>,
     max_age: HeaderValue,
 }
 
-/// One origin that may, or many.
+/// One allowed origin, or a pattern of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     Any,
     Exact(Box<str>),
-    /// One label between the two: `https://` and `.example.com`.
+    /// Any single label between a prefix and a suffix: `https://` and `.example.com`.
     Wildcard(Box<str>, Box<str>),
 }
 
 /// What is wrong with an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an origin is a scheme, a host and a port where it is not the usual one")]
+#[error("write an origin as scheme, host and, if it is not the default, port: `https://app.example.com`")]
 pub struct NotAnOrigin;
 
 impl Origin {
@@ -80,13 +81,14 @@ impl Origin {
 /// Whether a text names an origin, many (`https://*.example.com`), or any (`*`).
 ///
 /// # Errors
-/// Where it does not.
+/// If it does not.
 pub fn check_origin(text: &str) -> Result<(), NotAnOrigin> {
     Origin::parse(text).map(|_| ())
 }
 
 impl Cors {
-    /// Compiles what is told of a route that serves these methods. Origins that are none are left out.
+    /// Compiles the rules of a route that serves these methods. Invalid origins are left out, since `check_origin` has reported
+    /// them.
     pub(super) fn new(written: &definition::Cors, methods: &Methods) -> Cors {
         let names: Vec<&str> = match written.methods.is_empty() {
             false => written.methods.iter().map(Method::as_str).collect(),
@@ -108,7 +110,7 @@ impl Cors {
         }
     }
 
-    /// What the answer says to the origin of a request. `None`: it names none, or one that may not.
+    /// `Access-Control-Allow-Origin` for a request. `None`: it names no origin, or one that is not allowed.
     pub fn grant(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut lines = headers.get_all(ORIGIN).iter();
         let origin = lines.next().filter(|_| lines.next().is_none())?;
@@ -123,7 +125,7 @@ impl Cors {
         self.origins.contains(&Origin::Any)
     }
 
-    /// Puts on an answer what a browser is told, in the place of what an upstream has said of it.
+    /// Sets the fields of an answer. They replace those of the upstream, because two values would make a browser refuse both.
     pub fn tell(&self, granted: Option<HeaderValue>, headers: &mut HeaderMap) {
         for name in [
             ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -143,7 +145,7 @@ impl Cors {
         }
     }
 
-    /// Puts on an answer what a browser asked beforehand.
+    /// Sets the fields of the answer to a preflight.
     pub fn tell_preflight(&self, granted: HeaderValue, asked: &HeaderMap, headers: &mut HeaderMap) {
         self.tell_origin(Some(granted), headers);
         headers.append(VARY, VARY_PREFLIGHT);
@@ -158,7 +160,7 @@ impl Cors {
 
     fn tell_origin(&self, granted: Option<HeaderValue>, headers: &mut HeaderMap) {
         if !self.is_any() {
-            // Whatever keeps the answer must not give it to another origin.
+            // A cache must not serve this answer to another origin.
             headers.append(VARY, VARY_ORIGIN);
         }
         let Some(granted) = granted else { return };
@@ -169,7 +171,7 @@ impl Cors {
     }
 }
 
-/// The method of the request that a browser asks about beforehand. `None`: this is no such question.
+/// The method that a preflight asks about. `None`: the request is not a preflight.
 pub fn preflight(method: &Method, headers: &HeaderMap) -> Option<Method> {
     if method != Method::OPTIONS || !headers.contains_key(ORIGIN) {
         return None;
@@ -185,7 +187,7 @@ const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
 const VARY_PREFLIGHT: HeaderValue =
     HeaderValue::from_static("Access-Control-Request-Method, Access-Control-Request-Headers");
 
-/// More names of headers than this are not repeated.
+/// A longer list of requested headers is not echoed back.
 const WANTED_BYTES_MAX: usize = 1_024;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! A policy, compiled: which requests it counts, what they cost, under which keys.
+//! A policy, compiled: which requests it counts, what they cost, and under which keys. It makes charges; the limiter decides
+//! them.
 
 use std::ops::Range;
 
@@ -22,13 +23,13 @@ pub struct Policy {
     pub by: Box<[Dimension]>,
     /// Its windows; [`Charge::window`] counts them.
     pub windows: Box<[Window]>,
-    /// What happens where a dimension is absent.
+    /// What happens if a dimension is absent.
     pub missing: Missing,
     /// Counted and reported, never rejected.
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
-    /// How clients that ignore `Retry-After` are kept out.
+    /// The penalty for clients that ignore `Retry-After`.
     pub penalty: Option<Penalty>,
     pub(super) rules: Rules,
     pub(super) keys: Keys,
@@ -41,8 +42,8 @@ pub struct Policy {
 pub struct Window {
     /// How much.
     pub quota: Quota,
-    /// What the fields `RateLimit` and `RateLimit-Policy` call it: the policy's name where it has one window,
-    /// else with the period behind it (`search-1h`); unique in a table, and safe between quotation marks.
+    /// Its name in `RateLimit` and `RateLimit-Policy`: the policy's name, with the period appended if the policy has several
+    /// windows (`search-1h`). Unique in a table, and valid between quotation marks.
     pub label: Box<str>,
     /// Its plan if the fleet shares it; `None`: this node alone counts.
     pub plan: Option<PlanId>,
@@ -50,11 +51,11 @@ pub struct Window {
     pub item: Box<str>,
 }
 
-/// Which windows are whose.
+/// The range of windows of each tier.
 #[derive(Clone, Debug)]
 pub(super) struct Tiers {
     pub ranges: Box<[(Box<str>, Range<usize>)]>,
-    /// Of identities without a tier, or with one that is not listed.
+    /// For identities without a tier, or with one that is not listed.
     pub default: Range<usize>,
 }
 
@@ -64,16 +65,16 @@ impl Tiers {
         own.map_or(&self.default, |(_, range)| range).clone()
     }
 
-    /// Where the tier of a window begins.
+    /// The first window of the tier that a window belongs to.
     fn begin_of(&self, window: usize) -> Option<usize> {
         self.ranges.iter().find(|(_, range)| range.contains(&window)).map(|(_, range)| range.start)
     }
 }
 
-/// How a policy knows a retry.
+/// How a policy recognises a retry.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
-    /// One unit in the time a key is remembered: spent, it was there.
+    /// One unit for as long as a key is remembered. If it is spent, the key has been seen.
     pub quota: Quota,
     /// Its plan if the fleet shares it; `None`: this node alone remembers.
     pub plan: Option<PlanId>,
@@ -89,7 +90,7 @@ pub struct MissingDimension<'t> {
 }
 
 impl Policy {
-    /// Whether an admitted request holds something of it.
+    /// Whether an admitted request must give something back when it ends.
     pub(super) fn holds(&self) -> bool {
         let holds = |window: &Window| {
             matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
@@ -102,12 +103,12 @@ impl Policy {
         self.rules.cost_in(answer)
     }
 
-    /// Whether costs are known only when the answer says them.
+    /// Whether the upstream's answer tells the cost, so that the charge must be reconciled.
     pub fn is_settled(&self) -> bool {
         self.rules.cost.response_header.is_some()
     }
 
-    /// The charge that remembers a request by its idempotency key; `None` where it has none.
+    /// The charge that remembers a request by its idempotency key; `None` if the request has none.
     pub(super) fn memory(&self, subject: &impl Subject) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;
         let key = subject.idempotency_key(&self.rules)?;
@@ -124,25 +125,24 @@ impl Policy {
         })
     }
 
-    /// Whether it says the same of a request whoever turns out to send it: of those that need no identity, one by tier
-    /// or that knows retries does not.
+    /// Whether its decision does not depend on the identity at all, so that it can be asked before authentication. A policy by
+    /// tier depends on it, and so does one that recognises retries.
     pub fn is_blind(&self) -> bool {
         self.tiers.is_none() && self.idempotency.is_none()
     }
 
-    /// Whose conduct is watched where this is the first of the policy's charges of a request; `None`: nobody's.
+    /// The key of the penalty. `charge` must be the first of the policy's charges of a request.
     pub(super) fn conduct(&self, charge: &Charge) -> Option<Conduct> {
         let rule = self.penalty?;
         let key = Key::new(charge.key.bits() ^ CONDUCT);
         Some(Conduct { key, rule, policy: self.id, shadow: self.shadow, wait_ns: 0 })
     }
 
-    /// Appends what the policy's windows charge a request; nothing where it does not apply: it has no window,
-    /// its `matches` does not hold, the cost is 0, or a dimension is missing and the policy is to be skipped
-    /// (which a shadow policy is rather than reject).
+    /// Appends a charge for each window. Appends nothing if the policy does not apply: it has no window, its `matches` does not
+    /// hold, the cost is 0, or a dimension is absent and the policy says to skip (a shadow policy skips instead of rejecting).
     ///
     /// # Errors
-    /// Where the request is to be refused because it lacks a dimension.
+    /// If the request is to be refused because it lacks a dimension.
     pub fn charge<'t>(
         &'t self,
         subject: &impl Subject,
@@ -166,7 +166,7 @@ impl Policy {
             }
             Err(_) => return Ok(()),
         };
-        // A tier's windows have the same keys as another's, so that a client whose tier changes takes along what it has used.
+        // The windows of all tiers have the same keys, so a client whose tier changes keeps what it has used.
         let first = range.start;
         for (number, window) in self.windows[range].iter().enumerate() {
             out.push(Charge {
@@ -186,8 +186,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// A charge of nothing on each of its windows (of all tiers) for a client with these values, one for each of
-    /// [`Policy::by`]; `None` where they are another number, or one is to be an address and is none.
+    /// A charge of 0 units on each of its windows (of all tiers) for the key with these values, one for each of [`Policy::by`].
+    /// `None` if their number differs, or a value for `ip` is not an address.
     pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
         let encoded = self.keys.encode_written(values)?;
         let charge = |(number, window): (usize, &Window)| Charge {
@@ -203,14 +203,14 @@ impl Policy {
         Some(self.windows.iter().enumerate().map(charge).collect())
     }
 
-    /// Which of a client's windows one is: tiers share their keys.
+    /// The position of a window within its tier, which selects its key.
     fn place(&self, number: usize) -> usize {
         let begin = self.tiers.as_ref().and_then(|tiers| tiers.begin_of(number));
         number - begin.unwrap_or(0)
     }
 
-    /// What a request it charges is counted as, one value for each of [`Policy::by`]; nothing where a dimension is
-    /// missing. Copies: for operators, not for traffic.
+    /// The values of the key of a request, one for each of [`Policy::by`]; empty if a dimension is absent. It allocates: for
+    /// operators, not for traffic.
     pub fn counted_as(&self, subject: &impl Subject) -> Vec<Value> {
         let encoded = self.keys.encode(subject);
         encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()
@@ -220,5 +220,5 @@ impl Policy {
 /// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
 pub const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// Sets the key of a client's conduct apart from that of its first window: any number with bits of every place.
+/// Separates the key of a penalty from that of the first window. Any number with bits all over will do.
 const CONDUCT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

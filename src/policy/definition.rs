@@ -1,5 +1,5 @@
-//! What a configuration says of routes and policies, before it is compiled: plain values that any source
-//! (a file today, a Redis later) can fill. Names are still names here; `compile` resolves them.
+//! Routes and policies as a configuration defines them, before they are compiled. Any source can fill these plain values:
+//! a file today, a database later. References are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::limit::{Penalty, Quota, Sharing, WhenDown};
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Unique name; made from the path where the user gave none.
+    /// Unique name; made from methods, host and path if the operator gave none.
     pub name: String,
     /// Hosts, lower case: `api.example.com` or `*.example.com`. Empty: any host.
     pub hosts: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` (WebSocket) may pass.
     pub upgrade: bool,
-    /// What becomes of a path that servers read in more than one way.
+    /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
     /// Who may use it.
     pub access: Access,
@@ -62,17 +62,17 @@ impl Route {
 /// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Names of the methods to authenticate, in the order they are tried. Empty: none is asked for.
+    /// Names of the authentication methods, in the order they are tried. Empty: the route does not authenticate.
     pub auth: Vec<String>,
     /// Which identities may use it. `None`: all.
     pub require: Option<Require>,
-    /// From where.
+    /// Which addresses may use it.
     pub addresses: Addresses,
-    /// Which other origins' scripts. `None`: that is left to the upstream.
+    /// Which other origins' scripts may use it. `None`: the upstream decides.
     pub cors: Option<Cors>,
 }
 
-/// What browsers are told of a route.
+/// The CORS rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     /// `https://app.example.com`, `https://*.example.com`, or `*` for any.
@@ -83,23 +83,23 @@ pub struct Cors {
     pub headers: Vec<String>,
     /// Headers of answers that scripts may read.
     pub expose: Vec<String>,
-    /// Whether a browser may show who its user is.
+    /// Whether a browser may send cookies and other credentials.
     pub credentials: bool,
-    /// How long a browser may remember it.
+    /// How long a browser may cache a preflight.
     pub max_age: Duration,
 }
 
-/// What becomes of an encoded slash or backslash, of what is encoded twice and of `;` in a path.
+/// What happens to encoded slashes and backslashes, double encoding and `;` in a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathEscapes {
     /// The request is refused.
     #[default]
     Refuse,
-    /// They stay as they are; the upstream has to read them as the gateway does: as no slash at all.
+    /// They stay. The upstream must then read them as the gateway does, as no slash.
     Keep,
 }
 
-/// One header a route asks for.
+/// One header that a route requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMatch {
     /// Which header.
@@ -143,24 +143,24 @@ pub struct Respond {
 /// Header changes of one direction; applied as remove, set, add.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeaderChanges {
-    /// Taken away, all values.
+    /// Removed, all values.
     pub remove: Vec<http::HeaderName>,
-    /// Replaced, or added where absent. Values may hold `{...}`.
+    /// Replaced, or added if absent. Values may contain `{...}`.
     pub set: Vec<(http::HeaderName, String)>,
-    /// Added beside what is there. Values may hold `{...}`.
+    /// Added to existing values. Values may contain `{...}`.
     pub add: Vec<(http::HeaderName, String)>,
 }
 
 /// One policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Unique name; what `RateLimit-Policy` shows.
+    /// Unique name, as `RateLimit-Policy` shows it.
     pub name: String,
-    /// Who is counted: the dimensions of the key, in the order written.
+    /// The dimensions of the key, in the order written.
     pub by: Vec<Dimension>,
-    /// The windows; every one must admit. Empty: no limit. By tier: those of one tier after the other.
+    /// The windows, all of which must admit. Empty: no limit. By tier: the windows of one tier after the other.
     pub windows: Vec<Quota>,
-    /// Whose windows these are, if they depend on the identity's tier.
+    /// Which windows belong to which tier, if they depend on the identity's tier.
     pub tiers: Option<Tiers>,
     /// What happens where a dimension is absent.
     pub missing: Missing,
@@ -172,17 +172,17 @@ pub struct Policy {
     pub shadow: bool,
     /// Refused requests are counted too.
     pub count_denied: bool,
-    /// What tells a client's retry, which is not charged again.
+    /// What identifies a client's retry, which is not charged again.
     pub idempotency: Option<Idempotency>,
-    /// How much of a window a fleet may admit too much, millionths of it; 0: nothing.
+    /// How much more than a window a fleet may admit, millionths of it. 0: nothing, so Redis decides every request.
     pub overshoot_ppm: u32,
-    /// What happens while Redis that a fleet shares is away.
+    /// What happens while Redis is down.
     pub when_down: WhenDown,
     /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
 }
 
-/// How a policy's windows are parted among tiers.
+/// How a policy's windows are divided among tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiers {
     /// Each tier and how many windows it has, in the order of the windows.
@@ -191,7 +191,7 @@ pub struct Tiers {
     pub default: String,
 }
 
-/// What tells a client's retry of a request that was charged.
+/// How a policy recognises a client's retry of a request that it has charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     /// The field that has the key.
@@ -201,7 +201,7 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    /// How long where nothing is said.
+    /// The default.
     pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 }
 
@@ -210,7 +210,7 @@ impl Idempotency {
 pub enum Dimension {
     /// The name of the authenticated identity.
     Consumer,
-    /// The identity's organisation.
+    /// The tenant of the identity.
     Tenant,
     /// The client's address: an IPv6 address by its prefix, an IPv4-mapped one as IPv4.
     Ip,
@@ -220,7 +220,7 @@ pub enum Dimension {
     Method,
     /// The host, in the form it is routed by.
     Host,
-    /// The value of a header other than `Host`, whose form is the client's to choose.
+    /// The value of a header other than `Host`. `Host` has many spellings, so [`Dimension::Host`] counts its normal form.
     Header(http::HeaderName),
     /// The value of a query parameter, percent-decoded.
     Query(String),
@@ -231,18 +231,17 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// Whether only authentication can give it.
+    /// Whether only authentication can provide it.
     pub fn needs_identity(&self) -> bool {
         matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
     }
 }
 
 impl Policy {
-    /// What a fleet may admit too much where nothing is said: 5 %.
+    /// The default overshoot: 5 %.
     const OVERSHOOT_PPM: u32 = 50_000;
 
-    /// A policy that counts every request together, in these windows, with everything else as it is where a
-    /// configuration does not say.
+    /// A policy that counts all requests under one key, in these windows, with the default of everything else.
     pub fn new(name: String, windows: Vec<Quota>) -> Policy {
         Policy {
             name,
@@ -261,9 +260,9 @@ impl Policy {
         }
     }
 
-    /// How a fleet shares one of its windows. Units of refused requests are Redis's to count, so a policy that
-    /// counts them has no leases. Nor has one whose costs are reconciled with answers: an answer comes when its lease is long over,
-    /// and what it gives back or owes is the whole fleet's at once.
+    /// How a fleet shares one of its windows. A policy that counts denied requests has no leases, because Redis must count them.
+    /// Nor has one whose costs are reconciled with answers: by then the lease is over, and a refund or a debt belongs to the
+    /// whole fleet.
     pub fn sharing(&self, window: &Quota) -> Sharing {
         let is_exact = self.count_denied || self.cost.response_header.is_some();
         let overshoot = if is_exact { 0.0 } else { f64::from(self.overshoot_ppm) / 1e6 };
@@ -289,7 +288,7 @@ impl std::fmt::Display for Dimension {
     }
 }
 
-/// What happens where a dimension of the key is absent.
+/// What happens if a dimension of the key is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
     /// The client's address takes its place.
@@ -313,13 +312,13 @@ pub struct Matches {
 /// Units a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Where no rule fits.
+    /// The cost if no rule fits.
     pub default: NonZeroU64,
     /// (method, or any; path pattern; cost): the most specific path wins, a named method before any.
     pub rules: Vec<(Option<http::Method>, String, u64)>,
-    /// A field of the request that says it, where a trusted hop sent it; before any rule.
+    /// A field of the request that tells the cost, believed only from a trusted hop. It takes precedence over rules.
     pub header: Option<http::HeaderName>,
-    /// A field of the upstream's answer that says it afterwards; until then the request is charged what the rest says.
+    /// A field of the upstream's answer that tells the cost. Until then the request is charged by the rest.
     pub response_header: Option<http::HeaderName>,
     /// The most either field may say; more is as much. `None`: what the smallest window holds.
     pub max: Option<NonZeroU64>,
@@ -331,5 +330,5 @@ impl Default for Cost {
     }
 }
 
-/// The port of https that no URL needs to say.
+/// The default port of https.
 pub const HTTPS_PORT: u16 = 443;

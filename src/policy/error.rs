@@ -1,9 +1,8 @@
-//! What is wrong with definitions, and where: by index and field, so that whoever read them from a file can
-//! point at the line. It knows no files.
+//! Errors in definitions, with index and field, so that `config` can point at the line. It knows no files.
 
 use super::{host, pattern, template};
 
-/// One thing that is wrong.
+/// An error in a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Error {
@@ -110,27 +109,27 @@ pub enum Problem {
     #[error("a name is needed")]
     EmptyName,
     /// A name is taken.
-    #[error("`{name}` is there already")]
+    #[error("another one is called `{name}` already")]
     DuplicateName {
         /// The name.
         name: String,
         /// Index of the definition that has it.
         other: usize,
     },
-    /// A host is none.
+    /// A host is invalid.
     #[error(transparent)]
     Host(#[from] host::Error),
     /// A header `Host` that is asked to match several hosts.
     #[error("a header has one exact value; write `host = \"*.example.com\"` on the route itself")]
     HostWildcard,
-    /// A path pattern is none.
+    /// A path pattern is invalid.
     #[error(transparent)]
     Pattern(#[from] pattern::Error),
-    /// A template is none.
+    /// A template is invalid.
     #[error(transparent)]
     Template(#[from] template::Error),
-    /// Two values are asked of one header.
-    #[error("`{name}` is asked to have two values at once, so the route never matches")]
+    /// Two values are required of one header.
+    #[error("`{name}` must have two values at once, so the route never matches")]
     HeaderNeverMatches {
         /// The header.
         name: String,
@@ -145,7 +144,7 @@ pub enum Problem {
         /// Neither lists methods.
         method_any: bool,
     },
-    /// A policy that is not there.
+    /// A policy that does not exist.
     #[error("no policy is called `{name}`")]
     UnknownPolicy {
         /// As written.
@@ -157,39 +156,39 @@ pub enum Problem {
         /// Its name.
         name: String,
     },
-    /// An upstream that is not there.
+    /// An upstream that does not exist.
     #[error("no upstream is called `{name}`")]
     UnknownUpstream {
         /// As written.
         name: String,
     },
-    /// A method to authenticate that is not there.
+    /// An authentication method that does not exist.
     #[error("no `[auth.<name>]` is called `{name}`")]
     UnknownAuth {
         /// As written.
         name: String,
     },
     /// A header no route may change.
-    #[error("`{name}` frames messages and is the gateway's alone: no route changes it")]
+    #[error("`{name}` frames messages: only the gateway may set it")]
     FramingHeader {
         /// The header.
         name: String,
     },
-    /// A dimension that no route can give.
+    /// A dimension that no route provides.
     #[error("no route with this policy has a parameter `{name}` in its path")]
     ParamNowhere {
         /// The parameter.
         name: String,
     },
     /// A dimension given twice.
-    #[error("the dimension stands twice in `by`")]
+    #[error("`by` names the dimension twice")]
     DimensionTwice,
     /// A request that could never be admitted.
     #[error("a request of {cost} units is never admitted by a window that holds {capacity}")]
     CostAboveCapacity {
         /// Units.
         cost: u64,
-        /// Units the smallest window holds: its burst, or its limit where it has no bucket.
+        /// Units that the smallest window holds: its burst, or its limit if it has no bucket.
         capacity: u64,
     },
     /// Two cost rules for the same requests.

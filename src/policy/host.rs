@@ -1,7 +1,7 @@
 //! Hosts of routes: `api.example.com`, or `*.example.com` for one or more labels in front.
 //!
-//! `*.example.com` matches `a.example.com` and `a.b.example.com`, never `example.com` itself: as Envoy, nginx
-//! and the Kubernetes Gateway API have it (Caddy, like a certificate, takes one label only).
+//! `*.example.com` matches `a.example.com` and `a.b.example.com`, never `example.com` itself, as in Envoy, nginx and the
+//! Kubernetes Gateway API. (Caddy, like a certificate, matches one label only.)
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,21 +25,21 @@ pub enum Error {
     #[error("leave `host` out to answer to any host")]
     Any,
     /// A star elsewhere than as the first label.
-    #[error("`*` stands for whole labels in front: `*.example.com`")]
+    #[error("`*` matches whole labels in front only: write `*.example.com`")]
     Star,
     /// A scheme or a port.
     #[error("a host has neither scheme nor port: the listener decides those")]
     SchemeOrPort,
     /// A character no host has.
-    #[error("`{0}` cannot stand in a host; names beyond ASCII are written as `xn--…`")]
+    #[error("a host must not contain `{0}`; write names beyond ASCII as `xn--…`")]
     Character(char),
     /// Two dots in a row, or one in front.
-    #[error("a label of a host is empty; all hosts below one are `*.example.com`")]
+    #[error("a label of the host is empty; for all hosts below one write `*.example.com`")]
     EmptyLabel,
 }
 
 impl Host {
-    /// Reads a host; upper case and one trailing dot mean nothing.
+    /// Reads a host, ignoring case and one trailing dot.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -104,8 +104,8 @@ impl fmt::Display for Host {
     }
 }
 
-/// The form in which a request's authority is routed and counted: lower case, without port and trailing dot, an
-/// address in its one form. Most come that way and are not copied.
+/// The form in which a request's authority is routed and counted: lower case, without port and trailing dot, addresses
+/// normalised. Most requests have it already and are not copied.
 pub fn routed(authority: &str) -> Cow<'_, str> {
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     if let Some((address, _)) = bracketed {
@@ -123,9 +123,9 @@ pub fn routed(authority: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a request may name this: a host as routes have them, in any case and with one trailing dot at most, or an
-/// IPv6 address in brackets; then a port or none. Narrower than RFC 3986 section 3.2.2, whose percent signs and
-/// delimiters no host on a network has, and servers read in more than one way.
+/// Whether a request may name this authority: a host as routes have them, in any case and with at most one trailing dot, or
+/// an IPv6 address in brackets; then an optional port. This is narrower than RFC 3986 section 3.2.2, whose percent signs
+/// and delimiters occur in no real host, and which servers read in more than one way.
 pub fn is_authority(text: &str) -> bool {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((address, port)) = rest.split_once(']') else { return false };
@@ -136,7 +136,7 @@ pub fn is_authority(text: &str) -> bool {
         Some((host, port)) => (host, is_port(port)),
         None => (text, true),
     };
-    // A label is empty where a dot follows a dot, or nothing.
+    // A dot after a dot, or at the start, means an empty label.
     let mut before = b'.';
     let is_name = host.bytes().all(|byte| {
         let follows = byte != b'.' || before != b'.';
@@ -150,7 +150,7 @@ fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
-/// From a request's host to the trees of paths that may answer it.
+/// Maps a request's host to the trees of paths that may answer it.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     roots: Literals,
@@ -158,7 +158,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// The root of a host, made by `make` where there is none yet.
+    /// The root of a host, made by `make` if there is none yet.
     pub fn root(&mut self, host: &Host, make: impl FnOnce() -> NonZeroU32) -> NonZeroU32 {
         let (kind, name) = match host {
             Host::Exact(name) => (EXACT, name),

@@ -1,4 +1,6 @@
-//! An HTTP request as a subject of policies: what its dimensions, its cost and its idempotency key are.
+//! An HTTP request as a subject of policies: reads its dimensions, its cost and its idempotency key.
+//!
+//! This is where a header or a query parameter becomes a part of a limiter key; `key.rs` hashes the parts.
 
 use std::net::IpAddr;
 
@@ -13,7 +15,7 @@ use super::route::Found;
 use super::rules::Rules;
 use super::subject::{Encoded, Subject};
 
-/// A request that a route has taken.
+/// A request and the route that answers it.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpSubject<'a> {
     /// The route's name.
@@ -47,7 +49,7 @@ impl Subject for HttpSubject<'_> {
                 out.extend(percent::decode(self.params.raw(name).unwrap_or(""), Plus::Itself));
             }
             Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
-            // A policy asks for `address` instead, which it cuts to its prefix.
+            // Policies read `address` instead, because they cut it to their IPv6 prefix.
             Dimension::Ip => {}
         }
         true
@@ -74,8 +76,8 @@ impl Subject for HttpSubject<'_> {
     }
 }
 
-/// Appends a field's value. The same line twice is one value. Lines that differ are none: whichever the upstream goes
-/// by, each combination would be counted as a client of its own. Cookies may come in pieces (RFC 9113 section 8.2.3).
+/// Appends a field's value. The same line twice is one value. Lines that differ count as absent: the upstream reads one of
+/// them, and a client could vary the other to get a new key each time. Cookies may come in pieces (RFC 9113 section 8.2.3).
 fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
     let mut lines = headers.get_all(name).iter();
     let Some(first) = lines.next() else { return true };
@@ -90,8 +92,8 @@ fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bo
     lines.all(|line| line == first)
 }
 
-/// Appends the value of a parameter in a query, decoded. Names are compared decoded: `%61=1` is `a=1`. Values that
-/// differ are none, as of a field: some servers take the first, some the last. So is one beside a `;`, which some take
+/// Appends the decoded value of a query parameter. Names are compared decoded: `%61=1` is `a=1`. Values that differ count as
+/// absent, as in a field: some servers take the first, some the last. So does a value beside a `;`, which some servers take
 /// for a `&`.
 fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
     if query::is_ambiguous(text, name) {

@@ -1,4 +1,4 @@
-//! Keys of limits: who is counted, as 128 bits.
+//! Keys of limits: hashes the values of a policy's dimensions to 128 bits.
 //!
 //! A key is SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length
 //! and its kind, so no two different inputs have one encoding:
@@ -10,9 +10,8 @@
 //! text   = length:u32 bytes                                integers little-endian
 //! ```
 //!
-//! The route is in a key only where `by` names it: a policy that several routes share is one limit. Values
-//! are not kept, logged or compared; a collision costs a client an exact guess of 128 bits under a secret
-//! salt.
+//! The route is in a key only if `by` names it, because a policy that several routes share is one limit. Values are not
+//! kept, logged or compared. A client that wants a collision would have to guess 128 bits under a secret salt.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -31,13 +30,13 @@ pub struct Keys {
     by: Box<[Dimension]>,
     missing: Missing,
     ipv6_prefix: u8,
-    /// What each window's key starts from, indexed by window.
+    /// The hasher of each window's key after its fixed prefix, indexed by window.
     states: Box<[SipHasher13]>,
-    /// What the keys of remembered requests start from: as of a window no policy has.
+    /// The same for idempotency keys, with a window number that no policy has.
     memory: SipHasher13,
 }
 
-/// Why there are no keys for a subject.
+/// Why a subject has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// The policy does not apply.
@@ -74,11 +73,10 @@ impl Keys {
         Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
     }
 
-    /// Encodes the values of a subject. Allocates only where they are longer than 128 bytes in all.
+    /// Encodes the values of a subject. Allocates only if they are longer than 128 bytes together.
     ///
     /// # Errors
-    /// Where a dimension has no value (an empty one is none) and the client's address is not to take its
-    /// place, and where a header or a parameter has several.
+    /// If a dimension has no value (an empty one counts as none) or several, and the client's address is not to replace it.
     pub fn encode(&self, subject: &impl Subject) -> Result<Encoded, Absent> {
         let mut out = Encoded::new();
         for (index, dimension) in self.by.iter().enumerate() {
@@ -110,8 +108,8 @@ impl Keys {
         Ok(out)
     }
 
-    /// The encoding of values as operators write them, one a dimension; `None` where they are another number, or one is
-    /// to be an address and is none.
+    /// Encodes values as operators write them, one for each dimension. `None` if their number differs, or a value for `ip` is
+    /// not an address.
     pub fn encode_written(&self, values: &[String]) -> Option<Encoded> {
         let mut out = Encoded::new();
         for (dimension, value) in self.by.iter().zip(values) {
@@ -135,8 +133,8 @@ impl Keys {
         Key::new(state.finish128().as_u128())
     }
 
-    /// The key under which a client's request with this idempotency key is remembered: the client's values stand
-    /// before it, so nobody meets another's. The values tell their own length.
+    /// The key under which an idempotency key is remembered. The client's values come first and carry their length, so no
+    /// client can meet the idempotency key of another.
     pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> Key {
         let mut state = self.memory;
         state.write(values);
@@ -166,7 +164,7 @@ pub struct Value {
     pub substituted: bool,
 }
 
-/// The values of an encoding, one a dimension: for operators, not for traffic.
+/// Decodes an encoding into its values. It allocates: for operators, not for traffic.
 pub fn values(encoded: &[u8]) -> Vec<Value> {
     let mut values = Vec::new();
     let mut rest = encoded;
@@ -233,7 +231,7 @@ mod tests {
         values: Vec<(bool, Vec<u8>)>,
     }
 
-    /// Reads an encoding back. That this is possible is what makes it unambiguous.
+    /// Reads an encoding back, which proves that it is unambiguous.
     fn decode(mut bytes: &[u8]) -> Input {
         let policy = text(&mut bytes);
         let window = u16::from_le_bytes(array(&mut bytes));

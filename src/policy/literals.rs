@@ -1,9 +1,8 @@
-//! The literal children of all nodes of a tree, in one hash table: (parent, text) to child.
+//! The literal children of all nodes of a tree, in one hash table from (parent, text) to child.
 //!
-//! A found child costs two cache lines, its slot and its text, and texts that many parents share are stored
-//! once. Open addressing, linear probing, at most half full. The hash is fast, not keyed: what is in the
-//! table is the operator's, so a client can neither fill it nor lengthen a probe beyond the longest run that
-//! is there.
+//! A lookup touches two cache lines, the slot and its text; texts that several parents share are stored once. Open
+//! addressing, linear probing, at most half full. The hash is fast and not keyed: the operator's routes fill the table, so a
+//! client can neither add to it nor make a probe longer than the longest run in it.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -15,7 +14,7 @@ pub struct Literals {
     slots: Vec<Option<Slot>>,
     count: usize,
     texts: String,
-    /// Where each text stands in `texts`; only building asks.
+    /// The position of each text in `texts`; used only while building.
     interned: HashMap<Box<str>, u32>,
     /// Length of the longest text, bytes: a longer segment is not even hashed.
     text_bytes_max: usize,
@@ -27,7 +26,7 @@ struct Slot {
     parent: u32,
     text_start: u32,
     text_bytes: u32,
-    /// The upper half of the hash; spares nearly every comparison with another text.
+    /// The upper half of the hash, which rules out nearly every other text without a look at it.
     tag: u32,
 }
 
@@ -40,7 +39,7 @@ impl Literals {
         let hash = hash(parent, text);
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
-        // Ends: at least half of the slots are empty.
+        // Terminates, because at least half of the slots are empty.
         while let Some(slot) = &self.slots[at] {
             if slot.tag == tag(hash) && slot.parent == parent && self.text(slot) == text.as_bytes() {
                 return Some(slot.child);

@@ -1,10 +1,10 @@
-//! Sets of methods. HEAD goes wherever GET goes unless it is listed itself, as nginx and Caddy have it, so
-//! that it neither gets a 405 nor past a limit on GET. OPTIONS is a method like any other.
+//! Sets of methods. A set with GET contains HEAD too, as in nginx and Caddy, so that HEAD neither gets a 405 nor evades a
+//! limit on GET. A route that lists HEAD itself is more specific. OPTIONS is a method like any other.
 
 use http::Method;
 use smallvec::SmallVec;
 
-/// Which methods are meant. Empty: any. Kept in place, as every request looks at some.
+/// A set of methods. Empty: any. Stored inline, because every request looks at some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Methods(SmallVec<[Method; 2]>);
 

@@ -1,8 +1,8 @@
-//! The one form of a request's path: what routes, limits and upstreams are all shown.
+//! The canonical form of a request's path, which routes, limits and upstreams all get.
 //!
-//! Bytes that may stand as they are do, others are encoded with upper-case digits, slashes are merged and dot
-//! segments resolved (RFC 3986 section 6.2.2). What servers read in more than one way is refused instead of guessed:
-//! whoever decodes once more than the gateway would see a path that no limit has counted.
+//! Unreserved bytes are decoded, others encoded with upper-case digits, slashes merged and dot segments resolved (RFC 3986
+//! section 6.2.2). A path that servers read in more than one way is refused: an upstream that decodes once more than the
+//! gateway would serve a path that no limit has counted.
 
 use std::borrow::Cow;
 
@@ -28,17 +28,17 @@ pub enum Error {
     Parameter,
 }
 
-/// A path in its one form.
+/// A path in its canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canonical<'p> {
     /// The form. Borrowed where the path has it already, as most have.
     pub path: Cow<'p, str>,
-    /// What servers read in more than one way: refused, unless the route keeps it.
+    /// Why servers may read it in more than one way. It is refused then, unless the route keeps such paths.
     pub doubt: Option<Error>,
 }
 
 impl Error {
-    /// In words that repeat nothing of the request.
+    /// The message, which repeats nothing of the request.
     pub fn text(self) -> &'static str {
         match self {
             Error::Percent => "the path has a % without two hex digits",
@@ -52,22 +52,22 @@ impl Error {
     }
 }
 
-/// The one form of a path that begins with `/`.
+/// The canonical form of a path that begins with `/`.
 ///
 /// # Errors
-/// Where no route may keep what servers would read in more than one way.
+/// If the path is so ambiguous that no route may keep it.
 pub fn canonical(path: &str) -> Result<Canonical<'_>, Error> {
     if is_canonical(path.as_bytes()) {
         let doubt = doubt(path.as_bytes())?;
         return Ok(Canonical { path: Cow::Borrowed(path), doubt });
     }
     let encoded = percent::normalise(path).map_err(|_| Error::Percent)?;
-    // Looked at in this form only: decoding may have put together what stood apart (`%25%41%41`).
+    // Checked after encoding, because decoding may have joined what was apart (`%25%41%41`).
     let doubt = doubt(encoded.as_bytes())?;
     Ok(Canonical { path: Cow::Owned(resolved(&encoded)), doubt })
 }
 
-/// What there is in an encoded path that servers read in more than one way.
+/// The first thing in an encoded path that servers read in more than one way.
 fn doubt(encoded: &[u8]) -> Result<Option<Error>, Error> {
     let mut doubt = None;
     for at in memchr::memchr2_iter(b'%', b';', encoded) {
@@ -89,7 +89,7 @@ fn doubt(encoded: &[u8]) -> Result<Option<Error>, Error> {
     if doubt.is_some() && climbs(encoded) { Err(Error::Climbs) } else { Ok(doubt) }
 }
 
-/// Whether a sequence of UTF-8 that begins so says in more bytes what takes fewer.
+/// Whether a sequence of UTF-8 that begins with these bytes is overlong.
 fn is_overlong(lead: u8, next: Option<u8>) -> bool {
     let below = match lead {
         0xe0 => 0xa0,

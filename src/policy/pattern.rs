@@ -91,7 +91,7 @@ pub enum Error {
     },
     /// A name that is no name.
     #[error(
-        "`{name}` is no parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
+        "`{name}` is not a parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
     )]
     ParamName {
         /// Where.
@@ -100,7 +100,7 @@ pub enum Error {
         name: String,
     },
     /// A name used twice.
-    #[error("the parameter `{name}` stands twice in the path")]
+    #[error("the parameter `{name}` occurs twice in the path")]
     ParamTwice {
         /// The second one.
         offset: usize,
@@ -108,7 +108,7 @@ pub enum Error {
         name: String,
     },
     /// `{*rest}` before the end.
-    #[error("`{{*{name}}}` takes all that follows, so nothing can stand behind it")]
+    #[error("`{{*{name}}}` matches everything that follows, so it must come last")]
     RestNotLast {
         /// Where.
         offset: usize,

@@ -8,18 +8,17 @@ pub fn is_named(key: &str, name: &str) -> bool {
     percent::decode(key, Plus::Space).eq(name.bytes())
 }
 
-/// The name in what stands between two separators.
+/// The name in a part of a query.
 pub fn key_of(pair: &str) -> &str {
     pair.split_once('=').map_or(pair, |(key, _)| key)
 }
 
-/// Whether what stands between two `&` has the parameter, in either reading.
+/// Whether a part between two `&` has the parameter, in either reading.
 pub fn holds(part: &str, name: &str) -> bool {
     part.split(';').any(|pair| is_named(key_of(pair), name))
 }
 
-/// Whether the parameter, or its value, is one thing to who separates at `&` alone, and another to who separates at `;`
-/// as well.
+/// Whether servers that separate at `&` only and servers that separate at `;` too read the parameter differently.
 pub fn is_ambiguous(query: &str, name: &str) -> bool {
     memchr::memchr(b';', query.as_bytes()).is_some()
         && query.split('&').any(|part| part.contains(';') && holds(part, name))

@@ -1,4 +1,4 @@
-//! What a request shows to routes, limits and templates: borrowed, already sanitised, copied freely.
+//! The facts of a request that routes, limits and templates read: borrowed, sanitised by the proxy, cheap to copy.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,8 +9,7 @@ use crate::identity::Identity;
 
 /// One request, as the proxy has sanitised it.
 ///
-/// Its headers have a lifetime of their own: what is found of a request does not borrow them, so they can be
-/// changed while it is in use.
+/// Headers have a lifetime of their own, because the found route must not borrow them: they are changed while it is in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'r, 'h> {
     /// The method.
@@ -26,15 +25,15 @@ pub struct Facts<'r, 'h> {
     pub headers: &'h HeaderMap,
     /// The client, found past trusted hops only.
     pub client_ip: IpAddr,
-    /// Whether a trusted hop sent it: then what it says of costs is believed.
+    /// Whether a trusted hop sent it, whose fields about costs are believed.
     pub trusted_peer: bool,
     /// Who is calling; empty before authentication.
     pub identity: &'r Identity,
-    /// Authentication was asked for and did not recognise the client: only limits that need no identity count.
+    /// Whether authentication was required and did not recognise the client. Only limits that need no identity count then.
     pub refused: bool,
 }
 
-/// What the parameters of a route's path are in one request.
+/// The values of a route's path parameters in one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'t, 'r> {
     pattern: &'t Pattern,

@@ -1,4 +1,4 @@
-//! A route, compiled: which requests it answers and what it does with them.
+//! A route, compiled: which requests it answers and what it does with them. Choosing among routes is `table.rs`.
 
 use std::borrow::Cow;
 
@@ -36,9 +36,9 @@ pub struct Route {
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
-    /// Whether a policy of it holds something of an admitted request: permits, a place in a queue, or an estimate.
+    /// Whether one of its policies must be told when an admitted request ends, to give back a permit or reconcile a cost.
     pub holds: bool,
-    /// What becomes of a path that servers read in more than one way.
+    /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
     /// Whether a policy of it remembers requests by a key of theirs.
     pub remembers: bool,
@@ -46,7 +46,7 @@ pub struct Route {
     pub penalises: bool,
     /// Who may use it.
     pub access: Access,
-    /// Those of its policies that need no identity: they charge a client that authentication refuses.
+    /// Those of its policies that need no identity. They charge clients that authentication refuses, so that guessing is limited.
     pub strangers: Box<[PolicyId]>,
     pub(super) hosts: Box<[Host]>,
     pub(super) pattern: Pattern,
@@ -174,7 +174,7 @@ impl<'t, 'r> Found<'t, 'r> {
 impl HeaderMatch {
     pub(super) fn holds(&self, facts: &Facts<'_, '_>) -> bool {
         if self.name == HOST {
-            // The field itself has many spellings, and over HTTP/2 it need not be there.
+            // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host is compared.
             let host = facts.host.as_bytes();
             return self.value.as_deref().map_or(!host.is_empty(), |value| value == host);
         }
@@ -196,7 +196,7 @@ impl HeaderMatch {
         self.name != other.name || self.value.is_none() || other.value.is_none() || self.value == other.value
     }
 
-    /// Whether whatever satisfies `other` satisfies this.
+    /// Whether every request that satisfies `other` satisfies this.
     pub(super) fn follows_from(&self, other: &HeaderMatch) -> bool {
         self.name == other.name && (self.value.is_none() || self.value == other.value)
     }

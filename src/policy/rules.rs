@@ -1,4 +1,4 @@
-//! Which requests a policy counts, what they cost, and where they say that they are retries.
+//! The rules of a policy about a request: whether it counts, what it costs, and where its idempotency key is.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -6,7 +6,7 @@ use super::method::{Fit, Methods};
 use super::pattern::Pattern;
 use super::request::Facts;
 
-/// What a policy asks of a subject beside its dimensions.
+/// What a policy reads of a subject beside its dimensions.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub(super) matches: Matches,
@@ -53,7 +53,7 @@ impl Rules {
         Some(key.as_bytes()).filter(|key| !key.is_empty())
     }
 
-    /// What an answer says its request cost; `None`: nothing, or the policy does not ask it.
+    /// The cost that an answer tells; `None` if it tells none, or the policy does not read it.
     pub(super) fn cost_in(&self, answer: &HeaderMap) -> Option<u64> {
         read_cost(answer, self.cost.response_header.as_ref()?, self.cost.max)
     }
@@ -67,7 +67,7 @@ impl Matches {
 }
 
 impl Cost {
-    /// Units of a request: what a trusted hop says, else what the rules do.
+    /// Units of a request: from the field of a trusted hop, else by the rules.
     fn of(&self, facts: &Facts<'_, '_>) -> u64 {
         let said = self.header.as_ref().filter(|_| facts.trusted_peer);
         said.and_then(|header| read_cost(facts.headers, header, self.max))
@@ -92,7 +92,7 @@ impl Cost {
     }
 }
 
-/// A field that is one whole number, at most `max`. Several of them, or anything else, say nothing.
+/// A field that is one whole number, cut to `max`. Several fields, or anything else, are ignored.
 fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
     let digits = only_value(headers, name)?.as_bytes();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

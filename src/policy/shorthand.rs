@@ -8,7 +8,7 @@
 //!             parted by commas or spaces
 //! ```
 //!
-//! It reads what was written and nothing more: defaults for `by`, and another algorithm, are the caller's.
+//! It only parses: the default of `by` and the algorithm are up to the section that uses it.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::limit::{Algorithm, Quota};
 /// A limit as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shorthand {
-    /// The window, as a token bucket whose burst equals its limit where none is written, or as concurrency.
+    /// The window, as a token bucket whose burst is its limit if none is written, or as concurrency.
     pub window: Quota,
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
@@ -169,7 +169,7 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
         Some(("header", name)) => {
             let wrong = |_| Problem::DimensionName { found: found(), kind: "header" };
             let name = http::HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
-            // The field has as many spellings as its client likes, and over HTTP/2 it need not be there.
+            // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host counts.
             Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
         }
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
@@ -220,7 +220,7 @@ impl<'t> Reader<'t> {
             problem: Problem::UnknownUnit { found: unit.to_owned() },
         })?;
         let wrong = |problem| Error { span: start..self.at, problem };
-        // The arithmetic of limits has room for times to 2^63 nanoseconds.
+        // The arithmetic of limits has room for times up to 2^63 nanoseconds.
         let period_ns = count.checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
         NonZeroU64::new(period_ns.ok_or_else(|| wrong(Problem::TooLarge))?)
             .ok_or_else(|| wrong(Problem::ZeroPeriod))

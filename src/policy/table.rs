@@ -1,4 +1,4 @@
-//! The compiled table: which route answers a request, why not another, and what it is charged.
+//! The compiled table: which route answers a request, why others do not, and which policies charge it.
 //!
 //! Of the routes that match a request the most specific wins: by host (an exact one, then the longest
 //! wildcard, then any), then by path (segment by segment from the left: literal, `{id}`, `{*rest}`), then by
@@ -43,7 +43,7 @@ pub enum NotFound {
     },
 }
 
-/// What became of one route for a request.
+/// One route and its verdict on a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Considered<'t> {
     /// The route.
@@ -88,7 +88,7 @@ pub enum Aspect {
 }
 
 impl Table {
-    /// The same table with its keys under another salt: compiled once, before it is known who will use it.
+    /// The same table with its keys under another salt. `check` and `explain` compile tables without the process's salt.
     pub fn salted(mut self, salt: &[u8; 16]) -> Table {
         for policy in &mut self.policies {
             policy.keys = policy.keys.salted(salt, &policy.name);
@@ -142,7 +142,7 @@ impl Table {
         Err(self.refusal(facts))
     }
 
-    /// What became of each route for a request, by index. Looks at every one: for operators, not for traffic.
+    /// The verdict of each route on a request, by index. It looks at every route: for operators, not for traffic.
     pub fn explain<'t>(&'t self, facts: &Facts<'_, '_>) -> Vec<Considered<'t>> {
         let winner = self.find(facts).ok().map(|found| found.route);
         self.routes.iter().map(|route| Considered { route, verdict: verdict(route, winner, facts) }).collect()

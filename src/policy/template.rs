@@ -1,7 +1,7 @@
 //! `{...}` in header values and rewritten paths.
 //!
-//! A name is a parameter of the route's path or one of a fixed list; `{{` and `}}` are braces themselves. A
-//! template knows no conditions and no functions.
+//! A name is a parameter of the route's path or one of a fixed list; `{{` and `}}` are literal braces. There are
+//! deliberately no conditions and no functions.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -54,13 +54,13 @@ pub enum Error {
         offset: usize,
     },
     /// `}` without `{`.
-    #[error("`}}` closes nothing; write `}}}}` for a brace itself")]
+    #[error("`}}` has no `{{` before it; write `}}}}` for a brace itself")]
     LoneBrace {
         /// Where.
         offset: usize,
     },
     /// A name nothing has.
-    #[error("nothing is called `{name}` here; there are {}", .known.join(", "))]
+    #[error("`{name}` does not exist here; write one of {}", .known.join(", "))]
     UnknownName {
         /// Where its brace stands.
         offset: usize,
@@ -71,7 +71,7 @@ pub enum Error {
     },
     /// A parameter of the path that has the name of something else.
     #[error(
-        "`{name}` is a parameter of the path and the gateway's own `{{{name}}}` too; name the parameter otherwise"
+        "`{name}` is both a parameter of the path and the gateway's own `{{{name}}}`; rename the parameter"
     )]
     Ambiguous {
         /// Where its brace stands.
@@ -80,7 +80,7 @@ pub enum Error {
         name: String,
     },
     /// A literal part no header may hold.
-    #[error("a header value holds no control characters, and no space at its ends")]
+    #[error("a header value must not contain control characters, or spaces at its ends")]
     HeaderText,
     /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
@@ -92,7 +92,7 @@ pub enum Error {
         found: char,
     },
     /// What stands for something in the paths of others, and here only for itself.
-    #[error("`{found}` is sent as it stands; write `{{{instead}}}`, or `{encoded}` for the character itself")]
+    #[error("`{found}` is sent literally; write `{{{instead}}}`, or `{encoded}` for the character itself")]
     Foreign {
         /// As written.
         found: String,
@@ -102,7 +102,7 @@ pub enum Error {
         encoded: &'static str,
     },
     /// `.` or `..` in a rewritten path.
-    #[error("a rewritten path holds no `.` or `..` segment")]
+    #[error("a rewritten path must not contain `.` or `..` segments")]
     DotSegment,
     /// `%` without two hex digits in a rewritten path.
     #[error("`%` is followed by two hex digits; write %25 for a percent sign")]
@@ -256,7 +256,7 @@ impl Rewrite {
                 Part::Claim(name) => push_segment(&claim(name, values), &mut out),
             }
         }
-        // `//host/…` would be read as another authority by whoever builds a URL of it.
+        // A server that builds a URL from `//host/…` would read `host` as the authority.
         let doubled = out.bytes().take_while(|&byte| byte == b'/').count();
         out.drain(..doubled.saturating_sub(1));
         out

@@ -6,8 +6,8 @@
 //! no more than one of 64. It knows paths only; methods and headers are the visitor's, which is why a walk
 //! goes on until the visitor is content.
 //!
-//! With 10,000 routes it is cache lines that take time, not comparisons. So nodes are small and lie in the
-//! order they were made (those of one route beside each other), and all literal children are in one table.
+//! With 10,000 routes, cache misses take the time, not comparisons. So nodes are small and lie in the order they were made
+//! (those of one route beside each other), and all literal children are in one table.
 
 use std::num::NonZeroU32;
 

@@ -72,7 +72,7 @@ fn variables_of_other_gateways_in_values_draw_a_warning() {
     ] {
         for key in ["headers", "response-headers"] {
             let said = said(key, value);
-            assert!(said.contains("is sent as it stands") && said.contains(instead), "{value}: {said}");
+            assert!(said.contains("is sent literally") && said.contains(instead), "{value}: {said}");
             assert!(said.contains("gateway.toml:4:"), "{said}");
         }
     }
@@ -161,5 +161,5 @@ fn fixed_answers_put_values_into_their_headers() {
     let output = check("[[route]]\npath = \"/\"\nrespond = { headers = { x-id = \"{id}\" } }\n");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(78), "{said}");
-    assert!(said.contains("nothing is called `id` here") && said.contains("gateway.toml:3:"), "{said}");
+    assert!(said.contains("`id` does not exist here") && said.contains("gateway.toml:3:"), "{said}");
 }

@@ -268,7 +268,7 @@ fn what_is_wrong_with_a_certificate_is_said_at_the_key_that_names_it() {
         (
             listener("certs = [{ cert = \"a.pem\", key = \"b.key\" }]"),
             ":3:34",
-            "not the key of the certificate",
+            "not the private key of the certificate",
         ),
         (listener("certs = [{ cert = \"none\", key = \"b.key\" }]"), ":3:19", "cannot be read"),
         (
@@ -292,7 +292,7 @@ fn what_is_wrong_with_a_certificate_is_said_at_the_key_that_names_it() {
         (
             upstream("{ verify = false, cert = \"a.pem\", key = \"b.key\" }"),
             ":3:47",
-            "not the key of the certificate",
+            "not the private key of the certificate",
         ),
     ] {
         for command in ["check", "run"] {

@@ -1,4 +1,4 @@
-//! `kind = "jwt"`.
+//! Reads and writes `[auth.*]` of `kind = "jwt"`. The rules of tokens are `auth::jwt`'s.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,14 +15,13 @@ use crate::config::trust;
 use crate::config::words::listed;
 use crate::trust::Trust;
 
-/// Reads what is particular to tokens.
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let source = source(table);
     let algorithms = match table.value("algorithms") {
         Some(value) => algorithms(&value),
         None => {
             table.wrong(
-                "tokens need `algorithms`: how they may be signed",
+                "tokens need `algorithms`: the signatures that are accepted",
                 "write `algorithms = [\"ES256\"]`",
             );
             Vec::new()
@@ -35,7 +34,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
     let (issuers, audiences) = (texts("issuer"), texts("audience"));
     if audiences.is_empty() {
         table.warn(
-            "without `audience` tokens that the issuer made for others are taken too",
+            "without `audience`, tokens that the issuer made for other services are accepted too",
             "write `audience = \"…\"`: what tokens for this gateway say in `aud`",
         );
     }
@@ -62,17 +61,17 @@ pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
 fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
     let texts = value.texts();
     if texts.is_empty() && value.is_array() {
-        value.wrong("`algorithms` is empty: no token would be taken", "write `[\"ES256\"]`");
+        value.wrong("`algorithms` is empty: no token would be accepted", "write `[\"ES256\"]`");
     }
     texts.iter().filter_map(algorithm).collect()
 }
 
-/// Where the keys are: one of `jwks`, `keys` and `secret`.
+/// The source of the keys: exactly one of `jwks`, `keys` and `secret`.
 fn source(table: &Table<'_>) -> Option<Source> {
     let (jwks, secret) = (table.value("jwks"), table.value("secret"));
     let has_file = table.value("keys").is_some();
     if let Some(tls) = table.value("tls").filter(|_| jwks.is_none()) {
-        tls.wrong_key("`tls` needs `jwks`", "only keys that are fetched come over TLS");
+        tls.wrong_key("`tls` needs `jwks`", "only fetched keys come over TLS");
     }
     match (jwks, has_file, secret) {
         (Some(jwks), false, None) => {
@@ -93,7 +92,7 @@ fn source(table: &Table<'_>) -> Option<Source> {
             let text = secret.text()?;
             if !text.has_reference {
                 let hint = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-                text.warn("`secret` stands in the file itself", hint);
+                text.warn("`secret` is written in plain text", hint);
             }
             Some(Source::Secret(Secret(text.text)))
         }
@@ -107,7 +106,7 @@ fn source(table: &Table<'_>) -> Option<Source> {
     }
 }
 
-/// Keys that anybody on the way could replace are none: plain http is for this machine.
+/// The URL of `jwks`. Plain http is accepted for loopback only, since anyone on the network path could replace the keys.
 fn url(text: &Text<'_>) -> Option<remote::Config> {
     let parsed = text.text.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
     let hint = "write it as in `https://id.example.com/.well-known/jwks.json`";
@@ -122,7 +121,7 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let tls = uri.scheme_str() == Some("https");
     if !tls && !host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
-        text.wrong("keys over plain http can be replaced by anybody on the way", "write `https://`");
+        text.wrong("keys over plain http can be replaced by anyone on the network path", "write `https://`");
         return None;
     }
     let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
@@ -144,7 +143,7 @@ fn fetch(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
     config
 }
 
-/// One name of RFC 7518 section 3.1. A near one is not suggested: `HS512` is no other spelling of `ES512`.
+/// A name of RFC 7518 section 3.1. No similar name is suggested: `HS512` for `ES512` would accept other keys.
 fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
     let found = ALGORITHMS.iter().find(|(name, _)| *name == text.text);
     if found.is_none() {
@@ -155,7 +154,6 @@ fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
     found.map(|(_, algorithm)| *algorithm)
 }
 
-/// What is particular to tokens, as the language writes it.
 pub(super) fn show(config: &Config, fields: &mut Fields) {
     fields.push(("in", show_places(&config.places)));
     match &config.source {
@@ -204,6 +202,6 @@ const ALGORITHMS: [(&str, Algorithm); 12] = [
 const LEEWAY: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_secs(30);
-/// An issuer is not asked more often than this, whatever is written.
+/// The shortest accepted pause between two fetches, so that no configuration floods an issuer.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! `[auth.*]`: the ways to authenticate. Their files are read when the gateway starts, not here.
+//! Reads and writes `[auth.*]`, the authentication methods. Their files are read at a publication, not here.
 
 mod jwt;
 
@@ -15,24 +15,24 @@ use super::report;
 use super::sections::{self, Named};
 use super::text::{self, Text};
 
-/// Reads every way to authenticate; and gives the names of all, also of those that cannot be read.
+/// Reads every method. Also returns all names, including those of methods with errors.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fields>, Vec<String>) {
-    let (mut ways, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut methods, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for named in sections::named(documents, "auth") {
         names.push(named.name.clone());
         let fields = named.table.places();
-        if let Some(way) = read(named) {
-            ways.push(way);
+        if let Some(method) = read(named) {
+            methods.push(method);
             places.push(fields);
         }
     }
-    (ways, places, names)
+    (methods, places, names)
 }
 
 fn read(named: Named<'_>) -> Option<Config> {
     let table = named.table;
     let Some(kind) = table.value("kind") else {
-        table.wrong("a way to authenticate needs `kind`", "write `kind = \"api-key\"`");
+        table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
     let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS, &[])?;
@@ -48,7 +48,7 @@ pub(super) fn show(page: &mut Page, config: &Config) {
     show_keys(config).into_iter().for_each(|(key, value)| page.key(key, value));
 }
 
-/// A way as the language writes it, with every default.
+/// The keys of a method, with every default.
 fn show_keys(config: &Config) -> Fields {
     let mut keys: Fields = vec![("kind", String::new())];
     let kind = match &config.kind {
@@ -119,7 +119,7 @@ fn mtls(table: &Table<'_>) -> Option<Kind> {
         Some(_) => name("consumer"),
         None => {
             let hint = "write `consumer = \"san:email\"`";
-            table.wrong("certificates need `consumer`: what of them is the caller's name", hint);
+            table.wrong("certificates need `consumer`: which of their names is the consumer", hint);
             None
         }
     };
@@ -137,7 +137,7 @@ fn basic(table: &Table<'_>) -> Option<Kind> {
 fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path::PathBuf> {
     let hint = format!("write `{key} = {{ file = \"{example}\" }}`");
     let Some(inner) = table.value(key) else {
-        table.wrong(format!("this way to authenticate needs `{key}`"), hint);
+        table.wrong(format!("this authentication method needs `{key}`"), hint);
         return None;
     };
     let inner = inner.table(&format!("`{key}`"))?;
@@ -180,15 +180,14 @@ fn place(text: &Text<'_>) -> Option<Place> {
     };
     if found.is_none() {
         let hint = "write `header:<name>`, `bearer` or `query:<name>`";
-        text.wrong(format!("{} is no place for a credential", text.shown()), hint);
+        text.wrong(format!("{} is not a place for a credential", text.shown()), hint);
     }
     found
 }
 
-/// Keys and their values as written.
 type Fields = Vec<(&'static str, String)>;
 
-/// Reads what is particular to one kind.
+/// Reads the keys that only one kind has.
 type ReadKind = fn(&Table<'_>) -> Option<Kind>;
 
 const KINDS: [(&str, ReadKind); 5] =

@@ -110,11 +110,11 @@ fn every_way_is_read_and_written() {
 #[test]
 fn ways_are_checked() {
     each_says(&[
-        ("[auth.a]\npass = true", "a way to authenticate needs `kind`", "1:7", "kind = \"api-key\""),
+        ("[auth.a]\npass = true", "an authentication method needs `kind`", "1:7", "kind = \"api-key\""),
         // A route that names it is not to blame.
         (
             "[auth.a]\npass = true\n[[route]]\nto = \"echo\"\nauth = \"a\"",
-            "a way to authenticate needs `kind`",
+            "an authentication method needs `kind`",
             "1:7",
             "kind = \"api-key\"",
         ),
@@ -124,17 +124,17 @@ fn ways_are_checked() {
             "2:8",
             "did you mean `api-key`?",
         ),
-        ("[auth.a]\nkind = \"api-key\"", "this way to authenticate needs `keys`", "1:7", "keys.toml"),
+        ("[auth.a]\nkind = \"api-key\"", "this authentication method needs `keys`", "1:7", "keys.toml"),
         ("[auth.a]\nkind = \"api-key\"\nkeys = {}", "`keys` needs `file`", "3:1", "keys.toml"),
         (
             "[auth.a]\nkind = \"api-key\"\nkeys = { file = \"k\" }\nin = [\"cookie:a\"]",
-            "`cookie:a` is no place for a credential",
+            "`cookie:a` is not a place for a credential",
             "4:7",
             "query:<name>",
         ),
         (
             "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\njwks = \"https://a/\"",
-            "tokens need `algorithms`: how they may be signed",
+            "tokens need `algorithms`: the signatures that are accepted",
             "1:7",
             "algorithms = [\"ES256\"]",
         ),
@@ -158,7 +158,7 @@ fn ways_are_checked() {
         ),
         (
             "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"http://id.example.com/\"",
-            "keys over plain http can be replaced by anybody on the way",
+            "keys over plain http can be replaced by anyone on the network path",
             "5:8",
             "write `https://`",
         ),
@@ -194,11 +194,11 @@ fn ways_are_checked() {
         ),
         (
             "[auth.a]\nkind = \"mtls\"",
-            "certificates need `consumer`: what of them is the caller's name",
+            "certificates need `consumer`: which of their names is the consumer",
             "1:7",
             "san:email",
         ),
-        ("[auth.a]\nkind = \"basic\"", "this way to authenticate needs `users`", "1:7", "users.toml"),
+        ("[auth.a]\nkind = \"basic\"", "this authentication method needs `users`", "1:7", "users.toml"),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nclient-cert = \"ask\"",
             "`client-cert` needs `client-ca`",
@@ -215,9 +215,9 @@ fn ways_are_checked() {
         ("[[route]]\nto = \"echo\"\nallow = [\"a\"]", "`a` is not an address range", "3:10", "10.0.0.0/8"),
         (
             "[[route]]\nto = \"echo\"\nrequire = { tiers = [\"a\"] }",
-            "`require` needs `auth`: nobody is recognised here",
+            "`require` needs `auth`: without it no client has an identity",
             "3:1",
-            "name a way",
+            "name an `[auth.<name>]`",
         ),
         (
             "[auth.a]\nkind = \"anonymous\"\n[[route]]\nto = \"echo\"\nauth = \"a\"\nrequire = {}",
@@ -240,7 +240,7 @@ fn ways_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\ncors = { origins = [\"*\"], credentials = true }",
-            "with credentials `*` would let every site act as its visitors",
+            "with credentials, `*` would let every web site act as its visitors",
             "3:41",
             "name the origins",
         ),
@@ -260,7 +260,7 @@ fn what_lets_too_many_in_draws_a_warning() {
     let text = "[auth.a]\nkind = \"jwt\"\nalgorithms = [\"HS256\"]\nsecret = \"hunter2\"";
     let said = super::load(&[text]).expect("it is valid").report.to_string();
     assert!(
-        said.contains("without `audience`") && said.contains("`secret` stands in the file itself"),
+        said.contains("without `audience`") && said.contains("`secret` is written in plain text"),
         "{said}"
     );
     assert!(!said.contains("hunter2"), "{said}");

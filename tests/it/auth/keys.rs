@@ -192,7 +192,7 @@ fn a_changed_file_takes_effect_and_a_broken_one_does_not() {
 fn a_file_that_cannot_be_used_stops_the_start() {
     let twice = entry("a", "") + &entry("a", "");
     let cases = [
-        (twice.as_str(), "keys.toml:6: this key is there already"),
+        (twice.as_str(), "keys.toml:6: another entry has this key"),
         ("[[key]]\nconsumer = \"ann\"\n", "key 1: it has no `sha256`"),
         ("[[key]]\nsha256 = \"hunter2\"\nconsumer = \"ann\"\n", "keys.toml:2: `sha256` is 64 hex digits"),
         ("[[key]]\nsha256 = 1\n", "keys.toml:2:"),
