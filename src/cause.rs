@@ -1,7 +1,7 @@
-//! What exactly was wrong where a client is told only that something was: a closed list of words for the access log,
-//! the metrics and `explain`. None of them is ever part of an answer.
+//! Why a credential, a certificate or a connection was refused: a closed list of words for the access log, the metrics and
+//! `explain`. No answer contains them, because they would help a client that guesses.
 //!
-//! It decides nothing: whoever refuses names the cause, and a status is the proxy's to choose.
+//! Nothing is decided here. The code that refuses names the cause, and `service::problem` picks the status.
 
 use std::error::Error;
 use std::io;
@@ -41,47 +41,47 @@ macro_rules! causes {
 
 causes! {
     /// The request shows no credential of any kind the route asks for.
-    CredentialMissing: "credential-missing", "no credential is shown";
+    CredentialMissing: "credential-missing", "the request has no credential";
     /// Two credentials prove nothing: the upstream may read the other one.
-    CredentialTwice: "credential-twice", "a credential is shown twice";
+    CredentialTwice: "credential-twice", "the request has more than one credential";
     /// `Authorization: Basic` that holds no name and password.
-    CredentialMalformed: "credential-malformed", "the credential is not of its form";
+    CredentialMalformed: "credential-malformed", "the credential is malformed";
     /// The file of API keys does not have it.
-    ApiKeyUnknown: "api-key-unknown", "nobody has this key";
+    ApiKeyUnknown: "api-key-unknown", "the API key is unknown";
     /// It has, and its time is over.
-    ApiKeyExpired: "api-key-expired", "the key has expired";
+    ApiKeyExpired: "api-key-expired", "the API key has expired";
     /// The file of users does not have the name.
-    UserUnknown: "user-unknown", "nobody has this name";
+    UserUnknown: "user-unknown", "the user is unknown";
     /// The password is another.
     PasswordWrong: "password-wrong", "the password is wrong";
     /// The user's time is over.
     UserExpired: "user-expired", "the user has expired";
     /// Not a signed token in its compact form, too long, or with a header nobody here knows.
-    TokenMalformed: "token-malformed", "the token is not of its form";
+    TokenMalformed: "token-malformed", "the token is malformed";
     /// Signed in a way that is not among `algorithms`.
-    TokenAlgorithm: "token-algorithm", "the token is signed in a way that is not among `algorithms`";
+    TokenAlgorithm: "token-algorithm", "the token's signature algorithm is not among `algorithms`";
     /// No key is called so, or none fits.
-    TokenKeyUnknown: "token-key-unknown", "nobody knows the key that the token names";
+    TokenKeyUnknown: "token-key-unknown", "the key that the token names is unknown";
     /// The signature is none of the key's.
     TokenSignature: "token-signature", "the token's signature is wrong";
     /// Its `typ` is another.
-    TokenType: "token-type", "the token's `typ` is another";
+    TokenType: "token-type", "the token has another `typ`";
     /// A claim of `required` is missing, a date is none, or the claims are no object.
     TokenClaims: "token-claims", "a claim of the token is missing or malformed";
     /// Its `iss` is another.
-    TokenIssuer: "token-issuer", "the token's `iss` is another";
+    TokenIssuer: "token-issuer", "the token is from another `iss`";
     /// Its `aud` holds none of ours.
-    TokenAudience: "token-audience", "the token's `aud` is another";
+    TokenAudience: "token-audience", "the token is for another `aud`";
     /// `nbf` or `iat` lies in the future.
     TokenEarly: "token-not-yet-valid", "the token is not valid yet";
     /// `exp` has passed.
     TokenExpired: "token-expired", "the token has expired";
     /// The claim that names the consumer names nobody.
-    TokenConsumer: "token-without-consumer", "the token does not say who the consumer is";
+    TokenConsumer: "token-without-consumer", "the token does not name a consumer";
     /// A resumed session outlived its certificate.
     CertificateExpired: "certificate-expired", "the client's certificate has expired";
     /// The certificate has no name of the kind asked for.
-    CertificateConsumer: "certificate-without-consumer", "the certificate does not say who the consumer is";
+    CertificateConsumer: "certificate-without-consumer", "the certificate does not name a consumer";
     /// `require` names other consumers.
     ConsumerNotAllowed: "consumer-not-allowed", "the route is for other consumers";
     /// `require` names other tenants.
@@ -99,34 +99,34 @@ causes! {
     /// A list says that the other end's certificate is revoked.
     TlsRevoked: "tls-certificate-revoked", "its certificate has been revoked";
     /// No list says whether it is, or the list is over.
-    TlsRevocation: "tls-revocation-unknown", "no list says whether its certificate has been revoked";
+    TlsRevocation: "tls-revocation-unknown", "no revocation list covers its certificate";
     /// The certificate is for other names.
     TlsName: "tls-certificate-name", "its certificate is for another name";
     /// The certificate is wrong in some other way.
     TlsCertificate: "tls-certificate-invalid", "its certificate is not valid";
     /// The other end showed no certificate where one is asked for.
-    TlsNoCertificate: "tls-certificate-missing", "it showed no certificate";
+    TlsNoCertificate: "tls-certificate-missing", "it sent no certificate";
     /// The other end refused the certificate that it was shown, or asks for one.
-    TlsRefused: "tls-certificate-refused", "it refused our certificate, or asks for one";
+    TlsRefused: "tls-certificate-refused", "it refused the gateway's certificate, or requires one";
     /// No version, cipher or protocol in common.
-    TlsIncompatible: "tls-nothing-in-common", "it has no TLS version, cipher or protocol in common with us";
+    TlsIncompatible: "tls-nothing-in-common", "it shares no TLS version, cipher or protocol with the gateway";
     /// What was said is not TLS, or breaks its rules.
-    TlsProtocol: "tls-protocol", "it does not speak TLS by its rules";
+    TlsProtocol: "tls-protocol", "it violates the TLS protocol";
     /// Nobody listens there.
-    ConnectRefused: "connect-refused", "nobody listens there";
+    ConnectRefused: "connect-refused", "the connection was refused: nothing listens there";
     /// No way leads there.
-    ConnectUnreachable: "connect-unreachable", "no way leads there";
+    ConnectUnreachable: "connect-unreachable", "its network or host is unreachable";
     /// The other end closed the connection before anything was sent.
-    ConnectReset: "connect-reset", "it closed the connection at once";
+    ConnectReset: "connect-reset", "it reset the connection";
     /// The connection could not be made within its deadline.
-    ConnectTimeout: "connect-timeout", "it cannot be reached in time";
+    ConnectTimeout: "connect-timeout", "connecting timed out";
     /// It could not be made for another reason.
-    ConnectFailed: "connect-failed", "no connection can be made";
+    ConnectFailed: "connect-failed", "connecting failed";
 }
 
 impl Cause {
-    /// Of several ways that refused a request, the cause that tells most is the one of the way that got farthest: a
-    /// token is an unknown API key too.
+    /// How far a method got before it refused. Of several causes the deepest tells most: a method for API keys refuses every
+    /// token as an unknown key, and that would hide what is wrong with the token.
     pub fn depth(self) -> u8 {
         match self {
             Cause::CredentialMissing => 0,
@@ -151,7 +151,7 @@ impl Cause {
     fn of_certificate(error: &CertificateError) -> Cause {
         use CertificateError as Wrong;
         match error {
-            // A signature is wrong where an authority of that name has another key: a new one, or a stranger's.
+            // The signature is wrong if another authority has the same name, or the authority has a new key.
             Wrong::UnknownIssuer | Wrong::BadSignature => Cause::TlsUnknownIssuer,
             Wrong::Expired | Wrong::ExpiredContext { .. } => Cause::TlsExpired,
             Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => Cause::TlsEarly,
@@ -186,7 +186,7 @@ impl Cause {
         }
     }
 
-    /// The fault of TLS behind an error, where that is what it came from: libraries wrap it several times.
+    /// The TLS error behind an error, if there is one. Libraries wrap it several times.
     pub fn of_tls_behind(error: &(dyn Error + 'static)) -> Option<Cause> {
         let mut next = Some(error);
         for _ in 0..WRAPPED_MAX {
@@ -243,14 +243,14 @@ impl Last {
         self.0.store(cause as u8 + 1, Ordering::Relaxed);
     }
 
-    /// It works. Written only where it did not, so that threads do not take the cell from each other.
+    /// Notes that it works. Writes only after a failure, so that threads do not contend for the cache line.
     pub fn works(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Why it failed last; `None` where it works, or was never tried.
+    /// Why it failed last; `None` if it works, or was never tried.
     pub fn cause(&self) -> Option<Cause> {
         let number = usize::from(self.0.load(Ordering::Relaxed)).checked_sub(1)?;
         Cause::ALL.get(number).copied()

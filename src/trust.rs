@@ -1,18 +1,18 @@
-//! Whom the gateway trusts on the other side of a TLS connection that it makes, and what it shows there: what an
-//! upstream and an issuer of tokens are told alike. It reads no file; `tls` does.
+//! How the gateway verifies the server of a TLS connection that it makes, and the certificate it sends there. Upstreams and
+//! issuers of tokens share these settings. No file is read here; `tls` reads them.
 
 use std::path::{Path, PathBuf};
 
-/// How the other side is checked.
+/// How the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// PEM, the authorities that vouch for it. `None`: the system's.
+    /// PEM, the authorities that may issue its certificate. `None`: the system's.
     pub ca: Option<PathBuf>,
-    /// What we show where a certificate is asked for.
+    /// The client certificate to send if the server asks for one.
     pub shown: Option<Shown>,
-    /// The name that the hello says and the certificate must be for. `None`: the host of the URL.
+    /// The server name to send, which the certificate must be for. `None`: the host of the URL.
     pub sni: Option<String>,
-    /// Whether its certificate is looked at. Without that anybody on the way can be it.
+    /// Whether to verify its certificate. Without that, anyone on the network path can pose as the server.
     pub verify: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What a method is asked about a request, and what it answers. Facts only: every kind of method speaks in these.
+//! The question that authentication methods are asked about a request, and their answers. All kinds of methods share these
+//! types; there is no logic here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub struct Asked<'r> {
     pub query: Option<&'r str>,
     /// The certificate of its connection.
     pub certificate: Option<&'r Certificate>,
-    /// When it came, since the Unix epoch.
+    /// When the request came, since the Unix epoch.
     pub now: Duration,
 }
 
@@ -41,7 +42,7 @@ pub enum Checked {
     Refused(Cause),
     /// Too many credentials are being verified, so this one was not.
     Busy,
-    /// The answer takes longer than a lookup: [`super::Method::resolve`] waits for it.
+    /// The answer takes longer than a lookup; [`super::Method::resolve`] waits for it.
     Wait(Wait),
 }
 

@@ -1,4 +1,4 @@
-//! A name and a password as a request shows them (RFC 7617 section 2).
+//! A name and a password as a request sends them (RFC 7617 section 2), not verified yet.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ impl Attempt {
         let colon = credential.iter().position(|byte| *byte == b':')?;
         let name = String::from_utf8(credential[..colon].to_vec()).ok()?;
         let password = credential[colon + 1..].to_vec();
-        // Salted: a digest of a password on its own could be guessed from.
+        // Salted, because an unsalted digest of a password could be looked up in a table of common passwords.
         let digest = digest_of(&[&SALT[..], &credential].concat());
         Some(Attempt { digest, name, password })
     }
@@ -35,7 +35,7 @@ impl Attempt {
 /// New at every start.
 static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| {
     let mut salt = [0; 16];
-    // Without random numbers a digest is less well kept, in memory only, and as right as before.
+    // If there are no random numbers, the salt is zero: digests stay correct, and they are kept in memory only.
     let _ = SystemRandom::new().fill(&mut salt);
     salt
 });

@@ -19,14 +19,14 @@ use crate::identity::Identity;
 pub struct Outcome<'m> {
     /// Who sent the request, and the method that recognised the client.
     pub known: Option<(Arc<Identity>, &'m Method)>,
-    /// The first method whose credential is not verified: it may not be tried, or too many are being verified.
+    /// The first method whose credential was not verified, because `may_try` forbade it or too many are being verified.
     pub unverified: Option<&'m Method>,
     /// The names of the methods whose credentials are invalid, or of the field that is ambiguous, and why.
     pub refused: SmallVec<[(&'m str, Cause); 2]>,
 }
 
 impl Outcome<'_> {
-    /// Why the client is not recognised: of several causes the one that tells most; of two that tell as much, the first.
+    /// Why the client is not recognised: the cause of the method that got farthest; of two that got as far, the first.
     pub fn cause(&self) -> Cause {
         let causes = self.refused.iter().map(|(_, cause)| *cause);
         let most = causes.reduce(|most, cause| if cause.depth() > most.depth() { cause } else { most });
@@ -43,7 +43,7 @@ pub async fn authenticate<'m>(
     may_try: impl Fn(&Wait) -> bool,
 ) -> Outcome<'m> {
     let mut outcome = Outcome::default();
-    // The upstream may believe the line that was not verified here.
+    // The upstream may read the field that was not verified here.
     if place::is_ambiguous(asked.headers) {
         outcome.refused.push(("authorization", Cause::CredentialTwice));
         return outcome;
@@ -75,7 +75,7 @@ pub fn authenticate_at_once<'m>(
     let outcome = pin!(authenticate(methods, asked, |wait| matches!(wait, Wait::Token)));
     match outcome.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        // Nothing that waits may be tried.
+        // Cannot be: `may_try` forbids everything that waits.
         Poll::Pending => Outcome::default(),
     }
 }

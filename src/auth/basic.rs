@@ -1,7 +1,7 @@
 //! Names and passwords (RFC 7617), against a file of argon2id hashes.
 //!
-//! A hash is slow on purpose: it is worked out on threads of its own, few at a time, never on a worker; what proved
-//! right is remembered for a while. A name nobody has costs as much time as a wrong password.
+//! Hashing is slow on purpose, so it runs on blocking threads, few at a time, and never on a worker. A verified password is
+//! remembered for a while. An unknown name takes as long as a wrong password, so that timing does not reveal names.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,16 +27,16 @@ use super::place::authorization;
 use crate::cause::Cause;
 use crate::identity::Identity;
 
-/// What passwords are told by the configuration.
+/// The configuration of `kind = "basic"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The file of users.
     pub file: PathBuf,
-    /// How long a password that proved right is believed without another look.
+    /// How long a verified password is believed without hashing it again.
     pub keep: Duration,
 }
 
-/// A file of users as it is now.
+/// The users in force; replaced when the file changes.
 #[derive(Debug)]
 pub(super) struct Users {
     config: Config,
@@ -45,10 +45,10 @@ pub(super) struct Users {
 
 #[derive(Debug)]
 struct Table {
-    /// Unique in the process: what one table has verified is not taken for verified by another.
+    /// Unique in the process, so that a table never trusts what another one has verified.
     generation: u64,
     users: HashMap<Box<str>, Arc<User>>,
-    /// What a name nobody has is worked out against.
+    /// The user whose hash is computed for unknown names.
     anybody: Option<Arc<User>>,
 }
 
@@ -73,12 +73,12 @@ impl Users {
         Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
     }
 
-    /// Goes on with the users that were read again.
+    /// Replaces the users by those that were read again.
     pub(super) fn adopt(&self, fresh: Users) {
         self.table.store(fresh.table.into_inner());
     }
 
-    /// Looks at what the request carries, as far as that can be said at once.
+    /// Answers from the cache, or asks to wait for the hash.
     pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
         let credential = match authorization(asked.headers, "basic").only() {
             Ok(credential) => credential,
@@ -97,12 +97,12 @@ impl Users {
         }
     }
 
-    /// Works the hash out on another thread, when its turn comes.
+    /// Hashes the password on another thread, when it is its turn.
     pub(super) async fn resolve(&self, attempt: Attempt, asked: &Asked<'_>, cache: &Cache) -> Checked {
         let table = self.table.load_full();
         let Some(turn) = turn().await else { return Checked::Busy };
         let now = asked.unix_seconds();
-        // Of several requests that came together the first has verified it for the others.
+        // Another request with the same password may have verified it while this one waited.
         if let Some(identity) = cache.find(&attempt.digest, table.generation, now) {
             return Checked::Known(identity);
         }
@@ -143,25 +143,30 @@ impl Table {
             };
             let at = hash.span().start;
             if entry.sha256.is_some() {
-                return Err(file.wrong(at, "`sha256` is of keys: whoever has it can guess a password"));
+                return Err(file.wrong(
+                    at,
+                    "`sha256` is for API keys only: it does not protect a password; write `hash`",
+                ));
             }
             let hash = affordable(hash.get_ref()).map_err(|reason| file.wrong(at, reason))?;
             let name_text = name.get_ref().as_str();
             if name_text.is_empty() || name_text.contains(':') {
-                return Err(file.wrong(name.span().start, "a user's name is not empty and has no colon"));
+                return Err(
+                    file.wrong(name.span().start, "a user's name must not be empty or contain a colon")
+                );
             }
             let identity = Arc::new(entry.identity(Some(name_text)));
             let user = Arc::new(User { hash, expires: file.expires(entry)?, identity });
             anybody.get_or_insert_with(|| Arc::clone(&user));
             if users.insert(name_text.into(), user).is_some() {
-                return Err(file.wrong(name.span().start, "this user is there already"));
+                return Err(file.wrong(name.span().start, "another entry has this user name"));
             }
         }
         Ok(Table { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody })
     }
 }
 
-/// A hash whose cost a gateway can bear.
+/// Parses a hash, and refuses one that takes too much memory or time: each request with a password would pay for it.
 fn affordable(text: &str) -> Result<PasswordHashString, &'static str> {
     let wrong = "`hash` is an argon2id hash as `sluicegate hash-key --basic` prints it";
     let hash = PasswordHash::new(text).map_err(|_| wrong)?;
@@ -170,15 +175,15 @@ fn affordable(text: &str) -> Result<PasswordHashString, &'static str> {
         return Err(wrong);
     }
     if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX || params.p_cost() > LANES_MAX {
-        return Err("this hash costs more than a request may: at most 256 MiB, 16 passes, 16 lanes");
+        return Err("this hash is too expensive for a request: at most 256 MiB, 16 passes, 16 lanes");
     }
     Ok(hash.into())
 }
 
-/// A hash of a password, as a file of users holds it.
+/// Hashes a password for a file of users.
 ///
 /// # Errors
-/// Where the system has no random numbers.
+/// If the system has no random numbers.
 pub fn hash_text(password: &[u8]) -> Result<String, argon2::password_hash::Error> {
     let mut salt = [0; 16];
     SystemRandom::new().fill(&mut salt).map_err(|_| argon2::password_hash::Error::Crypto)?;
@@ -187,11 +192,11 @@ pub fn hash_text(password: &[u8]) -> Result<String, argon2::password_hash::Error
     Ok(argon2.hash_password(password, &salt)?.to_string())
 }
 
-/// Waits for a turn to work a hash out; `None` where too many wait, or it takes too long.
+/// Waits for a turn to hash; `None` if too many wait, or it takes too long.
 async fn turn() -> Option<tokio::sync::SemaphorePermit<'static>> {
     static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns()));
     static WAITING: AtomicUsize = AtomicUsize::new(0);
-    /// Counts out however the wait ends.
+    /// Counts a waiting request; its `Drop` counts it out however the wait ends.
     struct Queued;
     impl Drop for Queued {
         fn drop(&mut self) {
@@ -206,12 +211,12 @@ async fn turn() -> Option<tokio::sync::SemaphorePermit<'static>> {
     tokio::time::timeout(TURN_WAIT, TURNS.acquire()).await.ok()?.ok()
 }
 
-/// Hashes at a time: half of the cores, so that guessers never have them all.
+/// Hashes at a time: half of the cores, so that guessing passwords never takes all of them.
 fn turns() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
-/// Longest name and password, encoded.
+/// The longest name and password, encoded.
 const CREDENTIAL_BYTES_MAX: usize = 2_048;
 /// Requests that may wait for a turn.
 const WAITING_MAX: usize = 256;

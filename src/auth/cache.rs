@@ -1,7 +1,7 @@
-//! Credentials that one worker has verified lately: identities by the digest of the credential.
+//! Credentials that one worker has verified lately: a map from the credential's digest to the identity.
 //!
-//! Only what proved right comes in, so that garbage pushes nothing out. It is bounded: two maps take turns, and what
-//! has not been asked for while one of them filled is forgotten.
+//! Only valid credentials enter, so that invalid ones cannot push them out. It is bounded: two maps take turns, and an
+//! entry that was not used while one of them filled up is forgotten.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::identity::Identity;
 /// A digest of a credential.
 pub type Digest = [u8; SHA256_OUTPUT_LEN];
 
-/// One worker's memory of one method to authenticate.
+/// One worker's cache for one authentication method.
 #[derive(Debug)]
 pub struct Cache {
     /// The method; see [`Method::id`](super::Method::id).
@@ -31,19 +31,19 @@ struct Recent {
 #[derive(Clone, Debug)]
 struct Verified {
     identity: Arc<Identity>,
-    /// Of the keys, or the file, it was verified by.
+    /// The generation of the keys or the file that verified it.
     generation: u64,
-    /// Unix seconds: from then on it is to be verified again.
+    /// Unix seconds: from then on it must be verified again.
     until: i64,
 }
 
 impl Cache {
-    /// An empty one for the method of this number.
+    /// An empty cache for the method with this id.
     pub fn new(method: u64) -> Cache {
         Cache { method, recent: RefCell::default() }
     }
 
-    /// Who showed this, as verified by this generation and still good.
+    /// The identity of a credential that this generation has verified and that has not expired.
     pub(super) fn find(&self, digest: &Digest, generation: u64, now: i64) -> Option<Arc<Identity>> {
         let mut recent = self.recent.borrow_mut();
         let is_good = |verified: &&Verified| verified.generation == generation && now < verified.until;

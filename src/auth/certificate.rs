@@ -1,4 +1,4 @@
-//! The names in a client's certificate, read once a connection. Whether the certificate is good is the handshake's to say.
+//! The names in a client's certificate, read once for each connection. The handshake has verified the certificate before.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -50,7 +50,7 @@ pub struct Certificate {
     names: Vec<(Name, Box<str>)>,
     /// Unix seconds.
     pub(super) not_after: i64,
-    /// Whom it identifies, by method: worked out once a connection.
+    /// The identity that each method derived from it, so that it is derived once for each connection.
     identities: RefCell<Vec<(u64, Arc<Identity>)>>,
 }
 
@@ -95,7 +95,7 @@ impl Certificate {
     /// Remembers whom the method of this number has found in it.
     pub(super) fn keep(&self, method: u64, identity: &Arc<Identity>) {
         let mut identities = self.identities.borrow_mut();
-        // Reloads make new methods; what a connection remembers of old ones is bounded.
+        // Reloads make new methods, so a long connection could collect identities of many.
         if identities.len() >= IDENTITIES_MAX {
             identities.clear();
         }

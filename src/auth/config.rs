@@ -1,4 +1,4 @@
-//! What the configuration says of one method to authenticate.
+//! The configuration of one authentication method, and the challenge that follows from it.
 
 use http::HeaderValue;
 
@@ -31,7 +31,7 @@ impl Config {
         if let Kind::Jwt(config) = &mut self.kind
             && let jwt::Source::Secret(secret) = &mut config.source
         {
-            // As long as the longest hash asks for, so that what is shown can be read again.
+            // As long as the longest hash requires, so that a masked configuration can be read again.
             secret.0 = mask.repeat(SECRET_BYTES_MAX.div_ceil(mask.len().max(1)));
         }
     }
@@ -49,7 +49,7 @@ impl Config {
         match &self.kind {
             Kind::ApiKey(config) => &config.places,
             Kind::Jwt(config) => &config.places,
-            // The scheme is another, the field the same.
+            // Basic has another scheme than Bearer, but the same field.
             Kind::Basic(_) => &[Place::Bearer],
             Kind::Anonymous(_) | Kind::Mtls(_) => &[],
         }
@@ -102,7 +102,7 @@ pub(super) fn challenge(config: &Config) -> Option<HeaderValue> {
         Kind::Anonymous(_) => return None,
         Kind::Basic(_) => format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
         _ if config.places().contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
-        // No scheme is registered for certificates: a client that has one shows it in the handshake.
+        // IANA has no scheme for certificates, which clients send in the handshake, but a 401 needs a challenge.
         Kind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),
         // Nor for credentials in a header or a query.
         Kind::ApiKey(_) | Kind::Jwt(_) => {
@@ -114,5 +114,5 @@ pub(super) fn challenge(config: &Config) -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
-/// What HS512 asks of a secret (RFC 7518 section 3.2).
+/// The shortest secret for HS512 (RFC 7518 section 3.2).
 const SECRET_BYTES_MAX: usize = 64;

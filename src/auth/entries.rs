@@ -1,5 +1,5 @@
-//! Files of clients in TOML: API keys and users. A file is whole or it is refused; what is wrong names its line and
-//! never quotes a value, which may be a secret in the wrong place.
+//! Reads TOML files of API keys and users. A file with any error is refused as a whole. An error names its line and never
+//! quotes a value, which may be a secret in the wrong place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,14 +73,14 @@ impl<T: DeserializeOwned> Parsed<T> {
             Ok(content) => Ok(Parsed { path: path.to_owned(), text, content }),
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
-                // Where a type is wrong the message quotes the value: texts between quotes, numbers not.
+                // Messages about types quote the value: texts between quotes, numbers without.
                 let quotes = |message: &str| {
                     message.contains('"')
                         || message.starts_with("invalid type: ")
                         || message.starts_with("invalid value: ")
                 };
                 let reason = match error.message() {
-                    message if quotes(message) => "this value is of the wrong kind".to_owned(),
+                    message if quotes(message) => "this value has the wrong type".to_owned(),
                     message => message.replace('\n', " "),
                 };
                 Err(wrong(path, &text, at, reason))
@@ -95,7 +95,7 @@ impl<T> Parsed<T> {
         wrong(&self.path, &self.text, at, reason.into())
     }
 
-    /// When an entry ends, Unix seconds; a day ends it at its beginning, in UTC.
+    /// When an entry expires, Unix seconds; a date without a time means its beginning in UTC.
     pub(super) fn expires(&self, entry: &Entry) -> Result<Option<i64>, Error> {
         let Some(expires) = &entry.expires else { return Ok(None) };
         let seconds = unix_seconds(expires.get_ref()).ok_or_else(|| {
@@ -159,7 +159,7 @@ fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {
     Error::Wrong { path: path.to_owned(), line, reason }
 }
 
-/// Seconds since 1970 of a date, or of a date and time with an offset; `None` of a time that may be anywhere.
+/// Unix seconds of a date, or of a date and time with an offset; `None` for a local time, which names no instant.
 pub fn unix_seconds(datetime: &Datetime) -> Option<i64> {
     let date = datetime.date?;
     let month = Month::try_from(date.month).ok()?;
@@ -192,7 +192,7 @@ mod tests {
             for field in ["sha256", "consumer", "expires", "claims"] {
                 let text = format!("[[key]]\n{field} = {value}\n");
                 let Err(error) = Parsed::<File>::parse(Path::new("keys.toml"), text) else { continue };
-                let said = "keys.toml:2: this value is of the wrong kind";
+                let said = "keys.toml:2: this value has the wrong type";
                 assert_eq!(error.to_string(), said, "{field} = {value}");
             }
         }

@@ -1,6 +1,6 @@
-//! API keys: random texts a client shows with every request, known here only by their SHA-256.
+//! API keys: random texts that a client sends with every request. Only their SHA-256 is stored.
 //!
-//! A digest is enough for texts that nobody can guess; it is not for passwords, which are [`super::basic`]'s.
+//! A fast digest is enough for random texts, which cannot be guessed. It is not for passwords; see [`super::basic`].
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::place::{Place, carried};
 use crate::cause::Cause;
 use crate::identity::Identity;
 
-/// What API keys are told by the configuration.
+/// The configuration of `kind = "api-key"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where a request carries its key.
@@ -27,7 +27,7 @@ pub struct Config {
     pub file: PathBuf,
 }
 
-/// A file of keys as it is now.
+/// The keys in force; replaced when the file changes.
 #[derive(Debug)]
 pub(super) struct Keys {
     config: Config,
@@ -62,7 +62,7 @@ impl Keys {
         Ok(Keys { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
     }
 
-    /// Goes on with the keys that were read again.
+    /// Replaces the keys by those that were read again.
     pub(super) fn adopt(&self, fresh: Keys) {
         self.table.store(fresh.table.into_inner());
     }
@@ -93,16 +93,16 @@ impl Table {
             };
             let at = sha256.span().start;
             if entry.name.is_some() || entry.hash.is_some() {
-                return Err(file.wrong(at, "`name` and `hash` are of users, not of keys"));
+                return Err(file.wrong(at, "`name` and `hash` are for users, not for API keys"));
             }
             if !entry.has_consumer() {
-                return Err(file.wrong(at, "a key needs `consumer`: whose it is"));
+                return Err(file.wrong(at, "a key needs `consumer`, the name that it identifies"));
             }
             let digest = hex(sha256.get_ref()).ok_or_else(|| {
                 file.wrong(at, "`sha256` is 64 hex digits; `sluicegate hash-key` prints them")
             })?;
             if table.find_index(&digest).is_some() {
-                return Err(file.wrong(at, "this key is there already"));
+                return Err(file.wrong(at, "another entry has this key"));
             }
             table.by_prefix.entry(prefix(&digest)).or_default().push(index);
             let identity = Arc::new(entry.identity(None));
@@ -126,12 +126,13 @@ impl Table {
     }
 }
 
-/// The first eight bytes. They tell an attacker nothing: whoever can choose a digest's bytes has broken SHA-256.
+/// The first eight bytes, which the map compares in variable time. That helps no attacker, who cannot choose a digest's
+/// bytes without breaking SHA-256.
 fn prefix(digest: &[u8]) -> u64 {
     digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
-/// What a file of keys knows a key by.
+/// The digest of a key as a file of keys has it.
 pub fn digest_text(key: &[u8]) -> String {
     digest(&SHA256, key).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

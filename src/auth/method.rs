@@ -1,4 +1,4 @@
-//! One method to authenticate: its files read, its keys at hand. It dispatches to the kinds and knows none of their rules.
+//! One authentication method with its files read. It dispatches to the kinds and contains none of their rules.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub enum Error {
     Jwt(#[from] jwt::Error),
 }
 
-/// One method to authenticate, ready for requests; shared by all workers, kept over reloads while its configuration stays.
+/// One method, ready for requests. All workers share it, and it is kept over reloads while its configuration stays.
 #[derive(Debug)]
 pub struct Method {
     /// Unique in the process.
@@ -74,7 +74,7 @@ impl Method {
         self.config == *config && *self.wanted == *wanted
     }
 
-    /// Takes over keys that the one before it has fetched from the same place, so that a reload forgets none.
+    /// Takes over keys that an earlier method has fetched from the same URL, so that a reload does not refuse tokens.
     pub fn inherit(&self, before: &Method) {
         if let (Loaded::Jwt(own), Loaded::Jwt(before)) = (&self.loaded, &before.loaded) {
             own.inherit(before);
@@ -91,7 +91,7 @@ impl Method {
         }
     }
 
-    /// Reads its files again; what it knew stays where one is broken.
+    /// Reads its files again. If one has an error, what was read before stays.
     ///
     /// # Errors
     /// Where a file cannot be used.
@@ -102,8 +102,8 @@ impl Method {
         Ok(())
     }
 
-    /// Goes on with what `fresh`, made from the same configuration, has read from the files. What is not in files stays:
-    /// what was verified lately, keys that were fetched.
+    /// Takes over what `fresh`, made from the same configuration, has read from files. Verified credentials and fetched keys
+    /// stay.
     pub fn adopt(&self, fresh: Method) {
         match (&self.loaded, fresh.loaded) {
             (Loaded::ApiKey(keys), Loaded::ApiKey(fresh)) => keys.adopt(fresh),

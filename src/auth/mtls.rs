@@ -1,7 +1,7 @@
 //! Client certificates: the name that a certificate authority has vouched for.
 //!
-//! Whether a certificate is good was decided in the handshake, by the listener's authorities. A session that is
-//! resumed brings its certificate with it and sees no handshake, so that its end is looked at with every request.
+//! The handshake has verified the certificate by the listener's authorities. A resumed session keeps its certificate without
+//! another verification, so its expiry is checked at every request.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Where a request carries a credential: a header, `Authorization: Bearer`, a query parameter.
 //!
-//! It finds the bytes and judges nothing about them, but for one thing: a credential that stands twice is ambiguous,
-//! since whoever reads the request next may take the other one.
+//! It only finds the bytes. It refuses a credential that occurs twice, because the upstream may read the other one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +20,7 @@ pub enum Place {
     Header(HeaderName),
     /// What follows `Bearer` in `Authorization` (RFC 6750 section 2.1).
     Bearer,
-    /// A query parameter, decoded. What stands in a URL is remembered by many.
+    /// A query parameter, decoded. URLs end up in logs and histories, so this is the least safe place.
     Query(String),
 }
 
@@ -76,7 +75,7 @@ pub fn carried<'r>(places: &[Place], headers: &'r HeaderMap, query: Option<&'r s
     found
 }
 
-/// What stands behind a scheme in `Authorization` (RFC 9110 section 11.6.2); nothing where it has another scheme.
+/// The credential after a scheme in `Authorization` (RFC 9110 section 11.6.2); nothing if the scheme is another.
 pub fn authorization<'r>(headers: &'r HeaderMap, scheme: &str) -> Carried<'r> {
     let Ok(value) = only(headers, &AUTHORIZATION) else { return Carried::Several };
     let Some(value) = value else { return Carried::Nothing };
@@ -125,13 +124,13 @@ fn in_query<'r>(text: &'r str, name: &str) -> Carried<'r> {
     }
 }
 
-/// A query without the parameters of this name, in whatever way they are separated; `None` where nothing is left of it.
+/// A query without the parameters of this name, whichever separator a server uses; `None` if nothing is left.
 pub fn without(text: &str, name: &str) -> Option<String> {
     let left: Vec<&str> = text.split('&').filter(|part| !query::holds(part, name)).collect();
     (!left.is_empty()).then(|| left.join("&"))
 }
 
-/// A query with the values of these parameters starred out; `None` where it has none of them.
+/// A query with the values of these parameters masked; `None` if it has none of them.
 pub fn masked(text: &str, names: &[Box<str>]) -> Option<String> {
     let is_secret = |part: &str| names.iter().any(|name| query::holds(part, name));
     if !text.split('&').any(is_secret) {

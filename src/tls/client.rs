@@ -1,4 +1,4 @@
-//! TLS towards servers: upstreams, and issuers of tokens.
+//! TLS towards servers that the gateway connects to: upstreams, and issuers of tokens.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::error::Error;
 use super::{files, provider};
 use crate::trust::Trust;
 
-/// What a connection to a server is made with. Reads the files that `trust` names, or the system's authorities.
+/// Builds the TLS configuration of connections to a server. Reads the files that `trust` names, or the system's authorities.
 ///
 /// # Errors
-/// Where a file cannot be used, or the system has no authorities.
+/// If a file cannot be used, or the system has no authorities.
 pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = if trust.verify {
@@ -47,8 +47,8 @@ fn system_authorities() -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Takes any certificate, as `verify = false` asks for: whoever holds its key is the server. The handshake's own
-/// signature is checked all the same.
+/// Accepts any certificate, for `verify = false`. The signature of the handshake is still checked, so the server must at
+/// least have the key of the certificate that it sends.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,14 +1,14 @@
-//! Why certificates cannot be used, in words for the operator, and which file that is about.
+//! Why certificates cannot be used, in messages for operators, and which file each error is about.
 
 use std::path::{Path, PathBuf};
 
-/// Why TLS cannot be spoken as it is configured. All are for the operator.
+/// Why the configured TLS cannot be used. All variants are for the operator to resolve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
-        /// What it was to be.
+        /// What the file is for.
         part: Part,
         /// Which file.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum Error {
     Rustls(#[from] rustls::Error),
 }
 
-/// What a file is for: whoever shows an error points at the key that names it.
+/// What a file is for, so that an error can be reported at the key that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A chain of certificates.
@@ -41,7 +41,7 @@ impl Error {
         Error::File { part, path: path.to_owned(), reason: reason.into() }
     }
 
-    /// What the file is for that it is about; `None` where it is about none.
+    /// What the file is for; `None` if the error is about no file.
     pub fn part(&self) -> Option<Part> {
         match self {
             Error::File { part, .. } => Some(*part),
@@ -49,7 +49,7 @@ impl Error {
         }
     }
 
-    /// What to write instead, where the message does not say it.
+    /// What to write instead, if the message does not say it.
     pub fn hint(&self) -> &'static str {
         match self {
             Error::NoRoots(_) => {

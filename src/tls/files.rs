@@ -1,4 +1,4 @@
-//! Files of certificates, keys and lists, read whole; what is wrong with one is said in words.
+//! Reads files of certificates, keys and revocation lists, and says in plain words what is wrong with one.
 
 use std::fs;
 use std::path::Path;
@@ -12,19 +12,19 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::{Error, Part};
 
-/// A chain and its key, which belong together.
+/// Reads a chain and its private key, and checks that they belong together.
 pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Error> {
     let chain = certificates(cert, Part::Certificate)?;
     for certificate in &chain {
         if X509Certificate::from_der(certificate).is_err() {
-            return Err(Error::file(Part::Certificate, cert, "what is in it is not an X.509 certificate"));
+            return Err(Error::file(Part::Certificate, cert, "its content is not an X.509 certificate"));
         }
     }
     let private = private_key(key)?;
     CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             let reason = format!(
-                "it is not the key of the certificate in {}: name the key that the certificate was made with",
+                "it is not the private key of the certificate in {}: name the key that the certificate was made with",
                 cert.display()
             );
             Error::file(Part::Key, key, reason)
@@ -45,7 +45,7 @@ fn certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>,
         let reason = if holds(&text, "PRIVATE KEY") {
             "no certificate in it, but a private key: name the certificate's file here"
         } else if text.first() == Some(&DER_SEQUENCE) {
-            "no certificate in it that is PEM: `openssl x509 -inform DER` makes it of DER"
+            "no PEM certificate in it: `openssl x509 -inform DER` converts DER"
         } else {
             "no certificate in it: write PEM (`-----BEGIN CERTIFICATE-----`)"
         };
@@ -59,7 +59,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     let text = read(path, Part::Key)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let reason = if holds(&text, "ENCRYPTED") {
-            "its private key is encrypted, and nobody is asked for a password: \
+            "its private key is encrypted, and the gateway cannot ask for a password: \
              `openssl pkey -in OLD -out NEW` writes it in the clear"
                 .to_owned()
         } else if !matches!(error, Pem::NoItemsFound) {
@@ -84,14 +84,14 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Lists of revoked certificates. None at all would revoke nothing, whatever the file was meant to.
+/// Reads revocation lists. A file without one is an error, because it would revoke nothing.
 pub(super) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
     let text = read(path, Part::Revocations)?;
     let found = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| Error::file(Part::Revocations, path, broken(&error)))?;
     if found.is_empty() {
         let reason = "no revocation list in it: write lists in PEM (`-----BEGIN X509 CRL-----`; \
-                      `openssl crl -inform DER` makes it of DER), or leave `client-crl` out";
+                      `openssl crl -inform DER` converts DER), or leave `client-crl` out";
         return Err(Error::file(Part::Revocations, path, reason));
     }
     Ok(found)
@@ -103,9 +103,9 @@ fn read(path: &Path, part: Part) -> Result<Vec<u8>, Error> {
 
 fn broken(error: &Pem) -> String {
     match error {
-        Pem::MissingSectionEnd { .. } => "a block of PEM in it has no end: the file is cut off".to_owned(),
-        Pem::Base64Decode(_) => "a block of PEM in it is not base64".to_owned(),
-        Pem::IllegalSectionStart { .. } => "a block of PEM in it has a first line that is none".to_owned(),
+        Pem::MissingSectionEnd { .. } => "a PEM block in it has no end: the file is truncated".to_owned(),
+        Pem::Base64Decode(_) => "a PEM block in it is not base64".to_owned(),
+        Pem::IllegalSectionStart { .. } => "the first line of a PEM block in it is invalid".to_owned(),
         other => other.to_string(),
     }
 }
@@ -114,7 +114,7 @@ fn holds(text: &[u8], wanted: &str) -> bool {
     text.windows(wanted.len()).any(|part| part == wanted.as_bytes())
 }
 
-const UNKNOWN_KEY: &str = "its private key is of a kind that is not known here: RSA from 2048 bits, \
+const UNKNOWN_KEY: &str = "its private key is of an unsupported kind: use RSA from 2048 bits, \
                            ECDSA over P-256, P-384 or P-521, or Ed25519";
 /// How every certificate in DER begins (X.690 section 8.9).
 const DER_SEQUENCE: u8 = 0x30;
@@ -147,16 +147,16 @@ mod tests {
         let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         let sealed = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
         for (number, (cert, key, part, expected)) in [
-            (&*cert, &*other, Part::Key, "it is not the key of the certificate in "),
+            (&*cert, &*other, Part::Key, "it is not the private key of the certificate in "),
             (&cert, &cert, Part::Key, "no private key in it, but a certificate"),
             (&key, &key, Part::Certificate, "no certificate in it, but a private key"),
             (&cert, "", Part::Key, "no private key in it: write PEM"),
             ("", &key, Part::Certificate, "no certificate in it: write PEM"),
-            ("\u{30}\u{3}DER", &key, Part::Certificate, "makes it of DER"),
+            ("\u{30}\u{3}DER", &key, Part::Certificate, "converts DER"),
             (&half(&cert), &key, Part::Certificate, "has no end"),
             (&cert, &half(&key), Part::Key, "has no end"),
             (no_x509, &key, Part::Certificate, "not an X.509 certificate"),
-            (&cert, no_key, Part::Key, "of a kind that is not known here"),
+            (&cert, no_key, Part::Key, "of an unsupported kind"),
             (&cert, sealed, Part::Key, "is encrypted"),
         ]
         .into_iter()

@@ -1,7 +1,7 @@
-//! Certificates and the TLS side of a listener: which certificate a name gets, what is spoken inside. The other way
-//! round, what a server that we connect to is checked by, is `client`'s.
+//! Certificates and the TLS side of a listener: which certificate a server name gets, which HTTP version is negotiated, and
+//! how clients' certificates are verified. Connections that the gateway makes are in `client`.
 //!
-//! It reads files when told to and never watches them: that is the control runtime's.
+//! It reads files when told to, and never watches them: `app/publisher/watch.rs` does.
 
 mod client;
 mod error;
@@ -31,52 +31,52 @@ pub struct Pair {
     pub cert: PathBuf,
     /// PEM private key.
     pub key: PathBuf,
-    /// Made, self-signed for localhost, where neither file is there.
+    /// Whether to make a self-signed pair for localhost if neither file exists.
     pub self_signed: bool,
 }
 
 impl Pair {
-    /// Whether it is still to be made: self-signed, and neither file is there.
+    /// Whether the pair is self-signed and still has to be made.
     pub fn is_to_be_made(&self) -> bool {
         self.self_signed && !self.cert.exists() && !self.key.exists()
     }
 }
 
-/// Whose certificates a listener's clients show.
+/// How a listener verifies clients' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// PEM, the authorities that vouch for them.
+    /// PEM, the authorities that issue them.
     pub ca: PathBuf,
-    /// What becomes of clients without one.
+    /// What happens to clients without one.
     pub demand: Demand,
     /// PEM, lists of certificates that are revoked.
     pub crl: Option<PathBuf>,
 }
 
-/// How much a client's certificate is wanted. One that is shown must be good in either case.
+/// Whether clients need a certificate. One that is sent must be valid in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Clients are asked for one and may have none.
+    /// Clients may send one.
     Ask,
-    /// Without one there is no connection.
+    /// The handshake fails without one.
     Require,
 }
 
-/// A pair as read: what is presented, and what an operator wants to know of it.
+/// A certificate and its key as read, with what metrics show of it.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     /// The chain and its key.
     pub key: Arc<CertifiedKey>,
     /// DNS names it is for, lower case.
     pub names: Vec<String>,
-    /// When it ends, Unix seconds.
+    /// When it expires, Unix seconds.
     pub not_after: i64,
     /// Where it was read.
     pub path: PathBuf,
 }
 
 impl Certificate {
-    /// Reads a pair; makes it first where it is to be self-signed and is not there.
+    /// Reads a pair. Makes it first if it is self-signed and does not exist.
     pub fn read(pair: &Pair) -> Result<Certificate, Error> {
         if pair.is_to_be_made() {
             make_self_signed(pair)?;
@@ -87,7 +87,7 @@ impl Certificate {
     }
 }
 
-/// What a listener needs to speak TLS, from certificates already read.
+/// Builds the TLS configuration of a listener from certificates that have been read.
 pub fn server_config(
     certificates: &[Certificate],
     http1: bool,
@@ -95,8 +95,8 @@ pub fn server_config(
     client_auth: Option<&ClientAuth>,
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<ServerConfig, Error> {
-    // A resumed session shows no certificate again: it must not outlive the authorities it was checked by, nor be
-    // taken to another listener. Keys of their own see to both.
+    // A resumed session sends no certificate. It must not outlive the authorities that verified it, nor be resumed on
+    // another listener. Ticket keys of its own for each configuration prevent both.
     let tickets = if client_auth.is_some() { self::tickets()? } else { tickets };
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -108,22 +108,22 @@ pub fn server_config(
     if http1 {
         config.alpn_protocols.push(b"http/1.1".to_vec());
     }
-    // Ours is the order that scanners ask for; all of them are good ones.
+    // The server's order is what TLS scanners recommend; all offered suites are strong.
     config.ignore_client_order = true;
     config.ticketer = tickets;
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// Reads what clients' certificates are checked by, as a listener's start would.
+/// Checks the files of client authentication as a start would.
 ///
 /// # Errors
-/// Where a file cannot be used.
+/// If a file cannot be used.
 pub fn check_clients(client_auth: &ClientAuth) -> Result<(), Error> {
     client_verifier(Some(client_auth)).map(drop)
 }
 
-/// Checks clients' certificates in the handshake, where there is to be any.
+/// The verifier of clients' certificates in the handshake.
 fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let Some(ClientAuth { ca, demand, crl }) = client_auth else {
         return Ok(WebPkiClientVerifier::no_client_auth());
@@ -131,7 +131,7 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     let roots = Arc::new(files::authorities(ca)?);
     let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
     if let Some(crl) = crl {
-        // A leaf whose issuer has no list in the file is refused; authorities in between need none.
+        // A leaf whose issuer has no list in the file is refused. Intermediate authorities need no list.
         builder = builder.with_crls(files::revocations(crl)?).only_check_end_entity_revocation();
     }
     if *demand == Demand::Ask {
@@ -145,7 +145,7 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     })
 }
 
-/// Keys of session tickets, to be kept over reloads so that sessions resume across them.
+/// Makes keys of session tickets. Keep them over reloads, or no session resumes after one.
 pub fn tickets() -> Result<Arc<dyn ProducesTickets>, Error> {
     Ok(aws_lc_rs::Ticketer::new()?)
 }
@@ -175,7 +175,7 @@ impl BySni {
                     Some(parent) => (&mut names.wildcard, parent),
                     None => (&mut names.exact, name.as_str()),
                 };
-                // Of two for one name the first written is the one meant.
+                // If two certificates have one name, the first in the file wins.
                 map.entry(name.to_owned()).or_insert_with(|| Arc::clone(&certificate.key));
             }
         }
@@ -239,7 +239,7 @@ fn make_self_signed(pair: &Pair) -> Result<(), Error> {
         let (year, month, day) = civil(seconds.div_euclid(86_400));
         rcgen::date_time_ymd(year, month, day)
     };
-    // A day back, for clocks that are; 365 in all, beyond which scanners and browsers complain.
+    // One day back, for clients whose clock is behind; 365 days in all, because browsers complain about longer ones.
     params.not_before = date(start - 86_400);
     params.not_after = date(start + 364 * 86_400);
     let key = rcgen::KeyPair::generate().map_err(|error| failed(error.to_string()))?;

@@ -1,5 +1,5 @@
-//! JSON read strictly: a name that stands twice in an object is an error, not a choice. Two readers of one token must
-//! never see two identities in it (RFC 8725 section 2.4).
+//! A strict JSON reader: a name that occurs twice in an object is an error. Two readers of one token must never see two
+//! identities in it (RFC 8725 section 2.4).
 
 use std::fmt;
 

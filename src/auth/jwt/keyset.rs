@@ -1,5 +1,5 @@
-//! The keys tokens are signed with, and which key may be used for what: an algorithm fits one family of keys, and a
-//! public key is never a shared secret (RFC 8725 section 3.1).
+//! The keys that sign tokens, and which algorithms each may be used with: an algorithm fits one family of keys, and a public
+//! key is never used as a shared secret (RFC 8725 section 3.1).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,9 +51,7 @@ impl KeySet {
     pub(super) fn of_secret(secret: &str, allowed: &[Algorithm]) -> Result<KeySet, String> {
         let algorithms: Vec<Algorithm> = allowed.iter().copied().filter(|it| is_long(secret, *it)).collect();
         if algorithms.is_empty() {
-            return Err(
-                "the secret is shorter than the hash: HS256 needs 32 bytes, HS384 48, HS512 64".to_owned()
-            );
+            return Err("the secret is too short: HS256 needs 32 bytes, HS384 48, HS512 64".to_owned());
         }
         Ok(KeySet::new(vec![Key { kid: None, algorithms, key: DecodingKey::from_secret(secret.as_bytes()) }]))
     }
@@ -68,7 +66,7 @@ impl KeySet {
             false => of_pem(text, allowed)?,
         };
         if keys.is_empty() {
-            return Err("no key in it can be used with the algorithms that are allowed".to_owned());
+            return Err("no key in it fits the allowed `algorithms`".to_owned());
         }
         Ok(KeySet::new(keys))
     }
@@ -127,7 +125,7 @@ fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {
     if keys.len() > KEYS_MAX {
         return Err(format!("more than {KEYS_MAX} keys"));
     }
-    // Keys of kinds nobody here knows are no error (RFC 7517 section 5).
+    // Keys of unknown kinds are ignored (RFC 7517 section 5).
     Ok(keys.into_iter().filter_map(|key| of_jwk(&serde_json::from_value(key).ok()?, allowed)).collect())
 }
 
@@ -169,7 +167,7 @@ fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {
         let block = &block[at..];
         let label = block["-----BEGIN ".len()..].split("-----").next().unwrap_or("");
         if !matches!(label, "PUBLIC KEY" | "RSA PUBLIC KEY") {
-            return Err("only public keys belong into it: `openssl pkey -pubout` writes one".to_owned());
+            return Err("only public keys are accepted in it: `openssl pkey -pubout` writes one".to_owned());
         }
         let pem = format!("{block} {label}-----\n");
         let key = public_key(pem.as_bytes()).ok_or("a public key in it cannot be read")?;

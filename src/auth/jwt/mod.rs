@@ -1,9 +1,8 @@
 //! Signed tokens (JWT, RFC 7519) that an issuer has given to a client.
 //!
-//! Signatures are the `jsonwebtoken` crate's; which token is one at all, which key may be used for it and which claims
-//! are believed is decided here, since the crate's own reading merges names that stand twice, reads the clock itself
-//! and leaves `nbf` and `iss` alone. A token says nothing about where its key is found: keys come from the
-//! configuration only.
+//! The `jsonwebtoken` crate verifies signatures. Parsing, the choice of the key and the checks of claims are done here,
+//! because the crate's own parser merges names that occur twice, reads the clock itself and does not check `nbf` and `iss`
+//! by default. A token never says where its key is: keys come from the configuration only.
 
 mod json;
 mod keyset;
@@ -31,7 +30,7 @@ use remote::Remote;
 pub use rules::{Naming, Rules};
 use token::Token;
 
-/// What tokens are judged by.
+/// The configuration of `kind = "jwt"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where a request carries its token.
@@ -42,7 +41,7 @@ pub struct Config {
     pub algorithms: Vec<Algorithm>,
     /// What it must claim.
     pub rules: Rules,
-    /// Which claims say who calls.
+    /// Which claims identify the client.
     pub naming: Naming,
 }
 
@@ -73,7 +72,7 @@ pub enum Error {
     /// Their file cannot be read.
     #[error(transparent)]
     File(#[from] entries::Error),
-    /// What is in it is no keys.
+    /// It contains no usable keys.
     #[error("{}: {reason}", path.display())]
     Keys {
         /// Which file.
@@ -86,7 +85,7 @@ pub enum Error {
     Secret(String),
 }
 
-/// Judges tokens.
+/// Verifies tokens.
 #[derive(Debug)]
 pub(super) struct Verifier {
     config: Config,

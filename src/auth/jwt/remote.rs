@@ -1,8 +1,8 @@
-//! Keys that an issuer publishes: fetched on the control runtime, ahead of need, and again when a token names a key
-//! that nobody knows. Requests never fetch; at most they wait for a fetch that runs, and not long.
+//! Keys that an issuer publishes. They are fetched on the control runtime, ahead of need, and again when a token names an
+//! unknown key. Requests never fetch; at most they wait, not long, for a fetch that runs.
 //!
-//! However many tokens name however many unknown keys, there is one fetch at a time and a rest after each. While the
-//! issuer cannot be reached, the keys there were go on.
+//! However many tokens name unknown keys, there is one fetch at a time and a pause after each, so that clients cannot flood
+//! the issuer. While the issuer cannot be reached, the old keys stay in use.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -82,7 +82,7 @@ enum Error {
     #[error("answered {0}")]
     Status(StatusCode),
     /// Its answer is too long, or breaks off.
-    #[error("the answer is too long, or breaks off")]
+    #[error("the answer is too long or incomplete")]
     Body,
     /// Its answer is no key set.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! What a token must claim to be believed, and which of its claims identify the client. Pure: `now` is an argument.
+//! Which claims a token must have, and which of them identify the client. Pure: `now` is an argument.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A token taken apart (RFC 7515 section 3.1), before anything about it is believed.
+//! Parses a token into its parts (RFC 7515 section 3.1). Nothing in it is trusted yet.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
