@@ -1,7 +1,7 @@
-//! File descriptors: how many the process may have, and what is known of running out of them.
+//! The limit of file descriptors, and whether the process has run out of them lately.
 //!
-//! They are the process's, so what is known of them is too: whoever cannot open one tells it here, and a line about it
-//! is written once a minute, whoever it was.
+//! Descriptors belong to the process, so this state is global: any code that cannot open one reports it here, and one line a
+//! minute is logged for all.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one; how many descriptors there may be then. Where the system does not let it, the
-/// soft limit stays.
+/// Raises the soft limit to the hard one, and returns the limit then in force. If the system refuses, the soft limit stays.
 pub fn raise() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -23,13 +22,13 @@ pub fn hard_limit() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// Keeps this many of `limit` for everything but clients' connections: servers' above all. No more than half.
+/// Reserves this many of `limit`, at most half, for everything but clients' connections: upstreams above all.
 pub fn keep(limit: u64, kept: u64) {
     FOR_CLIENTS.store(limit - kept.min(limit / 2), Ordering::Relaxed);
 }
 
-/// Whether a client's connection with this descriptor is among the last that may be: the kernel gives the lowest that
-/// is free.
+/// Whether a client's connection with this descriptor eats into the reserve. The kernel assigns the lowest free number, so a
+/// high one means that all lower ones are taken.
 pub fn is_last(descriptor: i32) -> bool {
     u64::try_from(descriptor).is_ok_and(|number| number + 1 >= FOR_CLIENTS.load(Ordering::Relaxed))
 }
@@ -40,7 +39,7 @@ pub fn is_shortage(error: &io::Error) -> bool {
     errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&errno))
 }
 
-/// Notes that there was none for this; says so in one line a minute.
+/// Notes that `what` could not get a descriptor, and logs one line a minute.
 pub fn ran_out(what: &str, error: &dyn std::fmt::Display, now_ns: u64) {
     SHORT_NS.store(now_ns, Ordering::Relaxed);
     let said = SAID_NS.load(Ordering::Relaxed);
@@ -57,12 +56,12 @@ pub fn ran_out(what: &str, error: &dyn std::fmt::Display, now_ns: u64) {
     }
 }
 
-/// Notes that it goes on.
+/// Notes that a shortage goes on.
 pub fn note_again(now_ns: u64) {
     SHORT_NS.store(now_ns, Ordering::Relaxed);
 }
 
-/// Whether there was none a moment ago.
+/// Whether descriptors ran out in the last seconds.
 pub fn is_short(now_ns: u64) -> bool {
     let short = SHORT_NS.load(Ordering::Relaxed);
     short > 0 && now_ns.saturating_sub(short) < LASTS_NS
@@ -75,5 +74,5 @@ static SHORT_NS: AtomicU64 = AtomicU64::new(0);
 static SAID_NS: AtomicU64 = AtomicU64::new(0);
 
 const SAID_EVERY_NS: u64 = 60_000_000_000;
-/// A shortage is over when nobody has met it for so long.
+/// A shortage is over if nothing has run into it for this long.
 const LASTS_NS: u64 = 3_000_000_000;

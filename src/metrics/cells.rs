@@ -1,14 +1,14 @@
-//! Counters of which every worker has a row of its own, so that counting is a plain load and store.
+//! Counters with a row for each worker, so that counting is a plain load and store.
 //!
-//! They deliberately cannot be counted from elsewhere: one writer a row is what makes the missing lock prefix right.
+//! Only the row's worker can count in it. With a single writer, no atomic read-modify-write is needed.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The right to count as one of the workers. There is one a worker, it cannot be copied, and it cannot be used
-/// by two threads at once: so each row has one writer, by construction.
+/// The token with which a worker counts. Each worker has one, it cannot be copied, and two threads cannot use it at once, so
+/// each row has a single writer by construction.
 #[derive(Debug)]
 pub struct Worker {
     index: usize,
@@ -26,12 +26,12 @@ impl Worker {
     }
 }
 
-/// `N` counters, one row of them a worker. A row takes memory when its worker first counts in it: ten thousand
-/// routes of which a hundred are used cost a hundred rows a worker.
+/// `N` counters in one row for each worker. A row is allocated when its worker first counts in it, so that of ten thousand
+/// routes only the used ones take memory.
 #[derive(Debug)]
 pub(super) struct Cells<const N: usize>(Box<[OnceLock<Box<Row<N>>>]>);
 
-/// Two cache lines apart from any other row, as the prefetcher takes them in pairs.
+/// Aligned to two cache lines, because the prefetcher loads them in pairs and would share the neighbour's.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Row<const N: usize>([AtomicU64; N]);
@@ -51,8 +51,8 @@ impl<const N: usize> Cells<N> {
         self.row(worker).add(slot, 1);
     }
 
-    /// Moves a level up or down for `worker`. Levels wrap, so their sum over the workers is right even where
-    /// one worker took what another gave.
+    /// Moves a level up or down for `worker`. Levels wrap, so the sum over the workers is right even if one worker counts
+    /// something in and another counts it out.
     pub(super) fn shift(&self, worker: &Worker, slot: usize, by: i64) {
         self.row(worker).add(slot, by as u64);
     }
@@ -62,7 +62,7 @@ impl<const N: usize> Cells<N> {
         self.rows().fold(0, |sum, row| sum.wrapping_add(row.read(slot)))
     }
 
-    /// One level over all workers. What a race of reader and writers makes negative for a moment shows as zero.
+    /// One level over all workers. A scrape that races with workers may see a negative sum, which shows as zero.
     pub(super) fn level(&self, slot: usize) -> u64 {
         u64::try_from(self.total(slot) as i64).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The buckets durations fall into: fixed, so that recording is one search and figures of all routes compare.
+//! The buckets of durations. They are fixed, so that recording is one search and routes can be compared.
 
 /// Upper bounds, inclusive, nanoseconds: 100 µs to 60 s, about 2.5 apart. One more bucket takes what is above.
 pub(super) const BOUNDS_NS: [u64; 18] = [
@@ -25,7 +25,7 @@ pub(super) const BOUNDS_NS: [u64; 18] = [
 /// Buckets with the last, open one.
 pub(super) const BUCKETS: usize = BOUNDS_NS.len() + 1;
 
-/// A histogram as it is read: what fell into each bucket, not yet added up, and the sum of all durations.
+/// A histogram as read: the count of each bucket, not cumulative, and the sum of all durations.
 pub(super) struct Reading {
     pub(super) buckets: [u64; BUCKETS],
     pub(super) sum_ns: u64,

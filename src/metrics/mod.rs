@@ -1,11 +1,11 @@
-//! What is counted: figures by route, policy, upstream and listener, and a few of the process as a whole.
+//! Metrics by route, policy, upstream and listener, and a few of the process as a whole.
 //!
-//! Whoever counts holds a handle (`Arc<Route>`, say) that it took by name when its snapshot was built; the same
-//! name gives the same handle after every reload, so nothing starts again from zero. On the hot path a count is
-//! one plain load and store in memory only that worker writes; a scrape adds the workers up.
+//! A snapshot takes a handle (such as `Arc<Route>`) for each name when it is built. The same name gives the same handle
+//! after every reload, so no counter restarts from zero. On the hot path, counting is one plain load and store in memory
+//! that only this worker writes; a scrape adds the workers up.
 //!
-//! It deliberately reads no clock, and no limiter key or client value ever becomes a label: names come from the
-//! configuration alone and are bounded.
+//! It reads no clock, and no limiter key or client value ever becomes a label: names come from the configuration only, and
+//! their number is bounded.
 
 mod cells;
 mod exposition;
@@ -33,24 +33,24 @@ pub struct Metrics {
     listeners: Names<Listener>,
     refusals: Names<Refusal>,
     causes: Names<Refusal>,
-    /// Write the families of other parts of the process.
+    /// Write the families of other parts of the process at each scrape.
     collectors: Mutex<Vec<Collector>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
     reloads_succeeded: Counter,
-    /// Reloads that left the old configuration serving.
+    /// Reloads that failed, so that the old configuration stayed.
     reloads_failed: Counter,
     /// Panics in a worker; each took one request, or one connection.
     pub panics: Counter,
     /// Times the kernel would not hand a connection over (`accept` failed): out of descriptors or memory.
     pub accept_errors: Counter,
-    /// Credentials that were looked at because nothing was known of them: signatures checked, passwords worked out.
+    /// Credentials that were not in a cache and had to be verified: signatures checked, passwords hashed.
     pub auth_verifications: Counter,
-    /// The access log's own figures.
+    /// Metrics of the access log itself.
     pub access_log: AccessLog,
 }
 
-/// What became of access-log lines.
+/// Access-log lines by what happened to them.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLog {
     /// Lines that reached their file or pipe.
@@ -59,7 +59,7 @@ pub struct AccessLog {
     pub dropped: Counter,
 }
 
-/// A count any thread may raise: for what happens rarely, and for work outside the workers.
+/// A counter that any thread may raise: for rare events, and for work outside the workers.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -164,8 +164,8 @@ impl Counter {
     }
 }
 
-/// Series by name, at most `max` of them and one more for the rest. They are never taken away again: a counter
-/// that vanishes on a reload and comes back at zero would spoil every rate.
+/// Series by name, at most `max` of them and one more for the rest. They are never removed: a counter that vanishes on a
+/// reload and comes back at zero would break every `rate()`.
 struct Names<T> {
     max: usize,
     series: Mutex<BTreeMap<Box<str>, Arc<T>>>,
@@ -191,7 +191,7 @@ impl<T> Names<T> {
     }
 }
 
-/// A thread that panicked while it held one of these locks has left nothing half done behind.
+/// Ignores poisoning: no code under these locks leaves a state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The figures as Prometheus reads them: OpenMetrics 1.0 text, and the older text format 0.0.4 made from it.
+//! Writes metrics as OpenMetrics 1.0 text, and converts that to the older Prometheus text format 0.0.4.
 
 use std::fmt::{self, Write};
 

@@ -1,5 +1,5 @@
 //! One scrape: the families of the process, those of each kind of series, and those that parts of the process have
-//! registered. Whoever owns the numbers owns the names of their families; how they are written is [`super::text`]'s.
+//! registered. The part that keeps the numbers also names their families; [`super::text`] writes them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::text::{Families, Format, Unit, as_prometheus};
 use super::{Metrics, lock};
 
 impl Metrics {
-    /// All figures as of now. Takes time with the number of series used; never call it from a worker.
+    /// All metrics as of now. Takes time with the number of series in use, so never call it from a worker.
     pub fn encode(self: &Arc<Self>, format: Format) -> String {
         let mut registry = Registry::with_prefix("sluicegate");
         registry.register_collector(Box::new(Scrape(self.clone())));

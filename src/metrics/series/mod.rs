@@ -1,4 +1,4 @@
-//! The figures of one route, policy, upstream, listener or reason: what each can count, in words of its trade.
+//! The metrics of one route, policy, upstream, listener or reason, each with methods for the events that it counts.
 //!
 //! Every method takes the [`Worker`](super::Worker) that counts and costs a few plain memory accesses.
 

@@ -13,10 +13,10 @@ pub struct Policy(Cells<{ Decision::ALL.len() + Tier::ALL.len() }>);
 /// Who decided a request for a policy, the nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// This node, by what it counts or holds.
+    /// This node, by its own table or a lease.
     #[default]
     Local,
-    /// Redis that a fleet shares.
+    /// Redis.
     Global,
     /// This node, because Redis did not answer.
     Fallback,
@@ -46,9 +46,9 @@ pub enum Decision {
     ShadowDenied,
     /// A dimension of the key was absent, and the policy refuses that.
     MissingRejected,
-    /// The client did not wait when it was told to, and is kept out for longer.
+    /// A penalty denied the request, because the client did not wait when it was told to.
     Penalised,
-    /// It would be, but the policy is in shadow.
+    /// A penalty would have denied it, but the policy is in shadow.
     ShadowPenalised,
 }
 
