@@ -181,7 +181,7 @@ mod tests {
     fn warnings_stay_out_of_the_effective_configuration() {
         let (code, out, errors) = checked("effective", "[admin]\ntoken = \"hunter2\"", true);
         assert_eq!(code, 0);
-        assert!(errors.starts_with("warning: `token` stands in the file itself\n"), "{errors}");
+        assert!(errors.starts_with("warning: `token` is written in plain text\n"), "{errors}");
         assert_eq!(checked("again", &out, true).1, out);
         assert!(!out.contains("hunter2") && !errors.contains("hunter2"));
     }
