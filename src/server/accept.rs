@@ -1,4 +1,5 @@
-//! Accepting connections: the caps, the share of each worker, and nothing of what is spoken on them.
+//! Accepts connections, applies the caps on them and spreads them over workers. It reads nothing from them except a
+//! header of the PROXY protocol; [`serve`] does the rest.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +23,8 @@ use crate::service::overload::Step;
 use crate::service::{Ends, Service};
 use crate::{clock, descriptors, metrics};
 
-/// Accepts on one socket until the worker drains, then takes what the kernel has accepted already and closes it.
+/// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already
+/// and closes the socket: closing first would reset clients that believe they are connected.
 pub async fn accept<S: Service>(
     worker: Rc<Worker<S>>,
     socket: std::net::TcpListener,
@@ -46,15 +48,16 @@ pub async fn accept<S: Service>(
                 let is_last = descriptors::is_last(stream.as_raw_fd());
                 place(&worker, stream, peer, &listener);
                 if is_last {
-                    descriptors::ran_out("accept", &"what is left is for upstreams", clock::now_ns());
-                    rest(&worker).await;
+                    let reason = "the last ones are kept for upstreams";
+                    descriptors::ran_out("accept", &reason, clock::now_ns());
+                    pause(&worker).await;
                 }
             }
-            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 worker.shared.accept_errors.add(1);
                 descriptors::ran_out("accept", &error, clock::now_ns());
-                rest(&worker).await;
+                pause(&worker).await;
             }
         }
     }
@@ -64,11 +67,12 @@ pub async fn accept<S: Service>(
     }
 }
 
-/// Accepts nothing while there is no descriptor for clients: they wait in the kernel until others have gone.
-async fn rest<S: Service>(worker: &Worker<S>) {
-    let there_is_one = async {
+/// Waits until there is a descriptor for a client again. Meanwhile new clients wait in the kernel's backlog; accepting
+/// without a pause would spin on the same error.
+async fn pause<S: Service>(worker: &Worker<S>) {
+    let descriptor_is_free = async {
         loop {
-            tokio::time::sleep(ACCEPT_REST).await;
+            tokio::time::sleep(PAUSE).await;
             match File::open(ANY_FILE) {
                 Ok(file) if !descriptors::is_last(file.as_raw_fd()) => return,
                 _ => descriptors::note_again(clock::now_ns()),
@@ -76,13 +80,13 @@ async fn rest<S: Service>(worker: &Worker<S>) {
         }
     };
     tokio::select! {
-        () = there_is_one => {}
+        () = descriptor_is_free => {}
         () = worker.drain.begins() => {}
     }
 }
 
-/// Serves a connection here, or hands it to the worker that has clearly fewer: the kernel spreads connections by a
-/// hash, which over a few long-lived ones (HTTP/2) can leave a core without any.
+/// Serves a connection here, or hands it to the worker with the fewest connections if it has clearly fewer. The kernel
+/// spreads connections by a hash, which can leave a core idle if there are few and long-lived ones (HTTP/2).
 fn place<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
     let loads = &worker.shared.loads;
     let mine = worker.connections();
@@ -147,33 +151,33 @@ fn serve<S: Service>(
         Ok(admission) => {
             let served = Served::new(worker, listener, admission);
             tokio::task::spawn_local(async move {
-                let rest = serve::serve(&served.worker, &served.listener, stream, ends).await;
-                leave(served, rest);
+                let idle = serve::serve(&served.worker, &served.listener, stream, ends).await;
+                keep_idle(served, idle);
             });
         }
         Err(refused) => listener.metrics.refused(worker.service.cells(), refused),
     }
 }
 
-/// Serves a connection that has rested, and whose client has said this now.
-pub fn resume<S: Service>(served: Served<S>, rest: IdleConnection, said: Bytes) {
+/// Serves an idle connection again, now that its client has sent `first_bytes`.
+fn resume<S: Service>(served: Served<S>, idle: IdleConnection, first_bytes: Bytes) {
     tokio::task::spawn_local(async move {
-        let rest = serve::resume(&served.worker, &served.listener, rest, said).await;
-        leave(served, rest);
+        let idle = serve::resume(&served.worker, &served.listener, idle, first_bytes).await;
+        keep_idle(served, idle);
     });
 }
 
-/// Leaves a connection that only rests with the worker.
-fn leave<S: Service>(served: Served<S>, rest: Option<IdleConnection>) {
-    let Some(rest) = rest.filter(|_| !served.worker.drain.has_begun()) else { return };
+/// Puts a connection among the worker's idle ones; closes it if it is over (`None`) or the worker drains.
+fn keep_idle<S: Service>(served: Served<S>, idle: Option<IdleConnection>) {
+    let Some(idle) = idle.filter(|_| !served.worker.drain.has_begun()) else { return };
     let worker = Rc::clone(&served.worker);
-    worker.idle.add(served, rest);
+    worker.idle.add(served, idle);
 }
 
-/// Closes the idle connections that have waited too long.
+/// Closes the idle connections whose deadline has passed.
 pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
-    while let Some((served, rest)) = worker.idle.take_late(now) {
-        let deadline = match rest.awaited {
+    while let Some((served, idle)) = worker.idle.take_late(now) {
+        let deadline = match idle.awaited {
             Awaited::First => metrics::Deadline::Header,
             Awaited::Next(_) => metrics::Deadline::Idle,
         };
@@ -181,11 +185,11 @@ pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
     }
 }
 
-/// Serves idle connections whose clients speak, until the drain closes all that rest.
+/// Serves idle connections as soon as their clients send something. At the drain it closes all that are idle.
 pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: Poll) {
     #[expect(
         deprecated,
-        reason = "what comes in its place is unsafe, for types that do not own their descriptor"
+        reason = "the replacement is unsafe: it is for types that may not own their descriptor"
     )]
     let watched = AsyncFd::new(poll);
     let mut watched = match watched {
@@ -193,7 +197,7 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: Poll) {
         Err(error) => return tracing::error!(%error, "idle connections cannot be watched"),
     };
     let mut events = Events::with_capacity(EVENTS);
-    let mut said = vec![0; FIRST_BYTES];
+    let mut buffer = vec![0; FIRST_BYTES];
     loop {
         let ready = tokio::select! {
             biased;
@@ -202,32 +206,33 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: Poll) {
         };
         let Ok(mut ready) = ready else { break };
         let polled = ready.get_inner_mut().poll(&mut events, Some(Duration::ZERO));
-        // Fewer than there is room for are all there were.
+        // The registration is edge-triggered: it is only cleared once a poll has returned everything, which is when
+        // it returns fewer events than it has room for.
         if polled.is_err() || events.iter().count() < EVENTS {
             ready.clear_ready();
         }
         for event in &events {
-            if let Some((served, rest, said)) = worker.idle.wake(event.token(), &mut said) {
-                resume(served, rest, said);
+            if let Some((served, idle, first_bytes)) = worker.idle.wake(event.token(), &mut buffer) {
+                resume(served, idle, first_bytes);
             }
         }
-        // Those who come back in a crowd do not keep the others from their turn.
+        // Thousands of clients may wake at once; the worker's other tasks get their turn in between.
         tokio::task::yield_now().await;
     }
     worker.idle.close();
 }
 
-/// Errors that say something of one connection, not of the socket (accept(2)).
-fn is_of_the_connection(error: &io::Error) -> bool {
+/// Whether accept(2) reports the failure of the connection it would have returned, and not of the listening socket.
+fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
     )
 }
 
-/// A file that is always there: its descriptor tells how many are in use.
+/// A file that exists everywhere. Opening it gives the lowest free descriptor, which shows how many are in use.
 const ANY_FILE: &str = "/dev/null";
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

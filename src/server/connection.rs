@@ -1,5 +1,5 @@
-//! One client's connection as the server has it: its facts, who serves it, and what is told when it ends otherwise than
-//! by its requests.
+//! One client's connection: its facts, the worker that serves it, and what is logged and counted if it ends for another
+//! reason than its requests. It reads nothing; `http1` and `http2` drive it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,30 +21,26 @@ use crate::service::{Ends, Service, config};
 use crate::wire::http1::Fault;
 use crate::{clock, metrics};
 
-/// A connection that is served.
 pub struct Connection<S: Service> {
-    /// The worker that serves it.
     pub worker: Rc<Worker<S>>,
-    /// The listener it came to.
     pub listener: Arc<Listener>,
     /// What its requests see of it.
     pub facts: Rc<Conn>,
 }
 
-/// How hyper's part of a connection ended.
+/// Why hyper does not drive a connection any more.
 pub enum End {
-    /// hyper is done.
+    /// hyper ended it.
     Done(hyper::Result<()>),
-    /// The next thing to answer is not a head.
+    /// All requests are answered and what follows them is not a valid head.
     Refused(Fault),
-    /// A deadline has passed.
     Expired(Expiry),
-    /// The client has closed while it waited for an answer.
+    /// The client closed the connection while it waited for an answer.
     Gone,
 }
 
 impl<S: Service> Connection<S> {
-    /// A connection on which hyper has answered on its own with this status last; 0 for none.
+    /// `last_status` is what [`Activity::last_status`] was before the connection was idle; 0 if it is new.
     pub fn new(
         worker: &Rc<Worker<S>>,
         listener: &Arc<Listener>,
@@ -59,7 +55,7 @@ impl<S: Service> Connection<S> {
             tls: tls::version(stream),
             sni: tls::server_name(stream).into(),
             certificate: tls::certificate(stream),
-            activity: Rc::new(Activity::after_rest(clock::instant(), last_status)),
+            activity: Rc::new(Activity::after_idle(clock::instant(), last_status)),
             drain: Rc::clone(&worker.drain),
             stalled: Cell::new(false),
             broken: Cell::new(0),
@@ -70,8 +66,8 @@ impl<S: Service> Connection<S> {
         Connection { worker: Rc::clone(worker), listener: Arc::clone(listener), facts: Rc::new(facts) }
     }
 
-    /// A head over HTTP/1 takes too long. There is no request to answer through hyper: the answer goes straight to the
-    /// socket.
+    /// Refuses a head over HTTP/1 that takes too long. There is no request to answer through hyper, so the answer is
+    /// written straight to the socket.
     pub async fn late_http1(&self, mut stream: Stream) {
         self.deadline_passed(metrics::Deadline::Header);
         let request_id =
@@ -83,21 +79,22 @@ impl<S: Service> Connection<S> {
         self.listener.metrics.deadline_passed(self.worker.service.cells(), deadline);
     }
 
-    /// hyper gave the connection up: a head it cannot parse is a refused request, the rest is the client's going.
+    /// Handles an error of hyper's. If it answered a head that it cannot parse, that is logged as a refused request; in
+    /// all other cases the client has gone away.
     ///
-    /// Whether the client was told.
+    /// Returns whether the client was sent an answer.
     pub fn broken(&self, error: &hyper::Error) -> bool {
         let status = self.facts.activity.last_status();
-        let is_told = error.is_parse() && status != 0;
-        if is_told {
+        let is_answered = error.is_parse() && status != 0;
+        if is_answered {
             self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);
         } else {
-            tracing::debug!(peer = %self.facts.peer.ip, %error, "connection");
+            tracing::debug!(peer = %self.facts.peer.ip, %error, "connection ended in an error");
         }
-        is_told
+        is_answered
     }
 
-    /// Counts and logs what never became a request, under the id it gives back.
+    /// Counts and logs what never became a request; returns the request id under which it is logged.
     pub fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
         self.worker.service.refuse_unread(&self.facts, version, reason, status)
     }

@@ -1,7 +1,8 @@
-//! A client's HTTP/1 connection as hyper may see it: every byte has been through [`Framing`].
+//! Stands between a client's HTTP/1 connection and hyper: every byte passes through [`Framing`] before hyper reads it,
+//! so that hyper and the upstream cannot disagree about where a message ends.
 //!
-//! It refuses nothing itself. Heads pass whole. A fault in one stops the bytes there and is told to the activity; the
-//! connection answers it when the requests before have been answered. A fault in a body ends that body in an error.
+//! It answers nothing itself. Heads pass whole. After a fault in a head no more bytes pass, and the connection answers it
+//! when the requests before it have been answered. A fault in a body ends that body in an error.
 
 use std::io;
 use std::pin::Pin;
@@ -15,25 +16,27 @@ use super::stream::{Stream, Tracked};
 use crate::service::activity::Activity;
 use crate::wire::http1::{End, Framing, Scanned};
 
-/// The stream below hyper, with what is known of its messages.
+/// The stream that hyper reads from and writes to.
 #[derive(Debug)]
 pub struct Gate {
     io: Tracked,
     activity: Rc<Activity>,
     framing: Framing,
-    /// Requests that were over before these messages.
+    /// Requests on the connection that had ended before this gate was built.
     ended_before: u64,
     head_bytes_max: usize,
-    /// May pass, and had no room yet.
+    /// Bytes that may pass and found no room in hyper's buffer yet.
     ready: Bytes,
-    /// The begin of a head: it passes whole, so that what is said of a fault does not depend on how its bytes came.
+    /// The part of a head that has come. Heads pass whole, so that the answer to a faulty one does not depend on how its
+    /// bytes were split.
     head: BytesMut,
-    /// What was read behind a request to switch the protocol, and not looked at.
+    /// Bytes read after a request to switch the protocol, not scanned: whether they are HTTP is known once the request
+    /// is answered.
     kept: Bytes,
 }
 
 impl Gate {
-    /// Lets pass what comes on `io`, which is between two messages. A head that is longer and has no end is a fault.
+    /// `io` must be between two messages. A head that is longer than `head_bytes_max` is a fault.
     pub fn new(io: Tracked, activity: Rc<Activity>, head_bytes_max: usize) -> Gate {
         Gate {
             io,
@@ -47,16 +50,17 @@ impl Gate {
         }
     }
 
-    /// Whether the client still owes bytes of a message.
-    pub fn is_owed(&self) -> bool {
+    /// Whether the client still has to send a part of a message.
+    pub fn is_in_message(&self) -> bool {
         self.framing.is_in_message()
     }
 
-    /// The stream, and what of it comes next: `read` was read by hyper, what is here follows it.
+    /// The stream, and the bytes that were read from it and not used: `read` is what hyper holds, and what the gate holds
+    /// follows it.
     pub fn into_parts(self, read: Bytes) -> (Stream, Bytes) {
         let parts = [&read[..], &self.ready, &self.head, &self.kept];
         let ahead = match parts.iter().map(|part| part.len()).sum::<usize>() {
-            // No bytes can still be a whole buffer kept.
+            // A new one: an empty `Bytes` may keep its whole buffer alive.
             0 => Bytes::new(),
             all if all == read.len() => read,
             _ => Bytes::from(parts.concat()),
@@ -64,7 +68,7 @@ impl Gate {
         (self.io.stream, ahead)
     }
 
-    /// Waits for the answer to a message that asked to switch the protocol: if it did, what follows is no HTTP.
+    /// Waits for the answer to a request to switch the protocol: what follows is HTTP only if the answer refuses it.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing.is_held() {
             if self.activity.exchanges_ended() - self.ended_before < self.framing.heads() {
@@ -76,7 +80,7 @@ impl Gate {
         Poll::Ready(())
     }
 
-    /// Scans what has just been read into `buf`, and leaves there what may pass now.
+    /// Scans what has just been read into `buf` (from `before` on) and leaves there what may pass now.
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
         let Scanned { passed, whole, end } = self.framing.scan(fresh);
@@ -84,7 +88,7 @@ impl Gate {
         match end {
             End::Bytes => {}
             End::Upgrade => {
-                // What was kept until now lies behind what has just been taken from it.
+                // What is left in `kept` comes after the bytes that were just taken from it.
                 let mut kept = BytesMut::from(&fresh[passed..]);
                 kept.extend_from_slice(&self.kept);
                 self.kept = kept.freeze();
@@ -93,7 +97,7 @@ impl Gate {
             End::Body(fault) => self.activity.refuse_body(fault),
         }
         if whole > 0 && !self.head.is_empty() {
-            // The head that had begun is whole.
+            // The head that had begun is whole now.
             self.head.extend_from_slice(&fresh[..whole]);
             self.ready = self.head.split().freeze();
         }
@@ -102,11 +106,11 @@ impl Gate {
             self.activity.refuse_head(self.framing.too_long());
         }
         buf.set_filled(if self.ready.is_empty() { before + whole } else { before });
-        self.bring(buf);
+        self.fill(buf);
     }
 
-    /// Moves what may pass to where it is wanted.
-    fn bring(&mut self, buf: &mut ReadBuf<'_>) {
+    /// Copies bytes that may pass into `buf`.
+    fn fill(&mut self, buf: &mut ReadBuf<'_>) {
         let count = self.ready.len().min(buf.remaining());
         buf.put_slice(&self.ready[..count]);
         self.ready.advance(count);
@@ -117,13 +121,13 @@ impl AsyncRead for Gate {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        this.bring(buf);
+        this.fill(buf);
         while buf.filled().len() == before {
             if let Some(fault) = this.activity.body_fault() {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
             }
             if this.activity.head_fault().is_some() {
-                // The connection looks for it after every turn of hyper's.
+                // Pending without a waker: the connection checks for a fault after every poll of hyper.
                 return Poll::Pending;
             }
             ready!(this.poll_held(cx));
@@ -138,7 +142,7 @@ impl AsyncRead for Gate {
                 buf.put_slice(&this.kept[..count]);
                 this.kept.advance(count);
             }
-            // No bytes at all would mean the end: if none may pass yet, the next ones are asked for.
+            // If nothing may pass yet, the loop reads on: returning no bytes would mean the end of the stream.
             this.scan(buf, before);
         }
         Poll::Ready(Ok(()))
@@ -180,13 +184,13 @@ mod tests {
     use crate::clock;
 
     #[tokio::test]
-    async fn what_follows_a_request_to_switch_waits_on_a_connection_that_has_rested_too() {
+    async fn bytes_after_an_upgrade_request_wait_for_its_answer_on_a_connection_that_was_idle_too() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
         let address = listener.local_addr().expect("it is bound");
         let mut client = TcpStream::connect(address).await.expect("somebody listens there");
         let (accepted, _) = listener.accept().await.expect("a client is there");
         let activity = Rc::new(Activity::new(clock::instant()));
-        // One request before the rest.
+        // One request before the connection was idle.
         activity.begin_exchange();
         activity.end_exchange(clock::instant());
         let io = Tracked::new(Stream::Plain(accepted), Bytes::new(), Rc::clone(&activity));

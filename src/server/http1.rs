@@ -1,4 +1,5 @@
-//! An HTTP/1.1 connection: served by hyper while there are requests; while there are none it rests, under TLS here.
+//! An HTTP/1.1 connection. hyper drives it while there are requests; when it becomes idle it is taken out of hyper. In
+//! the clear it then goes back to the worker, under TLS it waits here.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -25,7 +26,8 @@ use crate::service::refusal::Refusal;
 use crate::service::{Ends, Service};
 use crate::{clock, metrics};
 
-/// HTTP/1.1: served while there are requests; while there are none it rests, under TLS here.
+/// Serves a connection until it ends (`None`) or, in the clear, becomes idle. `ahead` has been read from it, and its next
+/// head must be whole by `first`.
 pub async fn serve<S: Service>(
     conn: &Connection<S>,
     mut stream: Stream,
@@ -34,7 +36,7 @@ pub async fn serve<S: Service>(
 ) -> Option<IdleConnection> {
     let mut deadline = (first, metrics::Deadline::Header);
     loop {
-        if ahead.is_empty() && !Box::pin(park(conn, &stream, deadline)).await {
+        if ahead.is_empty() && !Box::pin(wait_readable(conn, &stream, deadline)).await {
             return None;
         }
         let Some(head) = Box::pin(prelude::http1::gather(&conn.facts, &mut stream, ahead)).await else {
@@ -42,7 +44,7 @@ pub async fn serve<S: Service>(
             return None;
         };
         if head.is_empty() {
-            // It has gone, or must.
+            // The client has gone, or the worker drains.
             return None;
         }
         (stream, ahead) = Box::pin(drive(conn, stream, head)).await?;
@@ -58,8 +60,8 @@ pub async fn serve<S: Service>(
     }
 }
 
-/// Waits for the next byte with nothing kept but the socket; false if the connection is over.
-async fn park<S: Service>(
+/// Waits for the next byte with nothing held but the socket; false if the connection is over.
+async fn wait_readable<S: Service>(
     conn: &Connection<S>,
     stream: &Stream,
     deadline: (Instant, metrics::Deadline),
@@ -80,7 +82,8 @@ async fn park<S: Service>(
     }
 }
 
-/// Runs hyper over the stream until the connection ends, or rests: then the stream comes back.
+/// Runs hyper over the stream until the connection ends (`None`) or is idle: then it returns the stream, and what was
+/// read of the next request.
 async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -> Option<(Stream, Bytes)> {
     let mut builder = http1::Builder::new();
     builder
@@ -98,7 +101,7 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
     let service =
         service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
-    let mut watch = ConnectionTimer::new(&conn.facts.config.timeouts, Some(REST_AFTER), None);
+    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
     let drain = pin!(conn.facts.drain.begins());
     let (mut drain, mut draining) = (Some(drain), false);
     conn.facts.activity.mind_presence();
@@ -118,27 +121,28 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
             }
             if conn.facts.activity.presence() != presence {
                 presence = conn.facts.activity.presence();
-                watch.give(presence.look_after());
+                timer.wait(presence.look_after());
             }
             if presence == Presence::Gone {
                 return Poll::Ready(End::Gone);
             }
-            match ready!(watch.poll(&conn.facts.activity, cx)) {
-                // hyper reads nothing while a request is answered, and flushes at every turn: that is the moment.
+            match ready!(timer.poll(&conn.facts.activity, cx)) {
+                // The look itself happens in `Tracked::poll_flush`: hyper reads nothing while it answers a request, but
+                // it flushes at every poll.
                 Expiry::Presence => conn.facts.activity.ask_presence(),
                 expiry => return Poll::Ready(End::Expired(expiry)),
             }
         }
     })
     .await;
-    // Before its requests go down with hyper's side, so that they know by what.
+    // Before `served` is taken apart: that drops its requests, and they log whether a stall ended them.
     conn.facts.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
     let parts = served.into_parts();
     conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await
 }
 
-/// What becomes of a connection that hyper is done with, or was taken from: it comes back if it only rests. `read`
-/// is what hyper had read of the next message.
+/// Finishes a connection that hyper does not drive any more: answers what is left to answer and closes it, or returns it
+/// if it is only idle. `read` is what hyper had read of the next message.
 async fn conclude<S: Service>(
     conn: &Connection<S>,
     end: End,
@@ -146,12 +150,12 @@ async fn conclude<S: Service>(
     read: Bytes,
     draining: bool,
 ) -> Option<(Stream, Bytes)> {
-    let is_owed = gate.is_owed();
+    let is_in_message = gate.is_in_message();
     let (mut stream, ahead) = gate.into_parts(read);
     match end {
         End::Done(Ok(())) => match conn.facts.switched.take() {
             Some(switched) => tunnel::run(&conn.facts, switched, stream, ahead).await,
-            None if is_owed => linger::linger(&stream).await,
+            None if is_in_message => linger::linger(&stream).await,
             None => {}
         },
         End::Done(Err(error)) => {
@@ -175,7 +179,8 @@ async fn conclude<S: Service>(
     None
 }
 
-/// A connection rests after this long without a request.
-pub const REST_AFTER: Duration = Duration::from_millis(100);
-/// hyper's own least size of a connection's buffer.
+/// A connection without a request for this long is idle and taken out of hyper. Over shorter pauses hyper stays, so that
+/// a busy connection does not build it anew for each request.
+pub const IDLE_AFTER: Duration = Duration::from_millis(100);
+/// Bytes that hyper may buffer of a connection even if heads must be shorter; it panics below 8 KiB.
 const MIN_BUFFER_BYTES: usize = 64 * 1024;

@@ -1,4 +1,5 @@
-//! An HTTP/2 connection: from its prelude into hyper, and what is told of requests that hyper refused on its own.
+//! An HTTP/2 connection: its prelude, then hyper, and logging the requests that hyper refuses on its own. The frames
+//! themselves are hyper's; `wire::http2` counts them.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -25,7 +26,7 @@ use crate::wire::http1::Fault;
 use crate::wire::http2::{Excess, Meter, Metered, Peer, Refused};
 use crate::{clock, metrics};
 
-/// Serves a connection over HTTP/2: hyper is built when something is asked for.
+/// Serves a connection until it ends. hyper is built when the client sends its first request.
 pub async fn serve<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes, accepted: Instant) {
     let meter = Meter::new(Peer::Client, conn.facts.config.max.streams, clock::instant());
     let meter = Rc::new(RefCell::new(meter));
@@ -57,14 +58,14 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
         Box::pin(Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request))
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
-    let mut watch = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
+    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
     let drain = pin!(conn.facts.drain.begins());
     let (mut drain, mut draining) = (Some(drain), false);
     let end = std::future::poll_fn(|cx| {
         loop {
             let polled = served.as_mut().poll(cx);
             while let Some(refused) = meter.borrow_mut().take_refused() {
-                conn.tell_refused(refused);
+                conn.log_refused(refused);
             }
             conn.facts.broken.set(conn.facts.broken.get() + meter.borrow_mut().take_broken());
             if let Poll::Ready(result) = polled {
@@ -75,13 +76,13 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
                 served.as_mut().graceful_shutdown();
                 continue;
             }
-            match ready!(watch.poll(&conn.facts.activity, cx)) {
-                // An idle connection is told to go (GOAWAY) and given one more period to do so.
+            match ready!(timer.poll(&conn.facts.activity, cx)) {
+                // An idle client is sent GOAWAY and gets a moment to read it.
                 Expiry::Idle if !draining => {
                     conn.deadline_passed(metrics::Deadline::Idle);
                     draining = true;
                     served.as_mut().graceful_shutdown();
-                    watch.give(FAREWELL);
+                    timer.wait(GOAWAY_WAIT);
                 }
                 expiry => return Poll::Ready(End::Expired(expiry)),
             }
@@ -99,7 +100,7 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
     }
 }
 
-/// What hyper's first frame says of us, by what [`drive`] tells it.
+/// The SETTINGS that hyper will send first, made from the same values that [`drive`] configures it with.
 fn announced(max: &config::Sizes) -> Vec<u8> {
     prelude::http2::settings(&[
         (prelude::http2::MAX_CONCURRENT_STREAMS, max.streams),
@@ -109,32 +110,33 @@ fn announced(max: &config::Sizes) -> Vec<u8> {
     ])
 }
 
-/// Ours is the limit that answers and logs; hyper's, a little above, is the wall behind it.
+/// Twice the configured limit: the request pipeline refuses a head above the limit with an answer and a log line, and
+/// hyper's limit is only the second line behind it.
 fn header_list_bytes_max(max: &config::Sizes) -> u32 {
     (max.header_bytes as u32).saturating_mul(2)
 }
 
 impl<S: Service> Connection<S> {
-    /// Closes on a client that does not begin with the preface if only HTTP/2 is spoken; a GOAWAY would not reach it
-    /// (RFC 9113 section 3.4).
+    /// Closes a connection that does not begin with the preface on a listener that speaks only HTTP/2. No GOAWAY is sent:
+    /// the client is evidently not using HTTP/2 (RFC 9113 section 3.4).
     pub async fn refuse_preface(&self, mut stream: Stream) {
         self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS);
         linger::say(&mut stream, &[]).await;
         linger::linger(&stream).await;
     }
 
-    /// Whether a first line that names no HTTP may as well be HTTP/2's preface gone wrong: whoever sends that would
-    /// read an answer of HTTP/1.1 as frames.
+    /// Whether a first line that is not HTTP/1 may be a broken HTTP/2 preface: a client that sent one would read an
+    /// HTTP/1.1 answer as frames.
     pub fn may_be_preface(&self, fault: Fault) -> bool {
         let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
         fault == Fault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
     }
 
-    /// hyper gave the connection up: a peer that broke the protocol or a budget is refused, one that left is not.
+    /// Handles an error of hyper's: logs a refusal if the client broke the protocol or a budget, and nothing if it left.
     pub fn broken_http2(&self, error: &dyn std::fmt::Display, meter: &Meter) {
         let reason = match (meter.excess(), meter.goaway_sent()) {
             (Some(Excess::RapidReset), _) => Reason::RapidReset,
-            // hyper's own bound, for requests it has not handed over yet.
+            // hyper's own bound on requests that it has not handed over yet.
             (None, Some(ENHANCE_YOUR_CALM)) if meter.taken_back() >= UNREAD_RESETS_MAX as u64 => {
                 Reason::RapidReset
             }
@@ -153,14 +155,13 @@ impl<S: Service> Connection<S> {
         self.refuse_unread(Version::HTTP_2, reason, problem::BAD_REQUEST_STATUS);
     }
 
-    /// A head over HTTP/2 takes too long.
     fn late_http2(&self) {
         self.deadline_passed(metrics::Deadline::Header);
         self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
     }
 
-    /// Tells of a request over HTTP/2 that hyper refused without us.
-    pub fn tell_refused(&self, refused: Refused) {
+    /// Logs a request over HTTP/2 that hyper refused on its own.
+    pub fn log_refused(&self, refused: Refused) {
         match refused {
             Refused::Reset(REFUSED_STREAM) => {
                 self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, problem::UNAVAILABLE_STATUS)
@@ -177,17 +178,17 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// Requests a client may take back before they are read (hyper's default).
+/// Requests that a client may reset before they are read (hyper's default, against rapid reset, CVE-2023-44487).
 const UNREAD_RESETS_MAX: usize = 20;
-/// How long a client has to take our last words.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// hyper's own largest frame (RFC 9113 section 4.2).
+/// How long an idle client has to read the GOAWAY.
+const GOAWAY_WAIT: Duration = Duration::from_secs(1);
+/// The largest frame that hyper accepts by default, the least that RFC 9113 section 4.2 allows.
 const FRAME_BYTES_MAX: u32 = 16 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
-/// What a stream may hold of an answer the client does not take.
+/// Bytes of an answer that a stream may hold while the client does not read it.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// Streams we may have to reset for errors of the client before the connection goes.
+/// Streams that may be reset because of the client's errors before the connection is closed.
 const LOCAL_RESETS_MAX: usize = 100;
 /// Error codes of HTTP/2 (RFC 9113 section 7).
 const NO_ERROR: u32 = 0;

@@ -1,7 +1,8 @@
-//! How a connection is closed on a client that is still sending: said, shut, and read on for a moment.
+//! The lingering close: how a connection is closed on a client that is still sending. The last answer is sent, our side
+//! shut, and what the client still sends is read and thrown away for a moment.
 //!
-//! The kernel answers bytes that nobody has read by a reset, and a reset takes with it what the client has not read
-//! yet: the very answer that says why (RFC 9112 section 9.6). What is read here is forgotten.
+//! If a socket is closed with unread bytes, the kernel resets the connection, and the reset destroys what the client has
+//! not read yet: the very answer that says what was wrong (RFC 9112 section 9.6).
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,23 +12,24 @@ use tokio::time::timeout;
 
 use super::stream::Stream;
 
-/// Sends the last answer of a connection that no parser stands behind any more, and shuts our side of it.
+/// Sends the last answer of a connection that hyper does not drive any more, and shuts our side of it.
 pub async fn say(stream: &mut Stream, answer: &[u8]) {
-    let said = async {
+    let sent = async {
         stream.write_all(answer).await?;
         stream.shutdown().await
     };
-    let _ = timeout(QUIET, said).await;
+    let _ = timeout(QUIET, sent).await;
 }
 
-/// Reads what still comes after the last answer, until the client closes, is quiet, or takes too long.
+/// Reads and discards what still comes after the last answer, until the client closes, is silent for [`QUIET`], or
+/// [`LINGER`] is over.
 pub async fn linger(stream: &Stream) {
     let tcp = stream.tcp();
     let drained = async {
-        let mut forgotten = vec![0; 16 * 1024];
-        // Under TLS, too: what it says does not matter any more.
+        let mut discarded = vec![0; 16 * 1024];
+        // From the socket under TLS, too: the bytes are thrown away, so they need no decrypting.
         while let Ok(Ok(())) = timeout(QUIET, tcp.readable()).await {
-            match tcp.try_read(&mut forgotten) {
+            match tcp.try_read(&mut discarded) {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -38,7 +40,7 @@ pub async fn linger(stream: &Stream) {
     let _ = timeout(LINGER, drained).await;
 }
 
-/// How long a client may be quiet before it is taken to have heard.
+/// How long a client may be silent before it is taken to have read the answer.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long it may go on sending.
+/// How long it may go on sending: without a bound, a client that never stops would hold the connection.
 const LINGER: Duration = Duration::from_secs(2);

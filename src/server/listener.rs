@@ -1,4 +1,5 @@
-//! A listener: its sockets, its caps on connections, and its counts. Kept across reloads.
+//! A listener: how its sockets are opened, its caps on connections, and its counts. It accepts nothing itself: every
+//! worker does, on a socket of its own ([`super::accept`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -12,14 +13,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::metrics;
 use crate::service::config;
 
-/// What all workers share of one listener. Kept across reloads, so that caps hold over them.
+/// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]
 pub struct Listener {
-    /// What it was told; replaced by a reload.
+    /// Replaced by a reload. A connection keeps the one that it came under.
     pub config: ArcSwap<config::Listener>,
-    /// How TLS is spoken; `None` in the clear. Replaced by a reload and by a changed certificate.
+    /// `None` in the clear. Replaced by a reload and by a changed certificate.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
-    /// Where it is counted.
+    /// The metrics of this listener.
     pub metrics: Arc<metrics::Listener>,
     open: AtomicUsize,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
@@ -41,9 +42,10 @@ impl Listener {
         }
     }
 
-    /// Counts a connection in, unless there are as many as there may be.
+    /// Counts a connection in, unless the listener has as many as it may.
     pub fn admit(self: &Arc<Self>) -> Result<Admission, metrics::Refused> {
-        let admission = Admission { listener: Arc::clone(self), caller: None };
+        // Made first: if the connection is refused, dropping it takes the count back.
+        let admission = Admission { listener: Arc::clone(self), client: None };
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.config.load().connections_max {
             return Err(metrics::Refused::Connections);
         }
@@ -55,23 +57,23 @@ impl Listener {
 #[derive(Debug)]
 pub struct Admission {
     listener: Arc<Listener>,
-    /// Whose it is, once that is known and counted.
-    caller: Option<IpAddr>,
+    /// The address or network that it is counted under; `None` until a PROXY protocol header has named the client.
+    client: Option<IpAddr>,
 }
 
 impl Admission {
-    /// Counts it as this client's, unless that has as many as it may.
+    /// Counts it under its client, unless that client has as many as it may.
     pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::Refused> {
-        let caller = caller(client);
+        let client = counted_as(client);
         let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = per_ip.entry(caller).or_insert(0);
+        let count = per_ip.entry(client).or_insert(0);
         if *count >= self.listener.config.load().connections_per_ip_max {
             drop(per_ip);
             return Err(metrics::Refused::ConnectionsPerIp);
         }
         *count += 1;
         drop(per_ip);
-        self.caller = Some(caller);
+        self.client = Some(client);
         Ok(self)
     }
 }
@@ -79,26 +81,27 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         self.listener.open.fetch_sub(1, Ordering::Relaxed);
-        let Some(caller) = self.caller else { return };
+        let Some(client) = self.client else { return };
         let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = per_ip.get_mut(&caller) {
+        if let Some(count) = per_ip.get_mut(&client) {
             *count -= 1;
             if *count == 0 {
-                per_ip.remove(&caller);
+                per_ip.remove(&client);
             }
         }
     }
 }
 
-/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
-fn caller(peer: IpAddr) -> IpAddr {
+/// What counts as one client: an IPv4 address, or an IPv6 /64, which is what a single host is usually given.
+fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()),
         ip => ip,
     }
 }
 
-/// A socket of one worker; several may share an address, and the kernel spreads connections over them once they listen.
+/// Binds a socket of one worker. SO_REUSEPORT lets all workers bind the same address; the kernel spreads connections
+/// over those that listen.
 pub fn bind(addr: SocketAddr) -> io::Result<Socket> {
     let socket = unbound(addr)?;
     socket.set_reuse_port(true)?;
@@ -107,12 +110,14 @@ pub fn bind(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Lets the kernel take connections for it.
+/// Apart from [`bind`]: a socket listens only when nothing of a new configuration can fail any more, because a client
+/// in the queue of a socket that is given up would be reset.
 pub fn listen(socket: &Socket) -> io::Result<()> {
     socket.listen(BACKLOG)
 }
 
-/// Fails if any socket listens on the address already, those that would share it included.
+/// Fails if anything listens on the address already: without SO_REUSEPORT the kernel refuses to share it. With it, a
+/// second gateway on the address would silently get half of the connections.
 pub fn probe(addr: SocketAddr) -> io::Result<()> {
     unbound(addr)?.bind(&addr.into())
 }
@@ -123,7 +128,7 @@ fn unbound(addr: SocketAddr) -> io::Result<Socket> {
         // "[::]:80" means every address, IPv4 too, whatever the system's default is.
         socket.set_only_v6(false)?;
     }
-    // A restart need not wait for the last run's connections to be forgotten.
+    // Otherwise a restart fails for as long as connections of the last run are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     Ok(socket)
 }
@@ -146,8 +151,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_caller_is_an_address_or_a_64() {
-        let of = |text: &str| caller(text.parse().expect("an address"));
+    fn a_client_is_counted_by_address_or_by_its_64() {
+        let of = |text: &str| counted_as(text.parse().expect("an address"));
         assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

@@ -1,7 +1,8 @@
-//! The server of connections: from accept until bytes become a request, and from an answer's bytes to the close.
+//! The server side of clients' connections: from accept until bytes become a request, and from an answer's bytes to the
+//! close.
 //!
-//! It calls the [`Service`](crate::service::Service) it is given with each request, and knows nothing of routes, limits
-//! or upstreams. Its workers share nothing but what is built before a connection comes.
+//! It hands each request to the [`Service`](crate::service::Service) it was given, and knows nothing of routes, limits
+//! or upstreams. Start at [`run`] (a worker), [`accept`] (new connections) or `serve` (one connection).
 
 pub mod accept;
 mod connection;

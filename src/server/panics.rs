@@ -1,4 +1,5 @@
-//! Panics of the workers' threads, counted wherever they are caught.
+//! Counts panics of the workers' threads. A panic hook sees every one of them, also those that tokio or a request
+//! catches; it prevents nothing.
 
 use std::cell::RefCell;
 use std::panic;
@@ -6,8 +7,7 @@ use std::sync::Once;
 
 use crate::metrics;
 
-/// Counts every panic of this thread from now on, wherever it is caught: by a request, by a connection, or by a task
-/// that an HTTP/2 stream runs in.
+/// Counts every panic of the calling thread from now on.
 pub fn count(counter: metrics::Counter) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -21,6 +21,6 @@ pub fn count(counter: metrics::Counter) {
 }
 
 thread_local! {
-    /// Where this thread's panics are counted; nowhere unless it is a worker's.
+    /// `None` on threads that are not a worker's: their panics are not counted here.
     static PANICS: RefCell<Option<metrics::Counter>> = const { RefCell::new(None) };
 }

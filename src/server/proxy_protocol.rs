@@ -1,9 +1,9 @@
-//! Whom a connection is for, as a proxy in front of us says before anything else: the PROXY protocol, versions 1 and
-//! 2 (HAProxy, doc/proxy-protocol.txt).
+//! The PROXY protocol, versions 1 and 2 (HAProxy, doc/proxy-protocol.txt): a proxy in front of the gateway announces the
+//! client's address before anything else.
 //!
-//! It is read from those alone that the configuration names, and they have to speak it: an address that anybody could
-//! write would be nobody's. Not one byte past the header is read, for TLS or HTTP begins there. What else a header
-//! says (where the client wanted to go, its TLS) is not taken over.
+//! The header is read only from addresses that `proxy-protocol` names, and is required from them: if it were optional,
+//! any client could announce an address of its choice. Nothing past the header is read, because TLS or HTTP begins there.
+//! What else a header says (the destination, the client's TLS) is ignored.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use super::worker::Worker;
 use crate::metrics;
 use crate::service::Service;
 
-/// Whom it is for: `peer` itself if it says so, as of its own health checks. `None` if the connection is over:
-/// the header is wrong, takes longer than a head may, or is not there.
+/// The client that `peer` announces, or `peer` itself if it speaks for itself, as proxies do in their health checks.
+/// `None` if the connection is over: the header is missing, wrong, or takes longer than a head may.
 pub async fn client<S: Service>(
     worker: &Worker<S>,
     listener: &Listener,
@@ -39,15 +39,15 @@ pub async fn client<S: Service>(
         Ok(client) => Some(client.unwrap_or(peer)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             listener.metrics.announcement_failed(worker.service.cells());
-            tracing::warn!(%peer, "a connection without a header of the PROXY protocol, or with a wrong one, is closed");
+            tracing::warn!(%peer, "connection closed: its PROXY protocol header is missing or invalid");
             None
         }
-        // It went away, as one does that only looks whether somebody listens.
+        // It closed the connection, as a health check does that only tests whether the port is open.
         Err(_) => None,
     }
 }
 
-/// A whole header, and nothing behind it.
+/// Reads a whole header, and nothing behind it.
 async fn read(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut header = vec![0; SHORTEST];
     tcp.read_exact(&mut header).await?;
@@ -62,6 +62,7 @@ async fn read(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
         tcp.read_exact(&mut header[FIXED..]).await?;
         return Ok(header);
     }
+    // Version 1 has no length: peeking finds the line's end, so that nothing behind it is taken from the socket.
     let mut ahead = [0; LINE_MAX];
     while header.starts_with(LINE_BEGIN) && header.len() < LINE_MAX && !header.ends_with(b"\n") {
         let ahead = &mut ahead[..LINE_MAX - header.len()];
@@ -73,7 +74,7 @@ async fn read(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// The client's address; `None` if the proxy speaks for itself, or of something that is not TCP.
+/// The client's address; `None` if the proxy speaks for itself or the client's connection is not TCP.
 fn source(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     match HeaderResult::parse(header) {
@@ -94,17 +95,18 @@ fn source(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     }
 }
 
-/// How version 2 begins.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8; SHORTEST] = b"\r\n\r\n\0\r\nQUIT\n";
-/// How version 1 does.
+/// The first bytes of version 1.
 const LINE_BEGIN: &[u8] = b"PROXY ";
-/// Bytes that tell the versions apart; no header is as short.
+/// Bytes that distinguish the versions; every header is longer.
 const SHORTEST: usize = 12;
 /// Bytes of version 2 before its addresses.
 const FIXED: usize = 16;
 /// Bytes of a line of version 1, at most, with its end.
 const LINE_MAX: usize = 107;
-/// Bytes of addresses and further fields that version 2 may carry: many times what any proxy sends.
+/// Bytes of addresses and further fields in version 2: many times what proxies send, and far below the 64 KiB that the
+/// header could claim.
 const REST_MAX: usize = 4096;
 
 #[cfg(test)]

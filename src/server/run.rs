@@ -1,6 +1,6 @@
-//! The life of a worker: one thread, one runtime, its own listening sockets.
+//! A worker from start to end: one thread, one runtime, its own listening sockets.
 //!
-//! The control runtime speaks to it in [`Order`]s; it answers by ending.
+//! The control runtime sends it [`Order`]s and gets no replies: it joins the thread to learn that a drain is over.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,11 +19,11 @@ use crate::clock;
 use crate::service::Service;
 use crate::service::drain::Drain;
 
-/// Starts worker `index` on a thread of its own and waits until it runs; it ends after an [`Order::Drain`]. `service`
-/// makes there what answers its requests.
+/// Starts worker `index` on a thread of its own and waits until its runtime is up; it ends after an [`Order::Drain`].
+/// `service` is called on that thread, because a service is not `Send`.
 ///
 /// # Errors
-/// If there is no thread for it, or no descriptors for its runtime.
+/// If the thread cannot be started or its runtime gets no descriptors.
 pub fn spawn<S: Service>(
     index: usize,
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
                 Some(Order::Adopt(socket, listener)) => accept::adopt(&worker, socket, listener),
                 Some(Order::Drain(deadline)) => break deadline,
-                // The process is going down without a word: so do we.
+                // The control runtime is gone without an order, so the process is ending: there is nothing to wait for.
                 None => break clock::instant(),
             },
             _ = tick.tick() => upkeep(&worker),
@@ -83,10 +83,10 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
         tokio::select! {
             () = worker.emptied.notified() => {}
             _ = tick.tick() => upkeep(&worker),
-            // A connection may have been handed over by a worker that had not heard yet.
+            // Another worker may have handed a connection over before its own order to drain arrived.
             Some(Order::Adopt(socket, listener)) = orders.recv() => accept::adopt(&worker, socket, listener),
             () = tokio::time::sleep_until(deadline.into()) => {
-                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline reached: closing the remaining connections");
                 worker.drain.cut();
                 break;
             }
@@ -95,14 +95,13 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
     worker.service.close();
 }
 
-/// What is done now and then: idle connections are closed, memory is given back, and what the service has to do.
+/// The worker's periodic work: closing idle connections that are too old, and the service's own.
 fn upkeep<S: Service>(worker: &Worker<S>) {
     let now = clock::instant();
     worker.service.upkeep(now);
     accept::expire(worker, now);
 }
 
-/// How often [`upkeep`] runs.
 const TICK: Duration = Duration::from_millis(200);
-/// Polls of tasks between two looks at the sockets.
+/// Task polls between two looks at the sockets; tokio's default.
 const EVENT_INTERVAL: u32 = 61;

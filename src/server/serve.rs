@@ -1,7 +1,8 @@
-//! One client's connection, from accept to close: which protocol is spoken on it, and when it rests.
+//! One client's connection, from accept to close: which protocol is spoken on it, and when it becomes idle. What is said
+//! over it is left to `http1` and `http2`.
 //!
-//! A connection without a request is taken out of hyper: in the clear it goes back to the worker, with nothing kept of it
-//! but its socket, and under TLS it is *parked*, a task that waits for the socket.
+//! A connection without a request is taken out of hyper, whose buffers are tens of KiB. In the clear it goes back to the
+//! worker, which keeps only its socket; under TLS it stays a task that waits for the socket.
 
 use std::io;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
-use super::http1::REST_AFTER;
+use super::http1::IDLE_AFTER;
 use super::idle::{Awaited, FIRST_BYTES, IdleConnection};
 use super::listener::Listener;
 use super::prelude::http2::PREFACE;
@@ -24,7 +25,7 @@ use super::{http1, http2, tls};
 use crate::service::{Ends, Service, config};
 use crate::{clock, metrics};
 
-/// Serves a connection that has just come, until it ends or rests.
+/// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
 pub async fn serve<S: Service>(
     worker: &Rc<Worker<S>>,
     listener: &Arc<Listener>,
@@ -40,7 +41,7 @@ pub async fn serve<S: Service>(
     }
     let mut ahead = BytesMut::new();
     let (stream, protocol) = match listener.tls.load_full() {
-        None => match first_words(worker, &mut tcp, &mut ahead).await {
+        None => match first_bytes(worker, &mut tcp, &mut ahead).await {
             Some(Ok(0) | Err(_)) => return None,
             Some(Ok(_)) => (Stream::Plain(tcp), in_the_clear(&config)),
             None => {
@@ -49,8 +50,10 @@ pub async fn serve<S: Service>(
             }
         },
         Some(tls) => {
-            let shaken = Box::pin(tls::handshake(worker, listener, &config, tls, (tcp, ends)));
-            let (stream, is_http2) = shaken.await?;
+            // Boxed, like every long step here: an async function is as large as the largest future that it awaits, and
+            // this one exists once per connection.
+            let handshake = Box::pin(tls::handshake(worker, listener, &config, tls, (tcp, ends)));
+            let (stream, is_http2) = handshake.await?;
             (stream, if is_http2 { Protocol::Http2 } else { Protocol::Http1 })
         }
     };
@@ -58,29 +61,29 @@ pub async fn serve<S: Service>(
     begin(&conn, stream, protocol, ahead, accepted).await
 }
 
-/// Serves a connection on which this has come after a rest.
+/// Serves a connection that was idle and whose client has now sent `first_bytes`.
 pub async fn resume<S: Service>(
     worker: &Rc<Worker<S>>,
     listener: &Arc<Listener>,
-    rested: IdleConnection,
-    said: Bytes,
+    idle: IdleConnection,
+    first_bytes: Bytes,
 ) -> Option<IdleConnection> {
-    let stream = Stream::Plain(TcpStream::from_std(rested.socket).ok()?);
-    let protocol = in_the_clear(&rested.config);
-    match rested.awaited {
+    let stream = Stream::Plain(TcpStream::from_std(idle.socket).ok()?);
+    let protocol = in_the_clear(&idle.config);
+    match idle.awaited {
         Awaited::First => {
-            let accepted = rested.deadline - rested.config.timeouts.header;
-            let conn = Connection::new(worker, listener, rested.config, rested.ends, &stream, 0);
-            begin(&conn, stream, protocol, said.into(), accepted).await
+            let accepted = idle.deadline - idle.config.timeouts.header;
+            let conn = Connection::new(worker, listener, idle.config, idle.ends, &stream, 0);
+            begin(&conn, stream, protocol, first_bytes.into(), accepted).await
         }
         Awaited::Next(status) => {
-            let conn = Connection::new(worker, listener, rested.config, rested.ends, &stream, status);
-            http1::serve(&conn, stream, said, rested.deadline).await
+            let conn = Connection::new(worker, listener, idle.config, idle.ends, &stream, status);
+            http1::serve(&conn, stream, first_bytes, idle.deadline).await
         }
     }
 }
 
-/// The first request, in whatever protocol it comes; `ahead` has been read of it.
+/// Serves the first request, in whichever protocol it comes; `ahead` is what was read of it already.
 async fn begin<S: Service>(
     conn: &Connection<S>,
     stream: Stream,
@@ -102,8 +105,8 @@ async fn begin<S: Service>(
     None
 }
 
-/// Reads what a client begins with; `None` if it says nothing for long enough to rest.
-async fn first_words<S: Service>(
+/// Reads what a client sends first; `None` if it sends nothing for so long that the connection is idle.
+async fn first_bytes<S: Service>(
     worker: &Worker<S>,
     tcp: &mut TcpStream,
     ahead: &mut BytesMut,
@@ -111,17 +114,16 @@ async fn first_words<S: Service>(
     ahead.reserve(FIRST_BYTES);
     tokio::select! {
         biased;
-        read = timeout(REST_AFTER, tcp.read_buf(ahead)) => read.ok(),
+        read = timeout(IDLE_AFTER, tcp.read_buf(ahead)) => read.ok(),
         () = worker.drain.begins() => Some(Ok(0)),
     }
 }
 
-/// What is spoken on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Http1,
     Http2,
-    /// The first bytes tell.
+    /// The first bytes decide ([`sniff`]).
     Either,
 }
 
@@ -133,8 +135,9 @@ fn in_the_clear(config: &config::Listener) -> Protocol {
     }
 }
 
-/// Reads behind `ahead` until the first bytes tell HTTP/2 by prior knowledge (RFC 9113 section 3.3) from HTTP/1.1: the
-/// stream, what was read, and whether it is HTTP/2. `None` if the client goes away or takes longer than `deadline`.
+/// Reads on after `ahead` until the first bytes distinguish HTTP/2 with prior knowledge (RFC 9113 section 3.3) from
+/// HTTP/1.1. Returns the stream, what was read, and whether it is HTTP/2; `None` if the client goes away or takes longer
+/// than `deadline`.
 async fn sniff<S: Service>(
     conn: &Connection<S>,
     mut stream: Stream,
@@ -148,10 +151,10 @@ async fn sniff<S: Service>(
             if begin == PREFACE.len() || ahead[..] != PREFACE[..begin] {
                 return true;
             }
-            // No more than the preface: what follows is hyper's.
+            // Not past the preface: hyper reads what follows it.
             let room = PREFACE.len() - begin;
             if (&mut stream).take(room as u64).read_buf(&mut ahead).await.unwrap_or(0) == 0 {
-                // End of stream, or broken: hyper tells a half-sent head from silence.
+                // The end of the stream, or an error. Half a head goes on to hyper, which answers it.
                 return !ahead.is_empty();
             }
         }

@@ -1,5 +1,5 @@
-//! A client's connection as bytes: its socket, in the clear or under TLS, and what is told to the [`Activity`] of
-//! every read and write.
+//! A client's connection as bytes: its socket, in the clear or under TLS, and [`Tracked`], which reports every read and
+//! write to the [`Activity`] and notices clients that have gone. It parses nothing.
 
 use std::future::Future;
 use std::io;
@@ -14,27 +14,25 @@ use tokio_rustls::server::TlsStream;
 
 use crate::service::activity::{Activity, Answer, Presence};
 
-/// A client's socket, in the clear or under TLS.
+/// A client's socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// In the clear.
     Plain(TcpStream),
-    /// Under TLS; boxed, because most of its size is rustls' state.
+    /// Boxed, because rustls' state would make every plain connection as large.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// Whether bytes for us have left the socket already: a client may send its request along with the end of the
-    /// handshake, and then TLS holds it and the socket stays silent.
+    /// Whether TLS holds bytes that have left the socket already. A client may send its request along with the end of
+    /// the handshake; a wait for the socket would then last until the client gives up.
     pub fn holds_bytes(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
-            // rustls wants no more only if what it decrypted has not been taken, or the client has closed.
+            // rustls wants to read unless decrypted bytes have not been taken or the client has closed.
             Stream::Tls(tls) => !tls.get_ref().1.wants_read(),
         }
     }
 
-    /// The socket underneath.
     pub fn tcp(&self) -> &TcpStream {
         match self {
             Stream::Plain(tcp) => tcp,
@@ -93,33 +91,33 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A client's stream with its activity, and with bytes that were read ahead of hyper.
+/// A client's stream that reports to its activity, and gives out first what was read before hyper was built.
 #[derive(Debug)]
 pub struct Tracked {
-    /// The stream.
     pub stream: Stream,
     ahead: Bytes,
     activity: Rc<Activity>,
-    /// The first byte of what hyper writes next has gone out already.
+    /// The first byte of what hyper writes next has been sent already, by [`Tracked::probe`].
     is_begun: bool,
-    /// What had moved when the client was looked for last.
+    /// [`Activity::moved`] at the last look for the client.
     moved_seen: u64,
 }
 
 impl Tracked {
-    /// Watches `stream`; `ahead` is read first.
+    /// `ahead` is read before the stream's bytes.
     pub fn new(stream: Stream, ahead: Bytes, activity: Rc<Activity>) -> Tracked {
         Tracked { stream, ahead, activity, is_begun: false, moved_seen: 0 }
     }
 
-    /// Looks whether the client is there. hyper flushes with nothing left to write, so this is between two messages, or
-    /// two chunks of one. Until it has ended its side it wakes the task when it does, as a read would; afterwards the
-    /// timer asks.
+    /// Checks whether a client that waits for its answer is still connected. It runs when hyper flushes with nothing left
+    /// to write, so between two messages or two chunks of one. Until the client ends its side, the socket's readiness
+    /// wakes the task at that moment; afterwards the timer asks.
     ///
-    /// Who has closed and who has ended only its own side have said the same, and differ in what a byte brings them to:
-    /// the one resets the connection. So the first byte of what comes in any case is sent: of the answer's head, or of
-    /// the size of its next chunk, which may begin with a zero (RFC 9112 section 7.1). Within a body of known length
-    /// there is none: whoever ends its side there is gone, unless more of it can be sent soon.
+    /// A client that has closed and one that has only ended its own side (half-close) have both sent FIN. They differ in
+    /// what they do with a byte they receive: the one that has closed resets the connection. So a byte is sent that
+    /// comes next in any case: the first of the answer's head, or a zero before the size of the next chunk (RFC 9112
+    /// section 7.1 allows leading zeros). Within a body of known length there is no such byte: there, a client that ends
+    /// its side counts as gone unless more of the body can be sent soon.
     fn look_for_client(&mut self, cx: &mut Context<'_>) {
         let known = self.activity.presence();
         let moved = self.activity.moved();
@@ -134,7 +132,7 @@ impl Tracked {
         }
         let presence = match known {
             _ if ready.is_write_closed() || self.is_reset() => Presence::Gone,
-            Presence::There => self.knock(has_moved, cx),
+            Presence::There => self.probe(has_moved, cx),
             Presence::Doubted { moved: before, .. } if moved != before => Presence::Silent,
             Presence::Doubted { looks: 0, .. } => Presence::Gone,
             Presence::Doubted { looks, moved } => Presence::Doubted { looks: looks - 1, moved },
@@ -143,7 +141,7 @@ impl Tracked {
         self.activity.set_presence(presence);
     }
 
-    /// What the runtime knows of the socket without a look at it.
+    /// What the runtime knows of the socket, without a system call.
     fn readiness(&self) -> Ready {
         let readiness = pin!(self.stream.tcp().ready(Interest::READABLE | Interest::WRITABLE));
         match readiness.poll(&mut Context::from_waker(Waker::noop())) {
@@ -152,19 +150,20 @@ impl Tracked {
         }
     }
 
-    /// Whether the client has reset the connection, which nobody may have been told yet.
+    /// Whether the client has reset the connection. Reads SO_ERROR, because no read or write may have failed yet.
     fn is_reset(&self) -> bool {
         !matches!(self.stream.tcp().take_error(), Ok(None))
     }
 
-    /// Sends a byte to a client that has ended its side; `has_moved` if something has just gone to it.
-    fn knock(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
+    /// Sends a byte to a client that has ended its side, unless something has just been sent (`has_moved`), which makes
+    /// a client that has closed reset the connection as well.
+    fn probe(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
         let begin: &[u8] = match self.activity.answer_at_hand() {
             Answer::Awaited => HEAD_BEGIN,
             Answer::Chunked => CHUNK_BEGIN,
             Answer::Begun if has_moved => return Presence::Silent,
             Answer::Begun => {
-                let looks = if self.activity.has_flown() { LOOKS } else { 0 };
+                let looks = if self.activity.is_long_answer() { LOOKS } else { 0 };
                 return Presence::Doubted { looks, moved: self.activity.moved() };
             }
         };
@@ -215,7 +214,7 @@ impl AsyncWrite for Tracked {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
-        // TLS keeps records of its own that a flush has to bring out.
+        // TLS buffers records; while they do not go out, the client is not reading.
         if polled.is_pending() {
             this.activity.set_write_blocked(true);
         } else if this.activity.is_presence_minded() && this.activity.is_busy() {
@@ -254,8 +253,8 @@ impl AsyncWrite for Tracked {
     }
 }
 
-/// Small pieces copied into one: the kernel takes one buffer faster than a list of them, and TLS makes one record of
-/// it instead of several.
+/// Copies small pieces into one: the kernel takes one buffer faster than a list of them, and TLS makes one record of it
+/// instead of several. `None` if they do not fit.
 fn join<'a>(bufs: &[io::IoSlice<'_>], whole: &'a mut [u8; SMALL_BYTES]) -> Option<&'a [u8]> {
     let mut filled = 0;
     for buf in bufs {
@@ -265,10 +264,10 @@ fn join<'a>(bufs: &[io::IoSlice<'_>], whole: &'a mut [u8; SMALL_BYTES]) -> Optio
     Some(&whole[..filled])
 }
 
-/// What every answer begins with, be it of HTTP/1.0 or HTTP/1.1.
+/// The first byte of every answer, whichever version it is of.
 const HEAD_BEGIN: &[u8] = b"H";
 const CHUNK_BEGIN: &[u8] = b"0";
-/// How often a client in doubt is looked at before it is taken for gone.
+/// How often a client that may be gone is looked at before it counts as gone.
 const LOOKS: u8 = 4;
-/// A head and a short body.
+/// Enough for a head and a short body.
 const SMALL_BYTES: usize = 2048;

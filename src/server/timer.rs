@@ -1,6 +1,8 @@
-//! The deadlines of one client's connection while it is served: nothing said, half a head, a body that stands still.
+//! The deadlines of one client's connection while hyper drives it: an idle connection, half a head, a body that does not
+//! move.
 //!
-//! What the connection is doing is the [`Activity`]'s to know, what becomes of it then the connection's.
+//! [`Activity`] knows what the connection is doing. The timer only says which deadline has passed; the connection decides
+//! what follows from that.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,39 +19,39 @@ use crate::service::config::Timeouts;
 /// Which deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It has been without a request long enough to rest.
+    /// It has been without a request for long enough to be taken out of hyper.
     IdleConnection,
-    /// It has been without a request too long.
+    /// It has been without a request for so long that it is closed.
     Idle,
     /// A head takes too long.
     Head,
-    /// The client owes bytes, or the reading of ours, for too long.
+    /// The client has neither sent what it owes nor read what was sent for too long.
     Stall,
-    /// None: it is time to look whether a client that waits is there.
+    /// No deadline: it is time to check whether a client that waits for its answer is still connected.
     Presence,
 }
 
-/// Looks at the activity now and then. One timer a connection, set a few times a minute: requests cost it nothing, and
-/// a deadline is kept to a quarter of itself. The first look comes early: many connections have one request.
+/// Looks at the activity periodically instead of being set by every request: a request costs it nothing, and a deadline
+/// is met to within a quarter of itself. The first look comes early, because many connections have only one request.
 pub struct ConnectionTimer<'a> {
     timeouts: &'a Timeouts,
-    rest: Option<Duration>,
+    /// How long an idle connection stays in hyper; `None` over HTTP/2, where it always does.
+    idle_after: Option<Duration>,
     period: Duration,
     sleep: Pin<Box<Sleep>>,
-    /// Whether the sleep will wake the task.
+    /// Whether the sleep will wake the task: only then can a poll return early.
     is_set: bool,
     moved: u64,
     moved_at: Instant,
-    /// Since when, and at what count of moved bytes, the client has owed us bytes.
+    /// Since when the client has owed us bytes, and how many had moved by then.
     owed: (Instant, u64),
-    /// The deadlines that only HTTP/2 has.
     frames: Option<FrameTimer>,
 }
 
 impl<'a> ConnectionTimer<'a> {
     pub fn new(
         timeouts: &'a Timeouts,
-        rest: Option<Duration>,
+        idle_after: Option<Duration>,
         frames: Option<FrameTimer>,
     ) -> ConnectionTimer<'a> {
         let shortest = timeouts.header.min(timeouts.idle).min(timeouts.body_stall);
@@ -57,9 +59,9 @@ impl<'a> ConnectionTimer<'a> {
         let moved_at = clock::instant();
         ConnectionTimer {
             timeouts,
-            rest,
+            idle_after,
             period,
-            sleep: Box::pin(sleep(rest.map_or(period, |rest| rest.min(period)))),
+            sleep: Box::pin(sleep(idle_after.map_or(period, |after| after.min(period)))),
             is_set: false,
             moved: 0,
             moved_at,
@@ -68,19 +70,19 @@ impl<'a> ConnectionTimer<'a> {
         }
     }
 
-    /// Leaves everything be for `time`.
-    pub fn give(&mut self, time: Duration) {
+    /// Looks next when `time` has passed.
+    pub fn wait(&mut self, time: Duration) {
         self.sleep.as_mut().reset(tokio::time::Instant::now() + time);
         self.is_set = false;
     }
 
-    /// Asked at every turn of the one task that serves the connection: until the sleep is over it costs a look at it.
+    /// Polled at every poll of the connection's task: until the sleep is over, that costs one comparison.
     pub fn poll(&mut self, activity: &Activity, cx: &mut Context<'_>) -> Poll<Expiry> {
         loop {
             if self.is_set && !self.sleep.is_elapsed() {
                 return Poll::Pending;
             }
-            // Out of budget the runtime asks for another turn and leaves the sleep as it is.
+            // Without budget left, tokio schedules the task again and does not register the sleep's waker.
             self.is_set = tokio::task::coop::has_budget_remaining();
             ready!(self.sleep.as_mut().poll(cx));
             let now = clock::instant();
@@ -89,17 +91,17 @@ impl<'a> ConnectionTimer<'a> {
             }
             let next = self.next_look(activity, now);
             self.sleep.as_mut().reset(next.into());
-            if self.rest.is_some() && activity.is_busy() {
+            if self.idle_after.is_some() && activity.is_busy() {
                 self.is_set = false;
                 return Poll::Ready(Expiry::Presence);
             }
         }
     }
 
-    /// A connection that has nothing to do is looked at when it may rest, however long a period is.
+    /// A connection without a request is looked at exactly when it becomes idle, even if the period is longer.
     fn next_look(&self, activity: &Activity, now: Instant) -> Instant {
-        match (activity.phase(), self.rest) {
-            (Phase::Idle(since), Some(rest)) => (since + rest).clamp(now + PERIOD_MIN, now + self.period),
+        match (activity.phase(), self.idle_after) {
+            (Phase::Idle(since), Some(after)) => (since + after).clamp(now + PERIOD_MIN, now + self.period),
             (Phase::Busy, Some(_)) => now + self.period.min(activity.presence().look_after()),
             _ => now + self.period,
         }
@@ -113,7 +115,7 @@ impl<'a> ConnectionTimer<'a> {
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
         }
-        if self.drips(activity, now) {
+        if self.is_dripping(activity, now) {
             return Some(Expiry::Stall);
         }
         match self.frames.as_mut().and_then(|frames| frames.look(activity, self.timeouts, now)) {
@@ -123,15 +125,16 @@ impl<'a> ConnectionTimer<'a> {
         }
         match activity.phase() {
             Phase::Busy => None,
-            // What the client has not read yet is still ours to bring out: the stall above bounds that.
+            // The client has not read everything yet, so the connection is not idle; the stall above bounds that.
             _ if activity.is_write_blocked() => None,
             Phase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
-            Phase::Idle(since) if self.rest.is_some_and(|rest| past(since, rest)) => {
+            Phase::Idle(since) if self.idle_after.is_some_and(|after| past(since, after)) => {
                 Some(Expiry::IdleConnection)
             }
             Phase::Idle(_) => None,
-            // HTTP/2 frames are not a head: its connections have no rest, and no head to wait for.
-            Phase::Head(since) if self.rest.is_some() => {
+            // Over HTTP/2 any byte counts as the begin of a head here (a PING, say), so only `idle` applies: the deadline
+            // of real heads is the frame timer's.
+            Phase::Head(since) if self.idle_after.is_some() => {
                 past(since, self.timeouts.header).then_some(Expiry::Head)
             }
             Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
@@ -140,20 +143,22 @@ impl<'a> ConnectionTimer<'a> {
 }
 
 impl ConnectionTimer<'_> {
-    /// Whether a client moves so little that only the deadline is kept from passing. Over HTTP/1 alone: a stream of
-    /// HTTP/2 may well be open for hours and carry a message now and then.
-    fn drips(&mut self, activity: &Activity, now: Instant) -> bool {
+    /// Whether a client moves just enough bytes to keep the stall's deadline from passing. Checked over HTTP/1 only: an
+    /// HTTP/2 stream may be open for hours and carry a message now and then.
+    fn is_dripping(&mut self, activity: &Activity, now: Instant) -> bool {
         let (since, moved) = self.owed;
         let is_due = now.saturating_duration_since(since) >= self.timeouts.body_stall;
-        if activity.is_owed() && self.rest.is_some() && !is_due {
+        if activity.is_owed() && self.idle_after.is_some() && !is_due {
             return false;
         }
         self.owed = (now, activity.moved());
-        activity.is_owed() && self.rest.is_some() && activity.moved().wrapping_sub(moved) < OWED_BYTES_MIN
+        activity.is_owed()
+            && self.idle_after.is_some()
+            && activity.moved().wrapping_sub(moved) < OWED_BYTES_MIN
     }
 }
 
-/// What a client that owes bytes has to move in the time it may stand still: slower is an attack.
+/// Bytes that a client must at least move in each `body_stall` while it owes bytes; slower is an attack (slowloris).
 const OWED_BYTES_MIN: u64 = 1024;
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
@@ -165,21 +170,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_timer_that_was_set_in_a_turn_without_budget_rings() {
+    async fn a_timer_that_was_set_in_a_poll_without_budget_fires() {
         let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
         let activity = Activity::new(clock::instant() - timeouts.idle);
-        let mut watch = ConnectionTimer::new(&timeouts, None, None);
-        let mut turns = 0;
+        let mut timer = ConnectionTimer::new(&timeouts, None, None);
+        let mut polls = 0;
         let expired = poll_fn(|cx| {
-            turns += 1;
-            while turns == 1 && tokio::task::coop::has_budget_remaining() {
+            polls += 1;
+            while polls == 1 && tokio::task::coop::has_budget_remaining() {
                 let _ = std::pin::pin!(tokio::task::coop::consume_budget()).poll(cx);
             }
-            watch.poll(&activity, cx)
+            timer.poll(&activity, cx)
         });
         tokio::select! {
             expiry = expired => assert_eq!(expiry, Expiry::Idle),
-            () = tokio::task::unconstrained(sleep(Duration::from_secs(3_600))) => panic!("it never rings"),
+            () = tokio::task::unconstrained(sleep(Duration::from_secs(3_600))) => panic!("it never fires"),
         }
     }
 }

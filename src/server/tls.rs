@@ -1,4 +1,5 @@
-//! The TLS side of a client's connection: the handshake, and what it has told of the client.
+//! TLS on a client's connection: the handshake, and the facts that requests and the log take from it. Certificates and
+//! settings are made in `crate::tls`.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::cause::Cause;
 use crate::metrics;
 use crate::service::{Ends, Service, config};
 
-/// The handshake within its deadline, and whether ALPN (RFC 7301) has agreed on HTTP/2.
+/// Does the handshake within its deadline. Returns the stream and whether ALPN (RFC 7301) agreed on HTTP/2; `None` if it
+/// failed.
 pub async fn handshake<S: Service>(
     worker: &Worker<S>,
     listener: &Listener,
@@ -22,13 +24,13 @@ pub async fn handshake<S: Service>(
     (tcp, ends): (TcpStream, Ends),
 ) -> Option<(Stream, bool)> {
     let accept = async {
-        // What a handshake costs before the client has proved anything is bounded: more of them wait for their turn.
-        let _turn = worker.handshakes.acquire().await;
+        // A handshake costs a signature before the client has proved anything, so only so many run at once.
+        let _permit = worker.handshakes.acquire().await;
         tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await
     };
     match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {
-            // No ALPN at all: HTTP/1.1 (RFC 9113 section 3.2 asks HTTP/2 over TLS to use it).
+            // Without ALPN it is HTTP/1.1: HTTP/2 over TLS must negotiate by ALPN (RFC 9113 section 3.2).
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             Some((Stream::Tls(Box::new(stream)), is_http2))
         }
@@ -47,7 +49,7 @@ pub async fn handshake<S: Service>(
     }
 }
 
-/// Which TLS is spoken; empty in the clear.
+/// The negotiated version; empty in the clear.
 pub fn version(stream: &Stream) -> &'static str {
     match stream {
         Stream::Plain(_) => "",
@@ -58,7 +60,7 @@ pub fn version(stream: &Stream) -> &'static str {
     }
 }
 
-/// The name the client asked for in its hello; empty if it named none.
+/// The server name (SNI) the client asked for; empty if it named none.
 pub fn server_name(stream: &Stream) -> &str {
     match stream {
         Stream::Plain(_) => "",
@@ -66,7 +68,7 @@ pub fn server_name(stream: &Stream) -> &str {
     }
 }
 
-/// What the client showed; of a session that is resumed, when that began.
+/// The client's certificate. If the session was resumed, it is the one shown when the session began.
 pub fn certificate(stream: &Stream) -> Option<Box<Certificate>> {
     let Stream::Tls(tls) = stream else { return None };
     let leaf = tls.get_ref().1.peer_certificates()?.first()?;

@@ -1,5 +1,5 @@
-//! A connection whose protocol was switched (WebSocket): bytes both ways until one side ends. Of WebSocket it is known
-//! where frames end, so that a drain can say that the gateway goes; nothing else is read.
+//! A connection whose protocol was switched (WebSocket): copies bytes both ways until one side ends. Of WebSocket it
+//! follows only where frames end, so that a drain can send a close frame between two; payloads are not read.
 
 use std::cell::Cell;
 use std::io;
@@ -20,49 +20,50 @@ use crate::service::conn::{Conn, Switched, SwitchedRequest};
 use crate::service::drain::Drain;
 use crate::service::reason::Reason;
 
-/// How a tunnel ended.
+/// What ended a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Both sides, or one of them for good.
+    /// Its client or its server.
     Sides,
-    /// The drain ended it.
     Drain,
 }
 
-/// Carries bytes until both sides have ended, one breaks, nothing moves for an hour, or the drain ends it. `read` is
-/// what the client sent beyond its request.
+/// Copies bytes until both sides have ended, one breaks, nothing moves for [`IDLE`], or the drain ends it. `read` is
+/// what the client sent after its request.
 pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
     let Switched { upstream, is_websocket, request } = switched;
     let activity = Rc::new(Activity::new(clock::instant()));
-    let bytes = Rc::new(Bytecount::default());
-    let mut told = Told { request, bytes: Rc::clone(&bytes) };
+    let bytes = Rc::new(ByteCounts::default());
+    let mut tunnelled = TunnelledRequest { request, bytes: Rc::clone(&bytes) };
     let client = Counted { stream: Tracked::new(client, read, Rc::clone(&activity)), bytes };
     let frames = || is_websocket.then(Frames::default);
     let (client_reads, client_writes) = split(client);
     let (upstream_reads, upstream_writes) = split(upstream.stream);
-    let is_told = Cell::new(false);
-    let up = Up { from: client_reads, to: upstream_writes, frames: frames(), is_told: &is_told };
+    let sent_going_away = Cell::new(false);
+    let up =
+        Up { from: client_reads, to: upstream_writes, frames: frames(), sent_going_away: &sent_going_away };
     let down = Down {
         from: upstream_reads,
         to: client_writes,
         frames: frames(),
-        is_told: &is_told,
+        sent_going_away: &sent_going_away,
         early: upstream.read,
     };
     tokio::select! {
-        ended = carry(&conn.drain, up, down) => match ended {
+        ended = copy(&conn.drain, up, down) => match ended {
             Ok(End::Sides) => {}
-            Ok(End::Drain) => return told.request.fail(Reason::Drain),
-            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel"),
+            Ok(End::Drain) => return tunnelled.request.fail(Reason::Drain),
+            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel ended in an error"),
         },
-        () = quiet(&activity) => tracing::debug!(peer = %conn.peer.ip, "tunnel idle"),
+        () = idle(&activity) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: nothing moved"),
     }
-    told.request.complete();
+    tunnelled.request.complete();
 }
 
-/// Carries both ways. A drain ends a tunnel whose server has nothing more to say; a client of WebSocket is told, and has
-/// a moment to answer; any other tunnel goes on until the drain's deadline takes the worker.
-async fn carry<C, U>(drain: &Drain, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<End>
+/// Copies both ways. A drain ends a tunnel whose server has ended its side. A WebSocket client is sent a close frame and
+/// has [`CLOSE_WAIT`] to answer it. Any other tunnel goes on until the drain's deadline ends the worker: there is no way
+/// to say goodbye in an unknown protocol.
+async fn copy<C, U>(drain: &Drain, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<End>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
@@ -87,7 +88,7 @@ where
             () = drain.begins() => Ok(End::Drain),
         },
         End::Drain => {
-            // Its answer goes on to the server, which learns from it that the client leaves.
+            // The client's close frame still goes to the server, which learns from it that the client leaves.
             let _ = timeout(CLOSE_WAIT, &mut up).await;
             Ok(End::Drain)
         }
@@ -99,12 +100,12 @@ struct Up<'a, C, U> {
     from: tokio::io::ReadHalf<C>,
     to: tokio::io::WriteHalf<U>,
     frames: Option<Frames>,
-    /// Whether the client has been told that the gateway goes.
-    is_told: &'a Cell<bool>,
+    /// Whether the client has been sent [`GOING_AWAY`].
+    sent_going_away: &'a Cell<bool>,
 }
 
 impl<C: AsyncRead, U: AsyncWrite> Up<'_, C, U> {
-    /// Carries until the client ends, or has answered that it closes.
+    /// Copies until the client ends its side, or has answered our close frame.
     async fn run(mut self) -> io::Result<()> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
@@ -116,7 +117,7 @@ impl<C: AsyncRead, U: AsyncWrite> Up<'_, C, U> {
             self.to.flush().await?;
             if let Some(frames) = &mut self.frames {
                 frames.follow(&buffer[..count]);
-                if frames.is_closed() && self.is_told.get() {
+                if frames.is_closed() && self.sent_going_away.get() {
                     return Ok(());
                 }
             }
@@ -129,13 +130,13 @@ struct Down<'a, U, C> {
     from: tokio::io::ReadHalf<U>,
     to: tokio::io::WriteHalf<C>,
     frames: Option<Frames>,
-    is_told: &'a Cell<bool>,
-    /// What the server sent behind its answer's head.
+    sent_going_away: &'a Cell<bool>,
+    /// What the server sent right after the head of its answer.
     early: Bytes,
 }
 
 impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
-    /// Carries until the server ends, or until the client is told that the gateway goes.
+    /// Copies until the server ends its side, or a drain has sent the client a close frame.
     async fn run(mut self, drain: &Drain) -> io::Result<End> {
         let early = std::mem::take(&mut self.early);
         self.pass(&early).await?;
@@ -144,7 +145,7 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
         let mut is_draining = false;
         loop {
             if is_draining && self.frames.as_ref().is_some_and(Frames::is_between) {
-                return self.tell().await;
+                return self.say_going_away().await;
             }
             tokio::select! {
                 biased;
@@ -169,9 +170,10 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
         }
     }
 
-    /// Says that the gateway goes, unless the server has said so itself. What the server says from now on is for nobody.
-    async fn tell(&mut self) -> io::Result<End> {
-        self.is_told.set(true);
+    /// Sends a close frame, unless the server has sent one already. What the server sends from now on is dropped, because
+    /// nothing may follow a close frame (RFC 6455 section 5.5.1).
+    async fn say_going_away(&mut self) -> io::Result<End> {
+        self.sent_going_away.set(true);
         if !self.frames.as_ref().is_some_and(Frames::is_closed) {
             self.write(&GOING_AWAY).await?;
         }
@@ -191,29 +193,29 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
     }
 }
 
-/// Bytes of one tunnel so far.
 #[derive(Debug, Default)]
-struct Bytecount {
+struct ByteCounts {
     up: Cell<u64>,
     down: Cell<u64>,
 }
 
-/// The request of a tunnel, told what was carried however it ends: by an error, or dropped at the drain's deadline.
-struct Told {
+/// The request of a tunnel. It learns the byte counts in `Drop`, so that the log has them however the tunnel ends, also
+/// if the drain's deadline drops the whole task.
+struct TunnelledRequest {
     request: Box<dyn SwitchedRequest>,
-    bytes: Rc<Bytecount>,
+    bytes: Rc<ByteCounts>,
 }
 
-impl Drop for Told {
+impl Drop for TunnelledRequest {
     fn drop(&mut self) {
         self.request.add_bytes(self.bytes.up.get(), self.bytes.down.get());
     }
 }
 
-/// The client's side, counted.
+/// The client's side, whose bytes are counted.
 struct Counted {
     stream: Tracked,
-    bytes: Rc<Bytecount>,
+    bytes: Rc<ByteCounts>,
 }
 
 impl AsyncRead for Counted {
@@ -246,8 +248,8 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Ready when no byte has moved for [`IDLE`].
-async fn quiet(activity: &Activity) {
+/// Ready when no byte has moved for [`IDLE`] (at most twice that: it looks only that often).
+async fn idle(activity: &Activity) {
     let mut moved = activity.moved();
     loop {
         sleep(IDLE).await;
@@ -257,9 +259,9 @@ async fn quiet(activity: &Activity) {
     }
 }
 
-/// What is read at once, each way.
+/// Bytes that are read at once, each way.
 const BUFFER_BYTES: usize = 8 * 1024;
-/// How long a client may take to answer that it closes.
+/// How long a client may take to answer a close frame.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// How long a tunnel may stand still.
+/// How long a tunnel may carry nothing.
 const IDLE: Duration = Duration::from_secs(3_600);

@@ -1,12 +1,12 @@
-//! Where frames of WebSocket begin and end (RFC 6455 section 5.2), so that one of ours can be put between two. What they
-//! hold is not read.
+//! Finds where WebSocket frames begin and end (RFC 6455 section 5.2), so that a frame of ours can go between two.
+//! Payloads are not read and nothing is refused.
 
 /// Follows the frames that pass one way.
 #[derive(Debug, Default)]
 pub struct Frames {
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
-    /// What is still to come of a frame's payload.
+    /// Bytes of the frame's payload that are still to come.
     left: u64,
     is_closed: bool,
 }
@@ -17,12 +17,12 @@ impl Frames {
         self.head_len == 0 && self.left == 0
     }
 
-    /// Whether a close frame has passed: nothing may follow it.
+    /// Whether a whole close frame has passed.
     pub fn is_closed(&self) -> bool {
         self.is_closed && self.is_between()
     }
 
-    /// Follows `bytes`; how many of them end the frame that is under way.
+    /// Follows `bytes` to the end of the frame that is under way; returns how many of them belong to it.
     pub fn pass_end(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.is_between() {
@@ -31,7 +31,6 @@ impl Frames {
         at
     }
 
-    /// Follows `bytes`.
     pub fn follow(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -39,7 +38,7 @@ impl Frames {
         }
     }
 
-    /// Takes a byte of a head or what there is of a payload; how many bytes that was.
+    /// Takes one byte of a head, or all that has come of a payload; returns how many bytes that was.
     fn step(&mut self, bytes: &[u8]) -> usize {
         if self.left > 0 {
             let count = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
@@ -72,8 +71,7 @@ impl Frames {
     }
 }
 
-/// What a client is told when the gateway goes: a close frame of a server, which is not masked, with the code for an
-/// endpoint that goes away (RFC 6455 section 7.4.1).
+/// A close frame with status 1001, "going away" (RFC 6455 section 7.4.1). Not masked, as all frames of a server.
 pub const GOING_AWAY: [u8; 4] = [0x88, 2, 0x03, 0xe9];
 
 const HEAD_BYTES_MAX: usize = 2 + 8 + MASK_BYTES;
@@ -101,7 +99,7 @@ mod tests {
                 frame.extend_from_slice(&(length as u64).to_be_bytes());
             }
         }
-        // What a mask and a payload hold may look like anything.
+        // Bytes of mask and payload that look like the begin of a close frame.
         frame.extend(std::iter::repeat_n(0x88, length + if masked { MASK_BYTES } else { 0 }));
         frame
     }

@@ -1,5 +1,5 @@
-//! A worker as its connections see it: one thread's counts, its idle connections, its drain, and the service that answers
-//! its requests. [`super::run`] is its life.
+//! A worker as its connections see it: one thread's counts, its idle connections, its drain, and the service that
+//! answers its requests. [`super::run`] starts and ends it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::service::Service;
 use crate::service::drain::Drain;
 use crate::service::overload::Overload;
 
-/// What the control runtime tells a worker.
+/// A command of the control runtime to a worker.
 #[derive(Debug)]
 pub enum Order {
     /// Accept on this socket.
@@ -24,40 +24,40 @@ pub enum Order {
     Close(String),
     /// Serve this connection, which another worker accepted.
     Adopt(std::net::TcpStream, Arc<Listener>),
-    /// Accept no more, finish what runs, end at the deadline at the latest.
+    /// Stop accepting, finish the requests under way, end at the deadline at the latest.
     Drain(Instant),
 }
 
-/// What every worker is made with.
+/// What all workers share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What is given up for want of memory.
+    /// How far memory pressure has gone, which decides whether connections are accepted.
     pub overload: Arc<Overload>,
     /// Panics of the workers' threads.
     pub panics: metrics::Counter,
-    /// Connections the kernel would not hand over.
+    /// Failures of accept(2) that concern the listening socket.
     pub accept_errors: metrics::Counter,
-    /// Connections of each worker, for the balance between them.
+    /// Connections of each worker, by its index: a worker with clearly more hands new ones to the one with fewest.
     pub loads: Vec<AtomicUsize>,
-    /// How each worker is reached.
+    /// Where each worker receives, by its index.
     pub orders: Vec<mpsc::Sender<Order>>,
 }
 
-/// One worker's own things; never leaves its thread.
+/// The state of one worker; it never leaves its thread.
 pub struct Worker<S: Service> {
-    /// Its number, from 0.
+    /// Its number, from 0: its place in `loads` and `orders`.
     pub index: usize,
     /// What all workers share.
     pub shared: Arc<Shared>,
-    /// What answers its requests.
+    /// Answers the requests of its connections.
     pub service: Rc<S>,
-    /// TLS handshakes that may be under way at once.
+    /// A permit for each TLS handshake under way.
     pub handshakes: Semaphore,
-    /// Its connections that have nothing to say.
+    /// Its connections without a request, as far as they are in the clear.
     pub idle: IdleConnections<Served<S>>,
-    /// How far its drain has come.
+    /// The state of its drain.
     pub drain: Rc<Drain>,
-    /// Notified when its last connection is over.
+    /// Notified when its last connection has ended: the drain waits for that.
     pub emptied: Notify,
 }
 
@@ -79,8 +79,8 @@ impl<S: Service> Worker<S> {
         self.shared.loads[self.index].load(Ordering::Relaxed)
     }
 
-    /// How long a TLS handshake may take that begins now. If half of the room for them is taken, clients that do not go
-    /// on are given up sooner, so that those who do need not wait for them.
+    /// How long a TLS handshake that begins now may take. Once half of the permits are taken it is a quarter of the usual
+    /// time, so that clients that open a handshake and stop do not make honest ones wait.
     pub fn handshake_deadline(&self, usual: Duration) -> Duration {
         if self.handshakes.available_permits() >= HANDSHAKES_MAX / 2 { usual } else { usual / 4 }
     }
@@ -96,11 +96,11 @@ impl<S: Service> Worker<S> {
     }
 }
 
-/// A connection that is served: counted in, and counted out when dropped, be it by a panic.
+/// A connection that is served: counted in, and counted out when it is dropped, which a panic does too.
 pub struct Served<S: Service> {
-    /// Who serves it.
+    /// The worker that serves it.
     pub worker: Rc<Worker<S>>,
-    /// Where it came to.
+    /// The listener that accepted it.
     pub listener: Arc<Listener>,
     _admission: Admission,
 }
@@ -121,7 +121,7 @@ impl<S: Service> Drop for Served<S> {
     }
 }
 
-/// TLS handshakes of one worker at once; each holds some 12 KiB.
+/// TLS handshakes of one worker at once. Each holds some 12 KiB, so that is 48 MiB.
 const HANDSHAKES_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! What a client's connection is doing: whether the client owes us a head, a body, or the reading of what we sent.
+//! What a client's connection is doing: whether it is idle, and whether the client still has to send a head or a body, or
+//! to read what was sent.
 //!
-//! The stream below hyper and the requests above it write it; it counts and never acts: deadlines are the server's.
+//! The stream below hyper and the requests above it report to it. It only counts: `server::timer` compares with deadlines.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::wire::http1::Fault;
 
-/// What a connection is doing, told by those who see it: the stream below hyper, the requests above.
+/// The activity of one connection. Cells without locks: it never leaves its worker's thread.
 #[derive(Debug)]
 pub struct Activity {
     exchanges: Cell<u32>,
@@ -30,35 +31,35 @@ pub struct Activity {
     answer: Cell<Answer>,
     presence: Cell<Presence>,
     asks_presence: Cell<bool>,
-    /// Whether that matters: over HTTP/2 a client ends its side for good.
+    /// Off over HTTP/2: there, a client that ends its side of the connection is gone.
     minds_presence: Cell<bool>,
-    /// What had moved when the last request began.
+    /// [`Activity::moved`] when the last request began.
     moved_before: Cell<u64>,
 }
 
-/// How far the answer to the request at hand has come, over HTTP/1.
+/// How far the answer to the current request has come, over HTTP/1: what could be sent next to probe the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Its head is not known.
+    /// Its head is not known yet.
     Awaited,
-    /// Its body is on its way in chunks.
+    /// Its body is being sent in chunks.
     Chunked,
-    /// Its body is on its way, or there is none.
+    /// Its body of known length is being sent, or it has none.
     Begun,
 }
 
-/// Whether a client waits for its answer, over HTTP/1.
+/// Whether a client that waits for its answer is still connected, over HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// As far as is known.
+    /// Nothing says otherwise.
     There,
-    /// It has ended its side, and has been sent something since: if it has closed both, a reset comes.
+    /// It has ended its side and has been sent something since: if it has closed both sides, a reset will come.
     Silent,
-    /// It has ended its side within a body of which nothing can be sent ahead.
+    /// It has ended its side within a body of known length, where no byte can be sent to probe it.
     Doubted {
-        /// So many looks before it is taken for gone.
+        /// Looks left before it counts as gone.
         looks: u8,
-        /// What had moved by then.
+        /// [`Activity::moved`] at the first look: if it changes, the body goes on and acts as the probe.
         moved: u64,
     },
     /// It has closed both sides.
@@ -66,11 +67,11 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// When a client that waits is looked at again. Of most that end their side the runtime tells at once.
+    /// When a client that waits is looked at again. Most half-closes wake the task at once; this finds the others.
     pub fn look_after(self) -> Duration {
         Duration::from_millis(match self {
             Presence::There => 250,
-            // As long as the next piece of an answer may take to come from nearby.
+            // Long enough for the next piece of the answer to come from a nearby upstream.
             Presence::Doubted { looks: 0, .. } => 2,
             Presence::Silent | Presence::Doubted { .. } | Presence::Gone => 100,
         })
@@ -80,9 +81,9 @@ impl Presence {
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing, since then.
+    /// No request, since then.
     Idle(Instant),
-    /// A head has begun to arrive, then.
+    /// A head has begun to arrive at that time.
     Head(Instant),
     /// At least one request is being served.
     Busy,
@@ -115,12 +116,12 @@ impl Activity {
         }
     }
 
-    /// The same for one that has rested: hyper answered on its own with this status last; 0 is none.
-    pub fn after_rest(now: Instant, last_status: u16) -> Activity {
+    /// The same for a connection that was idle, whose [`Activity::last_status`] was this.
+    pub fn after_idle(now: Instant, last_status: u16) -> Activity {
         Activity { last_status: Cell::new(last_status), ..Activity::new(now) }
     }
 
-    /// What the connection is doing.
+    /// Requests count before heads: a connection may read the next head while it answers.
     pub fn phase(&self) -> Phase {
         match (self.exchanges.get(), self.heading.get()) {
             (0, false) => Phase::Idle(self.since.get()),
@@ -129,7 +130,7 @@ impl Activity {
         }
     }
 
-    /// A request has arrived; its head has come.
+    /// The head of a request has come.
     pub fn begin_exchange(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
         self.heading.set(false);
@@ -137,68 +138,68 @@ impl Activity {
         self.moved_before.set(self.moved.get());
     }
 
-    /// Whether what was read last over HTTP/1 ends within a message.
+    /// Over HTTP/1: whether the bytes read so far end within a message.
     pub fn read_within(&self, is_in_message: bool) {
         self.in_message.set(is_in_message);
     }
 
-    /// Whether bytes of a message over HTTP/1 have not been read: with those of its request an answer ends the
-    /// connection.
+    /// Over HTTP/1: whether a part of the current message has not been read. An answer that is complete before its
+    /// request ends the connection then.
     pub fn is_in_message(&self) -> bool {
         self.in_message.get()
     }
 
-    /// Its answer is about to be sent.
+    /// Sets how far the answer has come.
     pub fn answer(&self, answer: Answer) {
         self.answer.set(answer);
     }
 
-    /// Has the stream look after clients that wait.
+    /// Makes the stream check whether clients that wait for an answer are still connected.
     pub fn mind_presence(&self) {
         self.minds_presence.set(true);
     }
 
-    /// Has the stream look, when it is flushed next, whether the client is there.
+    /// Makes the stream check the client at its next flush.
     pub fn ask_presence(&self) {
         self.asks_presence.set(true);
     }
 
-    /// Whether the stream is to look after clients that wait.
+    /// Whether [`Activity::mind_presence`] was called.
     pub fn is_presence_minded(&self) -> bool {
         self.minds_presence.get()
     }
 
-    /// Whether the stream was asked to look since this was called last.
+    /// Whether a check was asked for since the last call.
     pub fn take_presence_question(&self) -> bool {
         self.asks_presence.take()
     }
 
-    /// What the stream has found.
+    /// Reports what a check has found.
     pub fn set_presence(&self, presence: Presence) {
         self.presence.set(presence);
     }
 
-    /// How far the answer at hand has come.
+    /// What [`Activity::answer`] was told last.
     pub fn answer_at_hand(&self) -> Answer {
         self.answer.get()
     }
 
-    /// Whether the last read found nothing.
+    /// Whether the last read had to wait for bytes.
     pub fn set_read_blocked(&self, is_blocked: bool) {
         self.read_blocked.set(is_blocked);
     }
 
-    /// Whether the last write found no room.
+    /// Whether the last write had to wait for room.
     pub fn set_write_blocked(&self, is_blocked: bool) {
         self.write_blocked.set(is_blocked);
     }
 
-    /// Whether the client waits, as far as is known.
+    /// What the last check found.
     pub fn presence(&self) -> Presence {
         self.presence.get()
     }
 
-    /// A request is over.
+    /// A request has ended.
     pub fn end_exchange(&self, now: Instant) {
         self.exchanges.set(self.exchanges.get().saturating_sub(1));
         self.since.set(now);
@@ -208,37 +209,37 @@ impl Activity {
         }
     }
 
-    /// Requests that are over so far.
+    /// Requests that have ended so far.
     pub fn exchanges_ended(&self) -> u64 {
         self.ended.get()
     }
 
-    /// Wakes once when the next request is over.
+    /// Wakes once when the next request ends.
     pub fn wake_at_end(&self, waker: &Waker) {
         self.at_end.replace(Some(waker.clone()));
     }
 
-    /// What has come is no head we read on; the requests before it are still answered.
+    /// What has come is not a valid head. The requests before it are still answered.
     pub fn refuse_head(&self, fault: Fault) {
         self.head_fault.set(Some(fault));
     }
 
-    /// Why nothing more is read.
+    /// The fault of a head, even while requests before it are answered.
     pub fn head_fault(&self) -> Option<Fault> {
         self.head_fault.get()
     }
 
-    /// A request's body cannot be read on.
+    /// The rest of a request's body cannot be read.
     pub fn refuse_body(&self, fault: Fault) {
         self.body_fault.set(Some(fault));
     }
 
-    /// Why a request's body was not read on.
+    /// The fault that ended a request's body.
     pub fn body_fault(&self) -> Option<Fault> {
         self.body_fault.get()
     }
 
-    /// A head that is refused, once everything before it is answered and sent.
+    /// The fault of a head, once everything before it is answered and sent.
     pub fn due_fault(&self) -> Option<Fault> {
         self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
     }
@@ -253,69 +254,69 @@ impl Activity {
         self.bodies.set(self.bodies.get() + 1);
     }
 
-    /// A request's body is whole, or nobody wants the rest.
+    /// A request's body is whole, or its rest will not be read.
     pub fn end_body(&self) {
         self.bodies.set(self.bodies.get().saturating_sub(1));
     }
 
-    /// A request's head holds so many bytes; how many all of them do.
+    /// Counts the bytes that a request's head holds; returns how many all heads of the connection hold.
     pub fn hold_head(&self, bytes: usize) -> usize {
         self.heads.set(self.heads.get() + bytes);
         self.heads.get()
     }
 
-    /// It holds them no longer.
+    /// Gives back what [`Activity::hold_head`] counted.
     pub fn release_head(&self, bytes: usize) {
         self.heads.set(self.heads.get().saturating_sub(bytes));
     }
 
-    /// A piece of an answer's body is on its way to the client, and no more is taken before it.
+    /// A piece of an answer's body waits for the client to read it.
     pub fn begin_held(&self) {
         self.held.set(self.held.get() + 1);
     }
 
-    /// More of that body is taken, or nobody wants the rest.
+    /// The client has read that piece, or the body is dropped.
     pub fn end_held(&self) {
         self.held.set(self.held.get().saturating_sub(1));
     }
 
-    /// Whether what we send waits for the client: its socket, or over HTTP/2 one of its windows, is full.
+    /// Whether an answer waits for the client to read: its socket or, over HTTP/2, one of its windows is full.
     pub fn is_reading_owed(&self) -> bool {
         self.write_blocked.get() || self.held.get() > 0
     }
 
-    /// Whether the client owes us bytes of a body, or the reading of what we sent.
+    /// Whether the client has to send bytes of a body, or to read what was sent.
     pub fn is_owed(&self) -> bool {
         self.write_blocked.get() || (self.bodies.get() > 0 && self.read_blocked.get())
     }
 
-    /// Whether the answer at hand is a long one that has been coming: then more comes soon.
-    pub fn has_flown(&self) -> bool {
-        self.moved.get().wrapping_sub(self.moved_before.get()) >= FLOWN_BYTES
+    /// Whether much of the current answer has been sent already: then the next piece is likely to come soon.
+    pub fn is_long_answer(&self) -> bool {
+        self.moved.get().wrapping_sub(self.moved_before.get()) >= LONG_ANSWER_BYTES
     }
 
-    /// Whether bytes of ours wait for the client to read.
+    /// Whether bytes wait for room in the client's socket.
     pub fn is_write_blocked(&self) -> bool {
         self.write_blocked.get()
     }
 
-    /// Changes whenever a byte moves either way.
+    /// Bytes that have moved either way, modulo 2^64: a change means progress.
     pub fn moved(&self) -> u64 {
         self.moved.get()
     }
 
-    /// Status of an answer hyper gave on its own, before any request reached us. 0: none.
+    /// The status of the last answer that hyper gave on its own, to a head that it could not parse; 0 if none.
     pub fn last_status(&self) -> u16 {
         self.last_status.get()
     }
 
-    /// Bytes that were read before this connection was watched belong to a head that began then.
+    /// A head began at `now`. Called for bytes that were read before the stream reported to this activity.
     pub fn begin_head(&self, now: Instant) {
         self.heading.set(true);
         self.since.set(now);
     }
 
-    /// So many bytes have come.
+    /// Reports bytes that have come. Between two requests they begin a head.
     pub fn on_read(&self, count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
         if self.exchanges.get() == 0 && !self.heading.get() && count > 0 {
@@ -323,10 +324,10 @@ impl Activity {
         }
     }
 
-    /// So many of these bytes have gone.
+    /// `count` of `bytes` have been sent.
     pub fn on_write(&self, bytes: &[u8], count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
-        // hyper answers a head it cannot parse without asking us; the log wants to know how.
+        // hyper answers a head that it cannot parse without calling the service. The log learns the status here.
         if self.exchanges.get() == 0
             && let Some(digits) = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3))
         {
@@ -336,5 +337,4 @@ impl Activity {
     }
 }
 
-/// An answer of so many bytes is a long one.
-const FLOWN_BYTES: u64 = 16 * 1024;
+const LONG_ANSWER_BYTES: u64 = 16 * 1024;

@@ -1,5 +1,5 @@
-//! The facts of one client's connection: what its requests share, and what the server and the requests tell each other
-//! through it.
+//! The facts of one client's connection, which its requests share, and the flags by which the server and the requests
+//! signal each other.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -17,29 +17,30 @@ use crate::upstream::http1::Upgraded;
 
 /// What the requests of one connection share.
 pub struct Conn {
-    /// The listener's configuration when it came.
+    /// The listener's configuration when the connection was accepted.
     pub config: Arc<config::Listener>,
-    /// Whom its other end speaks for: itself, or the client that the PROXY protocol announced.
+    /// The client that the PROXY protocol announced; without it, the other end of the socket.
     pub peer: Peer,
-    /// The address it comes from, an IPv4-mapped one as IPv4.
+    /// The other end of the socket; IPv4-mapped addresses as IPv4.
     pub tcp_peer: IpAddr,
-    /// Which TLS is spoken; empty in the clear.
+    /// The TLS version; empty in the clear.
     pub tls: &'static str,
-    /// The name the client asked for in its TLS hello; empty if it named none.
+    /// The server name the client asked for; empty if it named none.
     pub sni: Box<str>,
-    /// The certificate the client showed; `None` if it showed none.
+    /// The client's certificate, if it sent one.
     pub certificate: Option<Box<Certificate>>,
-    /// What it is doing.
+    /// What the connection is doing.
     pub activity: Rc<Activity>,
-    /// The drain of its worker.
+    /// The drain of the worker that serves the connection.
     pub drain: Rc<Drain>,
-    /// Set when a deadline takes the connection down under its requests.
+    /// Set by the server before it drops requests because of a stall, so that they log that reason.
     pub stalled: Cell<bool>,
-    /// Requests over HTTP/2 that were reset because of what their client did, and have not ended yet.
+    /// Requests over HTTP/2 that were reset because the client broke the protocol, and have not ended yet: those that
+    /// end next log that reason.
     pub broken: Cell<u32>,
-    /// Set when no more requests are wanted over HTTP/2.
+    /// Set by a request to have the server send GOAWAY over HTTP/2.
     pub leaving: Cell<bool>,
-    /// The other side of a switched protocol, once its answer is on the way.
+    /// Set by a request whose answer switches the protocol; the server takes it and runs the tunnel.
     pub switched: RefCell<Option<Switched>>,
 }
 
@@ -49,17 +50,17 @@ impl std::fmt::Debug for Conn {
     }
 }
 
-/// An address that forwarding fields name, written once a connection.
+/// An address and its text, which forwarding fields need for every request: formatted once per connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The address, an IPv4-mapped one as IPv4.
+    /// IPv4-mapped addresses as IPv4.
     pub ip: IpAddr,
-    /// The same as text.
+    /// The address as a field's value.
     pub text: HeaderValue,
 }
 
 impl Peer {
-    /// The peer at this address.
+    /// Formats the address.
     pub fn new(ip: IpAddr) -> Peer {
         let ip = ip.to_canonical();
         let text = HeaderValue::from_str(&ip.to_string()).unwrap_or(HeaderValue::from_static(""));
@@ -67,24 +68,24 @@ impl Peer {
     }
 }
 
-/// The upstream's side of a switched protocol, waiting for the client's.
+/// The upstream's side of a tunnel, until the server takes it.
 pub struct Switched {
     /// The connection to the server.
     pub upstream: Upgraded,
-    /// Whether frames of WebSocket pass.
+    /// Whether the bytes are WebSocket frames: only then can a drain say goodbye.
     pub is_websocket: bool,
-    /// The request that switched, which ends with the tunnel.
+    /// The request that switched the protocol. It ends with the tunnel.
     pub request: Box<dyn SwitchedRequest>,
 }
 
-/// A request as long as bytes pass in its place.
+/// A request whose connection has become a tunnel. A trait, because the request itself is `proxy`'s.
 pub trait SwitchedRequest {
-    /// So many bytes came from the client, and went to it.
+    /// Counts bytes of the tunnel.
     fn add_bytes(&mut self, from_client: u64, to_client: u64);
 
-    /// Both sides have ended.
+    /// The client or the server ended the tunnel.
     fn complete(&mut self);
 
-    /// Something else ended the tunnel.
+    /// The gateway ended the tunnel.
     fn fail(&mut self, reason: Reason);
 }

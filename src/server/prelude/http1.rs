@@ -1,4 +1,4 @@
-//! The head of a request over HTTP/1, gathered from its first byte to its last.
+//! Gathers the head of a request over HTTP/1 from its first byte to its last. It does not parse it.
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
@@ -10,10 +10,8 @@ use crate::server::stream::Stream;
 use crate::service::conn::Conn;
 use crate::wire::http1::{End, Framing};
 
-/// Reads until a head is whole, has a fault, or is too long: what has come, behind `ahead`. At the end of the stream
-/// and at the drain it is what there is.
-///
-/// `None` if the deadline of a head has passed.
+/// Reads until a head is whole, has a fault or is too long, and returns `ahead` with what was read. If the stream ends or
+/// the worker drains, it returns what has come so far. `None` if the deadline of a head has passed.
 pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<Bytes> {
     let max = conn.config.max.header_bytes;
     let mut framing = Framing::default();
@@ -33,7 +31,7 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
             read = timeout_at(deadline.into(), stream.read_buf(&mut head)) => read.ok()?,
             () = conn.drain.begins() => Ok(0),
         };
-        // hyper meets the end, and the error, once more.
+        // hyper will read the end of the stream, or the error, again.
         if !read.is_ok_and(|count| count > 0) {
             return Some(head.freeze());
         }

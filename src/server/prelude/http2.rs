@@ -1,7 +1,7 @@
-//! The introduction of an HTTP/2 client, and a first head that has begun.
+//! Reads the introduction of an HTTP/2 client (preface, SETTINGS, window updates) and the begin of its first head.
 //!
-//! A client that has introduced itself is answered with our SETTINGS and the acknowledgement of its own: it may wait for
-//! these before it asks. hyper's are then not sent a second time.
+//! The client gets our SETTINGS and the acknowledgement of its own from here, because it may wait for them before it
+//! sends a request. [`Handed`] then drops the copies that hyper writes. Frames are followed, not interpreted.
 
 use std::io;
 use std::pin::Pin;
@@ -22,15 +22,16 @@ use crate::wire::http2::{
 
 /// How a client's prelude ended.
 pub enum Left {
-    /// It has asked for something, or said what hyper has to answer.
+    /// It has sent a request, or something that hyper has to answer.
     In(Handed),
-    /// It has gone, or has sent what there is too much of.
+    /// The client has gone, or went beyond a budget of [`Metered`].
     Gone(io::Error),
-    /// Its head has not come whole in time.
+    /// Its first head was not whole in time.
     Late,
 }
 
-/// Waits until hyper is needed. `announced` is the frame of SETTINGS that hyper would send. The first head counts from `since`.
+/// Waits until hyper is needed. `announced` is the SETTINGS frame that hyper will send. The deadline of the first head
+/// counts from `since`.
 pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since: Instant) -> Left {
     let timeouts = &conn.config.timeouts;
     let mut hello = Hello::default();
@@ -47,7 +48,6 @@ pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since
             Standing::Introduced => begun + timeouts.idle,
         };
         if standing == Standing::Introduced && answered == 0 {
-            // It may wait for this before it asks.
             answered = ANSWERED;
             let answer = [announced, &ACKNOWLEDGED].concat();
             if let Err(error) = io.write_all(&answer).await {
@@ -63,7 +63,7 @@ pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since
             Ok(Ok(0)) => return Left::Gone(io::ErrorKind::UnexpectedEof.into()),
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Left::Gone(error),
-            // hyper tells who is idle to go.
+            // hyper sends the idle client its GOAWAY.
             Err(_) if standing == Standing::Introduced => {
                 return Left::In(Handed::new(io, hello, answered));
             }
@@ -72,25 +72,24 @@ pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since
     }
 }
 
-/// What a client has said, and how far it was followed.
+/// The bytes a client has sent, and how far they were followed.
 #[derive(Debug, Default)]
 struct Hello {
     said: BytesMut,
-    /// Where the first frame begins that is not whole; 0 before the preface is.
+    /// Where the first incomplete frame begins; 0 while the preface is incomplete.
     at: usize,
     /// The stream whose head goes on in the next frame, 0 if none does.
     head: u32,
-    /// Frames so far.
     frames: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It has said who it is, and no more.
+    /// The introduction is whole and nothing has followed it.
     Introduced,
-    /// A part of its introduction or of a head has come.
+    /// A part of the introduction or of a head has come.
     Begun,
-    /// Something that is hyper's.
+    /// hyper has to answer something.
     Hyper,
 }
 
@@ -131,7 +130,7 @@ impl Hello {
         }
     }
 
-    /// Whether a frame is one of an introduction or of a first head, and not too long for one.
+    /// Whether a frame belongs to an introduction or a first head, and is not too long for one.
     fn belongs(&self, frame: Head) -> bool {
         let is_first = self.frames == 0;
         match frame.kind {
@@ -146,7 +145,8 @@ impl Hello {
     }
 }
 
-/// Whether more is to come before hyper has something to do; what is not as it should be is hyper's to refuse.
+/// Whether a frame is valid and more must come before hyper has something to do. An invalid one is left for hyper to
+/// refuse.
 fn goes_on(frame: Head, payload: &[u8]) -> bool {
     match frame.kind {
         SETTINGS if frame.flags == ACK => payload.is_empty(),
@@ -154,7 +154,7 @@ fn goes_on(frame: Head, payload: &[u8]) -> bool {
             let (settings, rest) = payload.as_chunks::<SETTING_BYTES>();
             rest.is_empty() && settings.iter().all(is_setting)
         }
-        // Windows that cannot overflow, were there as many of these as there may be frames.
+        // So small that even FRAMES_MAX of them cannot overflow a window.
         WINDOW_UPDATE => matches!(payload, [a, b, _, c] if *a < 8 && (*b, *c) != (0, 0)),
         _ => frame.flags & END_HEADERS == 0,
     }
@@ -172,14 +172,15 @@ fn is_setting(setting: &[u8; SETTING_BYTES]) -> bool {
     }
 }
 
-/// A connection as hyper sees it: what the client said in its prelude comes first, and what was answered then is not sent again.
+/// A connection as it is handed to hyper: hyper first reads what the client sent in its prelude, and the SETTINGS frames
+/// that the prelude has sent are not sent again.
 #[derive(Debug)]
 pub struct Handed {
     io: Metered<Tracked>,
     said: Bytes,
-    /// Frames of SETTINGS that hyper will send and that have gone out already.
+    /// SETTINGS frames that hyper will still write and that have been sent already.
     answered: u8,
-    /// Bytes left of another frame that comes before these.
+    /// Bytes left of another frame that hyper writes before them.
     passing: usize,
 }
 
@@ -188,12 +189,12 @@ impl Handed {
         Handed { io, said: hello.said.freeze(), answered, passing: 0 }
     }
 
-    /// Sends frames, but for those that have gone out.
+    /// Writes frames, but swallows SETTINGS that have been sent already.
     fn poll_answer(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.passing == 0 {
             let mut rest = buf;
             match Splitter::new().next(&mut rest) {
-                // h2 writes such a frame in one piece.
+                // h2 writes a SETTINGS frame in one piece, so it is never split over two calls.
                 Some(head) if head.kind == SETTINGS && rest.len() >= head.length as usize => {
                     self.answered -= 1;
                     return Poll::Ready(Ok(buf.len() - rest.len() + head.length as usize));
@@ -218,7 +219,7 @@ impl AsyncRead for Handed {
         let count = this.said.len().min(buf.remaining());
         buf.put_slice(&this.said.split_to(count));
         if this.said.is_empty() {
-            // An empty piece still keeps the whole buffer.
+            // An empty `Bytes` would keep the whole buffer alive.
             this.said = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -260,7 +261,7 @@ impl AsyncWrite for Handed {
     }
 }
 
-/// The frame of SETTINGS that hyper begins with: what it announces and nothing else.
+/// A SETTINGS frame with these parameters.
 pub fn settings(announced: &[(u16, u32)]) -> Vec<u8> {
     let settings: Vec<[u8; SETTING_BYTES]> = announced
         .iter()
@@ -272,9 +273,9 @@ pub fn settings(announced: &[(u16, u32)]) -> Vec<u8> {
     frame(SETTINGS, 0, 0, settings.as_flattened())
 }
 
-/// What a client has its SETTINGS acknowledged with (RFC 9113 section 6.5).
+/// The acknowledgement of a client's SETTINGS (RFC 9113 section 6.5).
 const ACKNOWLEDGED: [u8; 9] = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
-/// Frames of SETTINGS that the prelude sends.
+/// SETTINGS frames that the prelude sends: ours and the acknowledgement.
 const ANSWERED: u8 = 2;
 /// The client connection preface (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -286,11 +287,11 @@ pub const MAX_FRAME_SIZE: u16 = 5;
 pub const MAX_HEADER_LIST_SIZE: u16 = 6;
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 const SETTING_BYTES: usize = 6;
-/// What is kept of a client at first: an introduction and half a head.
+/// The first buffer of a client: an introduction and half a head fit.
 const FIRST_BYTES: usize = 128;
-/// What is kept of a client at most: the largest frame there is.
+/// Bytes kept of a client at most: the largest frame that it may send.
 const SAID_BYTES_MAX: usize = 16 * 1024;
-/// Frames that are followed here. The windows they open stay below 2^31.
+/// Frames that are followed here before hyper takes over.
 const FRAMES_MAX: usize = 8;
 
 #[cfg(test)]
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_introduction_and_half_a_head_stay_and_all_else_is_hyper_s() {
+    fn an_introduction_and_half_a_head_wait_and_hyper_gets_all_else() {
         let (settings, ack) = (settings(&[(INITIAL_WINDOW_SIZE, 7)]), ACKNOWLEDGED.to_vec());
         let window = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
         let head = frame(HEADERS, END_STREAM, 1, b"x");
@@ -346,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cut_stands_the_same_in_the_end(
+        fn bytes_are_followed_the_same_however_they_are_cut(
             frames in prop::collection::vec(
                 (prop::sample::select(vec![1u8, 4, 8, 9, 0]), any::<bool>(), 0u32..3, prop::collection::vec(0u8..4, 0..7)),
                 0..6,

@@ -1,9 +1,8 @@
-//! What a client says before its first head is whole.
+//! Reads what a client sends before its first head is whole, without hyper.
 //!
-//! hyper's side of a connection is tens of KiB, half a head a few bytes, and whoever sends halves of heads opens many
-//! connections. So hyper is not built before a head is whole; until then nothing is kept but what the client said, and
-//! a piece of a head costs no more than looking at it. Nothing is refused here: what is not plainly the
-//! begin of a request goes on to where it is.
+//! hyper needs tens of KiB for a connection, half a head a few bytes, and an attacker who sends half heads (slowloris)
+//! opens many connections. So hyper is built only once a head is whole. Until then only the client's bytes are kept.
+//! Nothing is refused here: whatever is not plainly the begin of a request is left to hyper.
 
 pub mod http1;
 pub mod http2;
