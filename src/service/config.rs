@@ -1,4 +1,5 @@
-//! What the configuration says of listeners and of memory, parsed and resolved: nothing in it can be wrong.
+//! The settings of listeners and of overload, parsed and resolved: nothing in them can be invalid. `crate::config` fills
+//! them from the file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,9 +12,9 @@ use crate::tls;
 /// One listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
-    /// Its name.
+    /// Names it in metrics and logs, and finds it again at a reload.
     pub name: String,
-    /// Where it listens.
+    /// The address that it listens on.
     pub bind: SocketAddr,
     /// HTTP/1.1 is served.
     pub http1: bool,
@@ -21,35 +22,36 @@ pub struct Listener {
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
     pub certs: Vec<tls::Pair>,
-    /// A request has to be for the host that the TLS hello named.
+    /// A request must be for the host that the TLS hello named.
     pub sni_strict: bool,
-    /// What becomes of fields whose name has `_`.
+    /// What happens to fields with `_` in their names.
     pub underscores: Underscores,
-    /// Whose certificates clients show. `None`: they are not asked for any.
+    /// The authorities of client certificates. `None`: clients are not asked for one.
     pub client_auth: Option<tls::ClientAuth>,
-    /// Clients that may come in.
+    /// The clients that may connect.
     pub addresses: Addresses,
-    /// Who says by the PROXY protocol whom a connection is for, and has to. Nobody else may.
+    /// Proxies that announce their clients by the PROXY protocol. From them a header is required, from all others it is
+    /// not accepted.
     pub proxies: Vec<IpNet>,
     /// Every request is answered by a redirect to https on this port.
     pub redirect_https: Option<u16>,
-    /// Another process may listen on the address too, and the kernel spreads connections over both.
+    /// Another process may listen on the address, too; the kernel spreads connections over both.
     pub reuse_port: bool,
     /// Connections at once.
     pub connections_max: usize,
-    /// Connections at once from one client address (IPv6: its prefix).
+    /// For each client address; for IPv6, each /64.
     pub connections_per_ip_max: usize,
-    /// Deadlines.
+    /// Deadlines of its connections.
     pub timeouts: Timeouts,
-    /// Sizes.
+    /// What its clients may send at most.
     pub max: Sizes,
 }
 
-/// Connections of a listener at once if its configuration does not say.
+/// The default of [`Listener::connections_max`].
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
 impl Listener {
-    /// One of this name that says nothing else.
+    /// A listener with every default.
     pub fn named(name: String) -> Listener {
         Listener {
             name,
@@ -71,68 +73,70 @@ impl Listener {
         }
     }
 
-    /// Whether a connection from there begins with a header of the PROXY protocol.
+    /// Whether a connection from this address begins with a PROXY protocol header.
     pub fn announces(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.proxies.iter().any(|network| network.contains(&peer))
     }
 }
 
-/// What becomes of a request that has fields with `_` in their names.
+/// What happens to a request that has fields with `_` in their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Underscores {
-    /// It is refused: to many a server they are the fields with `-`.
+    /// It is refused: many servers (all that speak CGI or WSGI) read them as the fields with `-`, so a client could slip
+    /// past what the gateway removes.
     #[default]
     Refuse,
-    /// They pass.
+    /// They pass as they are.
     Keep,
 }
 
-/// Deadlines of a connection.
+/// The deadlines of a client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// TLS handshake.
+    /// For the TLS handshake.
     pub handshake: Duration,
-    /// From the first byte of a head to its last.
+    /// From the first byte of a head to its last; of a new connection's first head, from accept.
     pub header: Duration,
-    /// A connection without a request.
+    /// For a connection without a request.
     pub idle: Duration,
-    /// A body, or a reader of ours, that makes no progress.
+    /// For a request body that makes no progress, and for an answer that the client does not read.
     pub body_stall: Duration,
 }
 
-/// Sizes a client may ask for.
+/// What a client may send at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// A head, bytes.
+    /// Bytes of a head.
     pub header_bytes: usize,
-    /// Fields of a head.
+    /// Fields of one head.
     pub headers: usize,
-    /// The request target, bytes.
+    /// Bytes of a request target.
     pub uri_bytes: usize,
-    /// A request body, bytes; a route may say otherwise.
+    /// The default for routes that set no limit of their own.
     pub body_bytes: u64,
     /// HTTP/2 streams at once.
     pub streams: u32,
 }
 
-/// When the gateway gives up work to save its memory.
+/// When the gateway sheds work to save its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overload {
-    /// How much it may use.
+    /// What the marks are fractions of.
     pub memory: Memory,
-    /// Shares of it, parts per million, rising: keep-alive, requests, connections are given up from there on.
+    /// Fractions of `memory` in parts per million, rising. From the first on connections are not kept alive, from the
+    /// second requests are refused, from the third connections are not accepted.
     pub marks_ppm: [u32; 3],
 }
 
 /// How much memory the process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// What the machine has, or the control group allows.
+    /// As much as the machine has or the control group allows, whichever is less.
     Machine,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// All it gets: nothing is given up.
+    /// No limit: no work is shed.
     Unbounded,
 }
 

@@ -1,4 +1,4 @@
-//! How far a worker's drain has come, for everything that runs on it.
+//! The state of a worker's drain, which its tasks watch. It ends nothing itself; `server::run` drives it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,37 +16,38 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// The worker takes no new work from now on.
+    /// From now on the worker takes no new work.
     pub fn begin(&self) {
         self.has_begun.set(true);
         self.begins.notify_waiters();
     }
 
-    /// The deadline has come: what still runs is broken off.
+    /// The deadline has come: what still runs is about to be dropped, and logs that the drain ended it.
     pub fn cut(&self) {
         self.is_cut.set(true);
     }
 
-    /// Whether the worker takes no new work.
+    /// Whether [`Drain::begin`] was called.
     pub fn has_begun(&self) -> bool {
         self.has_begun.get()
     }
 
-    /// Whether the deadline has come.
+    /// Whether [`Drain::cut`] was called.
     pub fn is_cut(&self) -> bool {
         self.is_cut.get()
     }
 
-    /// Ready once it begins.
+    /// Waits until the drain begins; ready at once if it has.
     pub async fn begins(&self) {
+        // Made before the flag is read: `notify_waiters` wakes only those that exist already.
         let begins = self.begins.notified();
         if !self.has_begun.get() {
             begins.await;
         }
     }
 
-    /// Whether it has begun, asked at every turn of one task. `begins` is [`Drain::begins`], polled the first time so
-    /// that it wakes the task then; after that a flag tells.
+    /// Whether it has begun, for a task that asks at every poll. `begins` is [`Drain::begins`]; it is polled once, which
+    /// registers the task to be woken, and taken. After that reading the flag is enough.
     pub fn poll_begun<F>(&self, begins: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
     where
         F: Future<Output = ()>,

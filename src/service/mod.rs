@@ -1,7 +1,7 @@
-//! The seam between the server of connections and the proxy of requests: facts of a connection that both see, why a
-//! request is refused and how that is answered, and [`Service`], which the server is given to call.
+//! The seam between `server` (connections) and `proxy` (requests): the facts of a connection that both use, why a request
+//! is refused and how that is answered, and the trait [`Service`] through which the server calls the proxy.
 //!
-//! `server` never imports `proxy`, nor the other way round; `app` joins them.
+//! `server` and `proxy` never import each other; `app` joins them.
 
 pub mod activity;
 pub mod config;
@@ -28,20 +28,20 @@ use crate::metrics;
 use conn::Conn;
 use reason::Reason;
 
-/// What answers the requests of one worker's connections. It lives on the worker's thread, and the server is generic
-/// over it: a request costs no box and no indirect call for being on the other side of the seam.
+/// Answers the requests of one worker's connections, on the worker's thread. The server is generic over it, so a request
+/// costs no box and no indirect call for crossing the seam.
 pub trait Service: Sized + 'static {
     /// The body of an answer.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 
-    /// Answers one request.
+    /// Infallible: a failure is an answer, too, and has been turned into one already.
     fn answer(
         self: Rc<Self>,
         conn: Rc<Conn>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Self::Body>, Infallible>> + 'static;
 
-    /// Counts and logs what never became a request, under the id it gives back.
+    /// Counts and logs what never became a request; returns the request id under which it is logged.
     fn refuse_unread(&self, conn: &Conn, version: Version, reason: Reason, status: u16) -> HeaderValue;
 
     /// Counts why a TLS handshake on the listener of this name failed, and logs it if it is the client's certificate.
@@ -50,18 +50,18 @@ pub trait Service: Sized + 'static {
     /// The worker's cells of the metrics.
     fn cells(&self) -> &metrics::Worker;
 
-    /// Does what has to be done now and then. The server calls it at every tick of the worker.
+    /// Does the service's periodic work. The server calls it at every tick of the worker.
     fn upkeep(&self, now: Instant);
 
-    /// Hands over what is kept. The server calls it when the worker ends.
+    /// Hands over what is buffered (log lines, say). The server calls it when the worker ends.
     fn close(&self);
 }
 
-/// Where a connection comes from, and for whom.
+/// The addresses of a connection's client.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// The socket's other end.
+    /// The other end of the socket.
     pub tcp_peer: IpAddr,
-    /// The client that the PROXY protocol announced; the socket's other end if nothing did.
+    /// The client that the PROXY protocol announced; the same as `tcp_peer` without it.
     pub announced_peer: IpAddr,
 }

@@ -1,9 +1,10 @@
-//! What the gateway stops doing as its memory runs out, so that it is not the kernel that stops it.
+//! Decides what work the gateway sheds as its memory runs out, so that the kernel does not kill it. `proxy::shed` and
+//! `server::accept` act on it.
 //!
-//! The control runtime looks at the process's resident memory a few times a second and sets one of four steps;
-//! a request reads it with one relaxed load. Each step keeps what the ones before gave up, and each is left again
-//! once memory has fallen clearly below its mark, or has not risen for a while: an allocator keeps what was freed, and
-//! what is kept is there to be used again.
+//! The control runtime reads the process's resident memory a few times a second and sets one of four steps; a request
+//! reads the step with one relaxed load. Each step includes the ones before it. A step is left once memory has fallen
+//! clearly below its mark, or has not risen for a while: an allocator does not return all that was freed to the system,
+//! so resident memory may stay high although there is room again.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -17,24 +18,23 @@ use super::config::{self, Memory};
 use crate::clock;
 use crate::metrics::Families;
 
-/// What is given up, in this order.
+/// How much work is shed, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Step {
     /// Nothing.
     Normal,
-    /// Connections end with the answer that is under way: `Connection: close`, or GOAWAY.
+    /// Connections end after the current answer: `Connection: close`, or GOAWAY.
     NoKeepAlive,
     /// Requests are refused with 503.
     NoRequests,
-    /// Connections are closed as they come.
+    /// New connections are closed at once.
     NoConnections,
 }
 
 impl Step {
     const RISING: [Step; 3] = [Step::NoKeepAlive, Step::NoRequests, Step::NoConnections];
 
-    /// As the log has it.
     fn name(self) -> &'static str {
         match self {
             Step::Normal => "none",
@@ -44,7 +44,7 @@ impl Step {
         }
     }
 
-    /// The step at this use of memory, parts per million, coming from `self`: up at a mark, down [`MARGIN_PPM`] below.
+    /// The step at this use of memory, coming from `self`: up at a mark, down [`MARGIN_PPM`] below it.
     fn next(self, used_ppm: u64, marks: [u32; 3]) -> Step {
         let mut step = Step::Normal;
         for (above, mark) in Step::RISING.into_iter().zip(marks) {
@@ -57,16 +57,16 @@ impl Step {
     }
 }
 
-/// What the looks so far have come to.
+/// What the measurements so far amount to.
 #[derive(Clone, Copy, Debug)]
 struct Pressure {
     /// The step by the marks alone.
     marked: Step,
-    /// The most memory since the first mark was passed, bytes.
+    /// The most bytes measured since the first mark was passed.
     highest: u64,
-    /// Since when it has not risen, or the last step was left for that.
+    /// When memory last rose, or a step was last left because it had not.
     still: Instant,
-    /// Steps left because it has not.
+    /// Steps left because memory has not risen.
     relieved: usize,
 }
 
@@ -75,7 +75,7 @@ impl Pressure {
         Pressure { marked: Step::Normal, highest: 0, still: now, relieved: 0 }
     }
 
-    /// The step at so many bytes of memory, which are that share of what may be used.
+    /// The step at this measurement: `resident` bytes, which are `used_ppm` of what may be used.
     fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> Step {
         self.marked = self.marked.next(used_ppm, marks);
         if self.marked == Step::Normal || resident > self.highest + self.highest / 100 {
@@ -92,7 +92,7 @@ impl Pressure {
 /// The step in force; shared by all threads.
 #[derive(Debug)]
 pub struct Overload {
-    course: Mutex<Pressure>,
+    pressure: Mutex<Pressure>,
     step: AtomicU8,
     resident: AtomicU64,
     limit: AtomicU64,
@@ -100,10 +100,10 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// Nothing is given up yet.
+    /// No work is shed until the first [`Overload::look`].
     pub fn new(config: config::Overload) -> Overload {
         Overload {
-            course: Mutex::new(Pressure::new(clock::instant())),
+            pressure: Mutex::new(Pressure::new(clock::instant())),
             step: AtomicU8::new(Step::Normal as u8),
             resident: AtomicU64::new(0),
             limit: AtomicU64::new(0),
@@ -111,10 +111,10 @@ impl Overload {
         }
     }
 
-    /// Takes a changed configuration; the next look goes by it.
+    /// Takes a changed configuration, which the next look applies.
     pub fn configure(&self, config: config::Overload) {
         self.config.store(config.into());
-        *self.course.lock().unwrap_or_else(PoisonError::into_inner) = Pressure::new(clock::instant());
+        *self.pressure.lock().unwrap_or_else(PoisonError::into_inner) = Pressure::new(clock::instant());
     }
 
     /// The step in force.
@@ -127,7 +127,7 @@ impl Overload {
         }
     }
 
-    /// Looks at the memory in use and sets the step. Reads a file of the kernel's: not for a worker.
+    /// Measures the memory in use and sets the step. It reads files under /proc, so workers must not call it.
     pub fn look(&self) {
         let config = self.config.load();
         let resident = resident_bytes().unwrap_or(0);
@@ -140,15 +140,15 @@ impl Overload {
         self.limit.store(limit, Ordering::Relaxed);
         let before = self.step();
         let used_ppm = resident.saturating_mul(1_000_000).checked_div(limit).unwrap_or(0);
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-        let step = course.look(resident, used_ppm, config.marks_ppm, clock::instant());
+        let mut pressure = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = pressure.look(resident, used_ppm, config.marks_ppm, clock::instant());
         if step != before {
             self.step.store(step as u8, Ordering::Relaxed);
             tracing::warn!(resident, limit, before = before.name(), now = step.name(), "overload");
         }
     }
 
-    /// Writes the families of what the last look has seen.
+    /// Writes the metrics of the last look.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -181,7 +181,7 @@ fn resident_bytes() -> Option<u64> {
     kilobytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
-/// What this process may use: the least of the machine's memory and the limits of its control groups.
+/// The memory this process may use: the least of the machine's memory and the limits of its control groups.
 fn machine_bytes() -> Option<u64> {
     let machine = kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:");
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -197,7 +197,7 @@ fn group_bytes(line: &str) -> Option<u64> {
         "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
         _ => return None,
     };
-    // Within a container the root is the group itself, whatever the path says.
+    // In a container, /sys/fs/cgroup is the container's own group, while the path is the host's and does not exist.
     let group = Path::new(root).join(path.trim_start_matches('/'));
     let up = group.ancestors().take_while(|group| group.starts_with(root));
     up.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
@@ -209,9 +209,9 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// How long memory must not have risen for a step to be left above its mark.
+/// If memory has not risen for this long, a step is left although memory is above its mark.
 const STILL: Duration = Duration::from_secs(30);
-/// How far below its mark memory has to fall before a step is left, so that it is not left and taken at every look.
+/// How far below its mark memory must fall before a step is left: without a margin, steps would flap at every look.
 const MARGIN_PPM: u64 = 20_000;
 
 #[cfg(test)]
@@ -234,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_does_not_rise_is_let_off_step_by_step() {
+    fn steps_are_left_one_by_one_while_memory_does_not_rise() {
         let mut now = Instant::now();
-        let mut course = Pressure::new(now);
+        let mut pressure = Pressure::new(now);
         let mut steps = |resident: u64, seconds: u64| {
             now += Duration::from_secs(seconds);
-            course.look(resident, resident * 10_000, MARKS, now)
+            pressure.look(resident, resident * 10_000, MARKS, now)
         };
         assert_eq!(steps(50, 0), Step::Normal);
         assert_eq!(steps(99, 1), Step::NoConnections);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_what_was_looked_at_last() {
+    fn the_step_is_that_of_the_last_look() {
         let memory = |memory| config::Overload { memory, ..config::Overload::default() };
         let overload = Overload::new(memory(Memory::Bytes(1)));
         assert_eq!(overload.step(), Step::Normal);

@@ -1,8 +1,8 @@
-//! What a refusal is answered with: the only file that picks a status of an error, of HTTP and of gRPC.
+//! The answer to each refusal. This is the only file that chooses an error's status, of HTTP and of gRPC.
 //!
-//! [`Problem::of`] is one table: a row a refusal, with status, reason, gRPC code, headers and text. A problem goes out
-//! as problem+json (RFC 9457) with a stable `reason`, the same word the access log and the metrics use. What a client
-//! sent is never repeated to it.
+//! [`Problem::of`] is one table with a row for each refusal: status, reason, gRPC code, headers and text. A problem is
+//! sent as problem+json (RFC 9457) with a stable `reason`, the same word as in the access log and the metrics. Nothing
+//! that a client sent is repeated in it.
 
 use std::borrow::Cow;
 
@@ -18,67 +18,67 @@ use crate::wire::http1::Fault;
 /// How one refusal is answered, logged and counted.
 #[derive(Debug)]
 pub struct Problem<'r> {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub status: StatusCode,
     /// The word for logs, metrics and the body.
     pub reason: Reason,
-    /// The status of gRPC.
+    /// The gRPC status.
     pub code: Code,
     /// One sentence for the client.
     pub detail: Cow<'r, str>,
-    /// When to come back, seconds.
+    /// When the client may try again; `None`: trying again will not help, or nobody knows when.
     pub retry_after_seconds: Option<u64>,
-    /// What exactly was wrong, for logs and metrics alone, if the reason does not say it already.
+    /// What exactly was wrong, only for logs and metrics, if the reason does not say it already.
     pub cause: Option<Cause>,
     extra: Extra<'r>,
 }
 
-/// What a problem has beyond what all have.
+/// The parts of an answer that only some refusals have.
 #[derive(Debug)]
 enum Extra<'r> {
     None,
-    /// The methods that would have done.
+    /// The methods that the route serves.
     Allow(&'r HeaderValue),
-    /// How to authenticate.
+    /// The values of `WWW-Authenticate`.
     Challenges(&'r [HeaderValue]),
-    /// The connection ends with the answer over HTTP/1; HTTP/2 knows by its frames where a request ends.
+    /// Over HTTP/1 the connection ends with the answer. HTTP/2 need not: its frames say where a request ends.
     Close,
-    /// The windows that were violated.
+    /// The violated windows.
     Limits(&'r Limited),
 }
 
-/// A code of gRPC that the gateway itself answers with.
+/// The gRPC status codes that the gateway itself answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// Nothing that another one says.
+    /// No other code fits.
     Unknown = 2,
     /// It took too long.
     DeadlineExceeded = 4,
-    /// The client may not.
+    /// The client is known and may not.
     PermissionDenied = 7,
     /// A limit has nothing left.
     ResourceExhausted = 8,
     /// There is no such method.
     Unimplemented = 12,
-    /// A rule of the protocol is broken.
+    /// The request breaks the protocol.
     Internal = 13,
-    /// It can be tried again.
+    /// Clients may try again.
     Unavailable = 14,
-    /// Nobody knows the client.
+    /// The client is not authenticated.
     Unauthenticated = 16,
 }
 
 impl<'r> Problem<'r> {
-    /// The row of a refusal. A gRPC code is the one that gRPC alone has a word for, or what a client of gRPC makes of
-    /// the status (gRPC's "HTTP to gRPC status code mapping").
+    /// The row of a refusal. The gRPC code is the closest that gRPC has; if none is close, the one that a gRPC client
+    /// derives from the status (gRPC's "HTTP to gRPC Status Code Mapping").
     #[rustfmt::skip] // A row a line: it is a table.
     pub fn of(refusal: &'r Refusal) -> Problem<'r> {
         use Code as C;
         use Reason as R;
         use StatusCode as S;
         match refusal {
-            // Where one request ends and the next begins is not to be trusted any more.
+            // Close: after a malformed head it is not safe to say where the next request begins.
             Refusal::Malformed(what) => row(S::BAD_REQUEST, R::Malformed, C::Internal, *what).close(),
             Refusal::Framing(fault) => Problem::of_framing(*fault).close(),
             Refusal::MethodNotServed =>
@@ -93,7 +93,7 @@ impl<'r> Problem<'r> {
                 row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
             Refusal::BodyTooLarge =>
                 row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route takes"),
-            // The rest of the body is not waited for (RFC 9110 section 15.5.9).
+            // Close: the rest of the body will not be read (RFC 9110 section 15.5.9).
             Refusal::BodySlow =>
                 row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
             Refusal::ClientGone =>
@@ -103,7 +103,7 @@ impl<'r> Problem<'r> {
             Refusal::MethodNotAllowed(allow) =>
                 row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not serve the method")
                     .with(Extra::Allow(allow)),
-            // One text for every cause: what is wrong with a credential is not told.
+            // One text for every cause: saying what is wrong with a credential would help to guess one.
             Refusal::Unauthenticated(challenges, cause) =>
                 row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
                     .with(Extra::Challenges(challenges)).because(*cause),
@@ -115,7 +115,7 @@ impl<'r> Problem<'r> {
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
-            // Too much at once says something of the service, too much in a time of the client.
+            // 503 and not 429: too many requests in flight mean a slow service, not a client that is too fast.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
             Refusal::Limited(limited) =>
@@ -178,7 +178,7 @@ impl<'r> Problem<'r> {
         Problem { cause: Some(cause), ..self }
     }
 
-    /// It may go better in a second.
+    /// Trying again in a second may succeed.
     fn soon(self) -> Problem<'r> {
         Problem { retry_after_seconds: Some(1), ..self }
     }
@@ -187,7 +187,7 @@ impl<'r> Problem<'r> {
         Problem { retry_after_seconds: limited.retry_after_seconds, extra: Extra::Limits(limited), ..self }
     }
 
-    /// Writes the fields of the answer. `may_close` if the answer can end its connection.
+    /// Writes the header fields of the answer. `may_close` is false over HTTP/2, where `Connection` is forbidden.
     pub fn write_headers(&self, may_close: bool, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         headers.insert(CACHE_CONTROL, NO_STORE);
@@ -208,7 +208,7 @@ impl<'r> Problem<'r> {
 
     /// The body of the answer to the request of this id.
     pub fn body(&self, id: &HeaderValue) -> Bytes {
-        // A registered type, if there is one.
+        // Only one of our problems has a type that is registered with IANA.
         let kind = if self.reason == Reason::Limited { QUOTA_EXCEEDED } else { "about:blank" };
         let mut problem = serde_json::json!({
             "type": kind,
@@ -228,7 +228,7 @@ impl<'r> Problem<'r> {
         Bytes::from(problem.to_string() + "\n")
     }
 
-    /// The whole answer to a head that is refused before it is read, for a socket no parser stands behind any more.
+    /// The whole answer as bytes, for a head that was refused before hyper read it.
     pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
         let body = self.body(id);
         let mut answer = format!(
@@ -285,7 +285,7 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
     json
 }
 
-/// The answer to a head that does not come (RFC 9110 section 15.5.9), for a socket no parser stands behind any more.
+/// The whole answer as bytes to a head that does not come in time (RFC 9110 section 15.5.9).
 pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
     let mut head =
         b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id: ".to_vec();
@@ -294,7 +294,7 @@ pub fn header_timeout(id: &HeaderValue) -> Vec<u8> {
     head
 }
 
-/// Why hyper answered a head on its own, read from the status it chose.
+/// The reason for an answer that hyper gave on its own, derived from the status it chose: its error says no more.
 pub fn reason_of_parse_status(status: u16) -> Reason {
     match status {
         414 => Reason::UriTooLong,
@@ -305,11 +305,11 @@ pub fn reason_of_parse_status(status: u16) -> Reason {
 
 /// The status of [`header_timeout`].
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
-/// What is logged of a request or a connection over HTTP/2 that the protocol refused by a reset.
+/// Logged for a malformed request over HTTP/2, which is refused by a reset and gets no status.
 pub const BAD_REQUEST_STATUS: u16 = 400;
-/// What hyper answers to a head over HTTP/2 that is too long for it.
+/// The status of hyper's answer to a head over HTTP/2 that is too long for it.
 pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
-/// What is logged of a request over HTTP/2 that was refused for want of room.
+/// Logged for a request over HTTP/2 that was refused because there were too many at once.
 pub const UNAVAILABLE_STATUS: u16 = 503;
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";

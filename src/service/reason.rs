@@ -1,10 +1,10 @@
-//! Why a request was not answered as its route has it: one word a cause, for the log, the metrics and the answer.
-//! Which status a cause has is [`super::problem`]'s.
+//! Why a request was refused or its answer broke off: one stable word for each reason, the same in the log, the metrics
+//! and the answer. [`super::problem`] chooses the status.
 
-/// Why a request was not answered by what its route names, or not to the end.
+/// Why a request was not answered by its route's action, or not to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The head is not HTTP, or not a request we may pass on.
+    /// The head is not valid HTTP, or not a request that a gateway may forward.
     Malformed,
     /// The head did not come in time.
     HeaderTimeout,
@@ -16,64 +16,64 @@ pub enum Reason {
     BodyTooLarge,
     /// The body did not come in time, or the answer was not read in time.
     BodyStall,
-    /// The body came too slowly for the connection it held upstream, or gave way to other requests.
+    /// The body came too slowly for the connection it held upstream, or made room for other requests.
     BodySlow,
-    /// No route fits.
+    /// No route matches.
     NoRoute,
-    /// Routes fit, but for other methods.
+    /// Routes match the path, but for other methods.
     MethodNotAllowed,
     /// The request names another host than the TLS connection is for.
     Misdirected,
-    /// It expects what is not done here.
+    /// `Expect` asks for something else than `100-continue`.
     ExpectationFailed,
-    /// No way of authentication recognises the client.
+    /// No method of the route authenticated the client.
     Unauthenticated,
-    /// Too many passwords are being looked at.
+    /// Too many passwords are being verified.
     AuthBusy,
-    /// The client is known and may not use the route.
+    /// The client is authenticated but may not use the route.
     Forbidden,
-    /// The client's address may not come in.
+    /// The client's address is not allowed by the listener or the route.
     AddressDenied,
-    /// A script of that origin may not use the route.
+    /// Scripts of that origin may not use the route (CORS).
     OriginDenied,
     /// Over a limit.
     Limited,
-    /// A policy that admits nothing while Redis is away.
+    /// A policy whose `when-redis-down` is `deny` could not ask Redis.
     RedisDown,
-    /// A policy wants a dimension the request does not have.
+    /// A policy counts by a dimension that the request does not have.
     MissingKey,
     /// The upstream's name has no address.
     UpstreamUnresolved,
-    /// No connection to the upstream.
+    /// A connection to the upstream failed.
     UpstreamConnect,
-    /// No connection came free.
+    /// All connections to the upstream stayed in use.
     UpstreamPoolFull,
     /// The upstream did not answer in time.
     UpstreamTimeout,
-    /// The upstream broke off.
+    /// The upstream closed the connection before its answer was whole.
     UpstreamReset,
-    /// The upstream's answer is not HTTP.
+    /// The upstream's answer is not valid HTTP.
     UpstreamBadResponse,
     /// The client went away first.
     ClientGone,
-    /// A fault of ours.
+    /// A bug in the gateway.
     Panic,
-    /// Requests were taken back over and over before they were answered: the connection was closed.
+    /// The client reset requests over and over before they were answered; the connection was closed.
     RapidReset,
-    /// The TLS handshake failed over the client's certificate.
+    /// The TLS handshake failed because of the client's certificate.
     TlsHandshake,
-    /// Memory runs out.
+    /// Memory or file descriptors run out.
     Overload,
-    /// More HTTP/2 requests at once than may be.
+    /// More HTTP/2 requests at once than the listener allows.
     TooManyStreams,
-    /// HTTP/2 frames came beyond a budget: the connection was closed.
+    /// The client sent more HTTP/2 frames than a budget allows; the connection was closed.
     FrameFlood,
-    /// The drain's deadline came before its end.
+    /// The drain's deadline came before the answer was whole.
     Drain,
 }
 
 impl Reason {
-    /// As logs, metrics and problems have it.
+    /// The word in logs, metrics and answers. Operators' dashboards depend on it: it never changes.
     pub fn code(self) -> &'static str {
         match self {
             Reason::Malformed => "malformed",
@@ -112,7 +112,7 @@ impl Reason {
         }
     }
 
-    /// Every reason, in the order of their numbers.
+    /// Every reason, in declaration order, which is the index of its counter.
     pub const ALL: [Reason; 33] = [
         Reason::Malformed,
         Reason::HeaderTimeout,

@@ -1,4 +1,5 @@
-//! Why a request is refused: facts only. [`super::problem`] says what each of them is answered with.
+//! Why a request is refused: facts only. [`super::problem`] chooses the answer to each; [`super::reason`] is the coarser
+//! word for logs and metrics.
 
 use http::HeaderValue;
 
@@ -8,15 +9,15 @@ use crate::wire::http1::Fault;
 /// Why a request is refused, with what the answer says of it.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The head is not a request we may pass on.
+    /// The head is not a request that a gateway may forward; the text says why, for the client.
     Malformed(&'static str),
-    /// Where the message ends cannot be told, or it is of no version we speak.
+    /// It is unclear where the message ends, or its HTTP version is not supported.
     Framing(Fault),
     /// A gateway does not forward the method (CONNECT, TRACE).
     MethodNotServed,
     /// The request names another host than the TLS connection is for.
     Misdirected,
-    /// It expects something else than to be told to continue.
+    /// `Expect` asks for something else than `100-continue`.
     ExpectationFailed,
     /// The target is too long.
     UriTooLong,
@@ -24,51 +25,52 @@ pub enum Refusal {
     HeadersTooLarge,
     /// The body is over the route's limit.
     BodyTooLarge,
-    /// The body comes too slowly for the connection it holds upstream, or for any.
+    /// The body comes too slowly to hold a connection upstream for it.
     BodySlow,
-    /// No route fits.
+    /// No route matches.
     NoRoute,
-    /// Routes fit for these methods.
+    /// Routes match the path, but only for these methods.
     MethodNotAllowed(HeaderValue),
-    /// No way of authentication recognises the client: how to authenticate, and what was wrong, which no client is told.
+    /// No method of the route authenticated the client. The challenges go into the answer; the cause only into the log,
+    /// because it would tell an attacker how far a guess has come.
     Unauthenticated(Vec<HeaderValue>, Cause),
-    /// Too many passwords are being looked at.
+    /// Too many passwords are being verified.
     AuthBusy,
-    /// The client is known and may not use the route.
+    /// The client is authenticated but may not use the route.
     Forbidden(Cause),
-    /// The client's address may not come in.
+    /// The client's address is not allowed by the listener or the route.
     AddressDenied,
-    /// A script of that origin may not use the route.
+    /// Scripts of that origin may not use the route (CORS).
     OriginDenied,
-    /// Over these limits.
+    /// The request is over these limits.
     Limited(Box<Limited>),
-    /// A policy admits nothing while Redis is away.
+    /// A policy whose `when-redis-down` is `deny` cannot ask Redis.
     RedisDown(Box<Limited>),
-    /// A policy wants this dimension.
+    /// A policy counts by this dimension, which the request does not have.
     MissingKey(String),
     /// The upstream's name has no address.
     UpstreamUnresolved,
-    /// No connection to the upstream.
+    /// A connection to the upstream failed.
     UpstreamConnect(Cause),
-    /// No connection to the upstream in time.
+    /// A connection to the upstream was not made in time.
     UpstreamConnectTimeout,
-    /// No connection came free.
+    /// All connections to the upstream stayed in use.
     UpstreamPoolFull,
-    /// No answer in time.
+    /// The upstream did not answer in time.
     UpstreamTimeout,
-    /// The upstream broke off.
+    /// The upstream closed the connection before its answer's head was whole.
     UpstreamReset,
-    /// The upstream's answer is not HTTP.
+    /// The upstream's answer is not valid HTTP.
     UpstreamBadResponse,
-    /// The client broke off within its body.
+    /// The client left before its body was whole.
     ClientGone,
-    /// Memory runs out.
+    /// Memory or file descriptors run out.
     Overloaded,
-    /// A fault of ours.
+    /// A bug in the gateway.
     Panic,
 }
 
-/// Which limits a request is over.
+/// The limits that a request is over.
 #[derive(Debug)]
 pub struct Limited {
     /// Every violated window.
@@ -80,24 +82,24 @@ pub struct Limited {
 /// One violated window.
 #[derive(Debug)]
 pub struct Violation {
-    /// Its name, as `RateLimit-Policy` has it.
+    /// The window's name, the same as in `RateLimit-Policy`.
     pub window: String,
     /// The policy's name.
     pub policy: String,
     /// Units in one period.
     pub limit: u64,
-    /// The period, seconds. `None`: units at once, in no period.
+    /// `None` for a limit on requests in flight, which has no period.
     pub period_seconds: Option<u64>,
     /// Seconds until it may admit the request, jitter included. `None`: it costs more than the window ever holds.
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
     pub decided: &'static str,
-    /// Whether the client is kept out for longer, because it did not wait when it was told to.
+    /// Whether the wait is a penalty, because the client did not heed earlier refusals.
     pub is_penalty: bool,
 }
 
 impl Limited {
-    /// Whether nothing but what is in flight stood in the way.
+    /// Whether only limits on requests in flight were violated.
     pub fn is_in_flight(&self) -> bool {
         self.violated.iter().all(|violation| violation.period_seconds.is_none())
     }
