@@ -1,6 +1,7 @@
-//! Who may pass: asks the methods that a route names who sent the request, and turns what they say into a refusal.
+//! Authenticates a request by the methods that its route names, and turns a failure into a refusal. The methods
+//! themselves are in `crate::auth`.
 //!
-//! If no method recognises the client, the answer is the same whatever was wrong, and nothing of the request reaches an
+//! If no method authenticates the client, the answer is the same whatever was wrong, and the request does not reach an
 //! upstream.
 
 use std::rc::Rc;
@@ -18,16 +19,16 @@ use crate::identity::Identity;
 use crate::policy::{Facts, Found, HttpSubject, Route};
 use crate::service::refusal::Refusal;
 
-/// Who sent the request, and what is answered if that is not enough.
+/// The result of authentication.
 #[derive(Debug, Default)]
 pub struct Passed {
-    /// The client, if the route asks and a method recognised it.
+    /// Who sent the request, if the route requires authentication and a method succeeded.
     pub identity: Option<Arc<Identity>>,
-    /// Why the request goes no further; its limits are asked first, so that guessing runs into them.
+    /// Why the request is refused. The limits are decided before it is answered, so that guessing runs into them.
     pub refusal: Option<Refusal>,
 }
 
-/// Asks who sent the request, if the route wants to know.
+/// Authenticates the client, if the route requires it.
 pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Passed {
     let route = found.route;
     if route.access.auth.is_empty() {
@@ -45,7 +46,7 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
     };
     let verifications = &context.services.shared.auth_verifications;
     let may_try = |wait: &Wait| {
-        // The token that asks for keys was let through when its signature was to be checked.
+        // Fetching keys was counted already, when the signature of the same token was about to be verified.
         if matches!(wait, Wait::Keys(_)) {
             return true;
         }
@@ -55,7 +56,8 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
     };
     let outcome = auth::authenticate(methods.clone(), &asked, may_try).await;
     let Some((identity, _)) = outcome.known else {
-        // Not refused if a credential was not verified: the limits that decide next may know more than was foreseen.
+        // 503 and not 401 if a credential was not verified: it may be right. The limits that decide next usually answer
+        // 429 instead.
         if outcome.unverified.is_some() {
             return Passed::refused(Refusal::AuthBusy);
         }
@@ -73,8 +75,8 @@ impl Passed {
     }
 }
 
-/// The target and fields as the upstream may see them: without the credentials that the route's methods keep back,
-/// whichever of them recognised the client.
+/// Removes credentials from the fields and the returned target, so that the upstream does not see them: those of every
+/// method of the route that does not pass them on, whichever of them authenticated the client.
 pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
     let mut uri = uri.clone();
     let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
@@ -82,7 +84,7 @@ pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut Hea
         for place in config.places() {
             match place {
                 Place::Header(name) => drop(headers.remove(name)),
-                // What another scheme carries is not this method's, and may be the upstream's own.
+                // A credential of another scheme is not this method's; it may be meant for the upstream.
                 Place::Bearer => match place::authorization(headers, config.scheme()) {
                     Carried::Nothing => {}
                     Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
@@ -98,17 +100,17 @@ pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut Hea
     uri
 }
 
-/// Whether the limits that count anybody alike have room for one more. Where not, the answer is 429 whoever it is, and
-/// no password is worked out and no signature checked: who guesses too often keeps nobody else waiting. Nothing is
-/// spent by the question. A limit that might admit the client once it is known is not asked.
+/// Whether a costly verification may begin: whether the limits that need no identity have room. If not, the answer is 429
+/// in any case, so no password is hashed and no signature verified, and a client that guesses does not slow others down.
+/// Nothing is charged here. Limits that count by identity are not asked: they may admit the client once it is known.
 fn may_try(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
     let policies = context.view.snapshot.table.chosen(found.route, true);
     let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.facts.started));
     limiter.has_room(policies, &HttpSubject::new(found, facts), now_ns)
 }
 
-/// Stars credentials out of the target that the access log will show, and out of the page it names as the one before:
-/// that may be a page of ours.
+/// Masks credentials in the query that the access log will show, and in logged fields such as `Referer`, which may name
+/// a URL of this gateway.
 pub fn hide_parameters(context: &mut RequestContext) {
     let snapshot = &context.view.snapshot;
     let names = &snapshot.secret_parameters;
@@ -129,6 +131,6 @@ pub fn with_query(uri: &Uri, query: Option<&str>) -> Uri {
     };
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = http::uri::PathAndQuery::from_maybe_shared(target).ok();
-    // What was a target is one with a shorter query; where not, the path alone still is.
+    // A target stays valid with a shorter query, so the fallback is never taken; it avoids a panic.
     Uri::from_parts(parts).unwrap_or_else(|_| Uri::from_static("/"))
 }

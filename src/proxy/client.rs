@@ -1,5 +1,5 @@
-//! Who the client is: the peer, or whom trusted hops say it came from. What they say is read from the right, where the
-//! nearest hop writes, and believed no further than hops are trusted.
+//! Finds the client's address: the peer's, or the one that trusted hops report. Their header is read from the right, where
+//! the nearest hop writes, and only as far as hops are trusted. Who the client is (identity) is `authenticate`'s.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,17 +9,18 @@ use http::header::FORWARDED;
 use super::config::{ClientIp, ForwardedHeader};
 use super::headers::X_FORWARDED_FOR;
 
-/// The client as limits and logs see it, and whether the hop it came over is trusted.
+/// The client as limits and logs see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Its address.
+    /// Its address (`client_ip`).
     pub ip: IpAddr,
-    /// Whether what the peer says of others is believed.
+    /// Whether the peer is a trusted hop, so that its forwarding fields are kept.
     pub trusted_peer: bool,
 }
 
-/// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right
-/// of the forwarding header that is not one. What cannot be read ends the walk: nothing left of it is believed.
+/// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right of
+/// the forwarding header that is not a trusted hop. An unreadable element ends the walk, and the hop before it is the
+/// client: everything to its left could be forged.
 pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
     let peer = peer.to_canonical();
     if !is_trusted(config, peer) {
@@ -46,8 +47,8 @@ fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
     config.trust.iter().any(|net| net.contains(&ip))
 }
 
-/// The elements of one line of the forwarding header, from the right, where the nearest hop writes: whatever stands
-/// left of an element, a client's garbage or half a quoted string, does not change how it is read.
+/// The elements of one line of the forwarding header, from the right. Reading from that side, nothing a client wrote to
+/// the left (garbage, an unclosed quote) changes how the elements of trusted hops are read.
 fn elements(header: ForwardedHeader, line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut left = Some(line);
     std::iter::from_fn(move || {
@@ -61,17 +62,18 @@ fn elements(header: ForwardedHeader, line: &[u8]) -> impl Iterator<Item = &[u8]>
     })
 }
 
-/// The last comma outside quoted strings (RFC 9110 section 5.6.4): a hop may quote what a client has chosen, its host.
+/// The last comma outside quoted strings (RFC 9110 section 5.6.4). A hop may quote text that the client chose, such as
+/// its host, so a comma in quotes must not split an element.
 fn last_comma(line: &[u8]) -> Option<usize> {
     let mut quoted = false;
     line.iter().enumerate().rev().find_map(|(at, &byte)| {
-        // From the right a string begins at its end; it ends at the first quote that no backslash escapes.
+        // From the right, the first quote is the string's end, and its begin is the next quote that is not escaped.
         quoted ^= byte == b'"' && !(quoted && is_escaped(&line[..at]));
         (byte == b',' && !quoted).then_some(at)
     })
 }
 
-/// Whether a quote behind this is escaped: an odd number of backslashes ends it.
+/// Whether a quote right after `before` is escaped: `before` ends in an odd number of backslashes.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }

@@ -1,19 +1,20 @@
-//! What the configuration says of requests and answers, parsed and resolved: nothing in it can be wrong.
+//! The settings of requests and answers, parsed and resolved: nothing in them can be invalid. `crate::config` fills them
+//! from the file.
 
 use ipnet::IpNet;
 
-/// Whose word about a client's address is taken.
+/// Which hops may report a client's address, and in which header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIp {
     /// Trusted hops.
     pub trust: Vec<IpNet>,
-    /// Which header they speak in.
+    /// The header that they write.
     pub header: ForwardedHeader,
-    /// Bits of an IPv6 address that make one client.
+    /// Bits of an IPv6 address that count as one client.
     pub ipv6_prefix: u8,
 }
 
-/// How a client's address is passed on, and read from trusted hops.
+/// The header in which a client's address is read from trusted hops and passed on to upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For`, `-Proto`, `-Host`.

@@ -1,6 +1,8 @@
-//! One request from its head to its last byte: its facts, its way upstream, its outcome, and what it holds. Whoever holds
-//! the context last (the handler, or the answer's body) decides when it is over: dropped, it gives back what it holds and
-//! is told once, as an event.
+//! One request from its head to its last byte: its facts, its attempts at an upstream, its outcome, and its reservation.
+//!
+//! The handler owns the context, and later the answer's body. A request ends when its context is dropped: that gives back
+//! its reservation and sends one event to the log and the metrics, whether the answer was sent, the client left, or the
+//! handler panicked.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,25 +25,25 @@ use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
 use crate::{clock, record};
 
-/// A request, and what is known of it.
+/// One request and everything known about it.
 pub struct RequestContext {
     /// The connection it came on.
     pub conn: Rc<Conn>,
-    /// What it is served with.
+    /// The services of the worker that serves it.
     pub services: Rc<Services>,
-    /// The snapshot it is served by, to its end.
+    /// The snapshot in force when it began, kept to its end: no request is served by two configurations.
     pub view: Rc<View>,
-    /// What its head says.
+    /// Facts of its head, and of its client.
     pub facts: RequestFacts,
-    /// What the limiter said of it.
+    /// The deciding policy's verdict, for the log.
     pub verdict: Option<Count>,
-    /// What it must give back to its limits.
+    /// What it must give back to its limits when it ends.
     pub held: Option<Box<Reservation>>,
-    /// Its way to an upstream.
+    /// Its attempts at an upstream.
     pub attempts: Attempts,
-    /// How it ends.
+    /// How it ends, as far as that is known.
     pub outcome: Outcome,
-    /// What its head weighs on its connection, until it is answered.
+    /// Bytes its head counts for in the connection's bound, until it is answered.
     weight: usize,
 }
 
@@ -56,7 +58,7 @@ impl std::fmt::Debug for RequestContext {
 }
 
 impl RequestContext {
-    /// A request whose head has come.
+    /// Begins a request whose head has come.
     pub fn begin(services: Rc<Services>, conn: Rc<Conn>, head: &http::request::Parts) -> Box<RequestContext> {
         conn.activity.begin_exchange();
         Box::new(RequestContext {
@@ -84,8 +86,9 @@ impl RequestContext {
         })
     }
 
-    /// Counts its head against what the heads of one connection may hold together: over HTTP/2 there can be many,
-    /// and a client can name a field in one byte. Refused if there is no room.
+    /// Counts its head against the bound on all heads of the connection together, and refuses it if there is no room.
+    /// Only over HTTP/2: there, a connection has many heads at once, and HPACK lets a client repeat a long field in one
+    /// byte.
     pub fn weigh(&mut self, head: &http::request::Parts) -> Result<(), Refusal> {
         if head.version != Version::HTTP_2 {
             return Ok(());
@@ -93,7 +96,7 @@ impl RequestContext {
         let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
         self.weight = validate::weight(&head.headers) + target;
         if self.weight > COPIED_BYTES_MIN {
-            self.keep_target_alone();
+            self.copy_target();
             record::keep_alone(&mut self.facts.shown);
         }
         if self.conn.activity.hold_head(self.weight) > HEADS_BYTES_MAX {
@@ -102,9 +105,9 @@ impl RequestContext {
         Ok(())
     }
 
-    /// The target is a piece of the buffer that its head was read from, and is kept for the log until the answer is
-    /// taken: a copy of what is logged of it does not keep a large head with it.
-    fn keep_target_alone(&mut self) {
+    /// Copies the part of the target that the log shows. The target is a slice of the buffer that the head was read from,
+    /// so keeping it until the answer is sent would keep a large head in memory.
+    fn copy_target(&mut self) {
         let target = self.facts.uri.path_and_query().map_or("/", |target| target.as_str());
         let shown = target.get(..=record::PATH_BYTES_MAX).unwrap_or(target);
         let mut parts = uri::Parts::default();
@@ -114,20 +117,20 @@ impl RequestContext {
         self.facts.uri = Uri::from_parts(parts).unwrap_or_default();
     }
 
-    fn lighten(&mut self) {
+    fn release_weight(&mut self) {
         self.conn.activity.release_head(std::mem::take(&mut self.weight));
     }
 
-    /// The answer's status, once it is known; all is well from here on.
+    /// Sets the answer's status. From here on the request has no reason to have failed.
     pub fn answer(&mut self, status: StatusCode) {
-        self.lighten();
+        self.release_weight();
         self.outcome.status = status.as_u16();
         self.outcome.reason = None;
     }
 
-    /// The gateway refuses the request; `cause` is more than any client is told.
+    /// Counts a refusal. `cause` is only for operators: it is not in the answer.
     pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
-        self.lighten();
+        self.release_weight();
         self.services.refused(reason);
         if let Some(cause) = cause {
             self.services.caused(cause);
@@ -137,33 +140,33 @@ impl RequestContext {
         self.outcome.reason = Some(reason);
     }
 
-    /// The answer broke off after its head.
+    /// The answer broke off after its head was sent.
     pub fn fail(&mut self, reason: Reason) {
         self.outcome.reason = Some(reason);
         self.outcome.is_complete = true;
     }
 
-    /// The last byte of the answer has gone to the client's connection.
+    /// The last byte of the answer was handed to the client's connection.
     pub fn complete(&mut self) {
         self.outcome.is_complete = true;
     }
 
-    /// The head of the upstream's answer has come, which may say what the request cost.
-    pub fn settle(&mut self, answer: &HeaderMap) {
+    /// Reconciles the charged estimate with the cost that the head of the upstream's answer names, if it does.
+    pub fn reconcile(&mut self, answer: &HeaderMap) {
         if let Some(held) = &mut self.held {
             let limiter = &self.services.shared.limiter;
-            held.settle(&self.view.snapshot.table, limiter, answer, clock::now_ns());
+            held.reconcile(&self.view.snapshot.table, limiter, answer, clock::now_ns());
         }
     }
 
-    /// Waits for the request's turn, if it has to. The wait is no longer than a queue is, which the configuration
-    /// bounds; a client that goes away meanwhile drops it, and the drain's deadline the worker.
+    /// Waits for the request's turn in a leaky bucket's queue, if it has to. The wait is bounded by the queue that the
+    /// policy configures. A client that leaves, or the drain's deadline, drops it.
     pub async fn turn(&mut self) {
         let Some(delay_ns) = self.held.as_ref().map(|held| held.delay_ns()).filter(|delay_ns| *delay_ns > 0)
         else {
             return;
         };
-        // From when the place was taken, which is when the request began.
+        // The delay counts from when the place in the queue was taken: the request's begin.
         let left_ns = delay_ns.saturating_sub(self.elapsed_ns());
         sleep(Duration::from_nanos(left_ns)).await;
         self.attempts.steps.delay = self.elapsed_ns().saturating_sub(self.attempts.steps.decide).max(1);
@@ -172,18 +175,18 @@ impl RequestContext {
         }
     }
 
-    /// Nanoseconds since it began.
+    /// Time since its head came.
     pub fn elapsed_ns(&self) -> u64 {
         clock::instant().saturating_duration_since(self.facts.started).as_nanos() as u64
     }
 
-    /// Whether it has taken longer than exchanges with this upstream may in all.
+    /// Whether it has taken longer than the `total` timeout of this upstream.
     pub fn is_past_total(&self, upstream: usize) -> bool {
         let timeouts = &self.view.snapshot.upstreams[upstream].config.timeouts;
         timeouts.is_past_total(Duration::from_nanos(self.elapsed_ns()))
     }
 
-    /// Why it did not go well, if it did not.
+    /// The reason to log. Only now it is known whether a missing end is the client's, a stall's, the drain's or a panic's.
     fn final_reason(&self) -> Option<Reason> {
         if std::thread::panicking() {
             return Some(Reason::Panic);
@@ -199,7 +202,8 @@ impl RequestContext {
         }
     }
 
-    /// The client has left, or was made to: which of its requests that was is not known, how many is.
+    /// Why the request's stream is gone: the client left, or the server reset it because the client broke the protocol.
+    /// The server knows only how many requests it reset, not which, so the first that end take that reason.
     fn why_gone(&self) -> Reason {
         match self.conn.broken.get().checked_sub(1) {
             None => Reason::ClientGone,
@@ -210,7 +214,7 @@ impl RequestContext {
         }
     }
 
-    /// The status it is told with; counts what is known only now.
+    /// The status to log; counts a refusal that is known only now.
     fn final_status(&self, reason: Option<Reason>) -> u16 {
         match reason {
             Some(Reason::Panic) => {
@@ -222,7 +226,7 @@ impl RequestContext {
                 self.services.refused(Reason::Malformed);
                 problem::BAD_REQUEST_STATUS
             }
-            // It was not the client that went.
+            // The gateway broke it off, not the client.
             Some(Reason::Drain) if self.outcome.status == CLIENT_GONE_STATUS => DRAIN_STATUS,
             _ => self.outcome.status,
         }
@@ -235,7 +239,7 @@ impl Drop for RequestContext {
             held.end(&self.services.shared.limiter);
         }
         let ended = clock::instant();
-        self.lighten();
+        self.release_weight();
         self.conn.activity.end_exchange(ended);
         let reason = self.final_reason();
         let event = Finished {
@@ -270,16 +274,17 @@ impl SwitchedRequest for RequestContext {
     }
 }
 
-/// The request that went down in a panic.
+/// What the answer to a request that panicked needs.
 #[derive(Debug)]
 pub struct Panicked {
-    /// Its id; empty if it had none yet.
+    /// Empty if the request had no id yet.
     pub request_id: HeaderValue,
-    /// Whether it was a call of gRPC.
+    /// Whether it was a gRPC call.
     pub is_call: bool,
 }
 
-/// The request that went down in the last panic of this thread, for whoever catches it: once.
+/// The request that ended in the last panic of this thread. Its context is dropped while the stack unwinds, before the
+/// panic is caught, and leaves this behind; it can be taken once.
 pub fn panicked() -> Panicked {
     PANICKED.take().unwrap_or(Panicked { request_id: HeaderValue::from_static(""), is_call: false })
 }
@@ -288,9 +293,9 @@ thread_local! {
     static PANICKED: Cell<Option<Panicked>> = const { Cell::new(None) };
 }
 
-/// What the heads of one HTTP/2 connection may hold while they wait for answers, bytes.
+/// Bytes that the unanswered heads of one HTTP/2 connection may hold together.
 const HEADS_BYTES_MAX: usize = 512 * 1024;
-/// From this weight on a head is not kept for its target.
+/// Above this weight the target is copied instead of keeping the head's buffer.
 const COPIED_BYTES_MIN: usize = 4 * 1024;
 const PANIC_STATUS: u16 = 500;
 const DRAIN_STATUS: u16 = 503;

@@ -1,4 +1,5 @@
-//! What is known of a request: plain facts of its head, of its way to an upstream, and of how it ended.
+//! Plain facts of a request, for the log and the metrics: of its head, its attempts at an upstream, and its end. They are
+//! data without behaviour, so that sinks of events need not know the context.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -13,29 +14,29 @@ use crate::identity::Identity;
 use crate::record;
 use crate::service::reason::Reason;
 
-/// What a request's head says, and who sent it.
+/// Facts of a request's head, and who sent it.
 pub struct RequestFacts {
-    /// When its head had come.
+    /// When its head was whole.
     pub started: Instant,
-    /// As the client sent it: the upstream gets the same.
+    /// The method, which the upstream gets unchanged.
     pub method: Method,
-    /// The target, as the log shows it.
+    /// The target as the log shows it: with credentials masked, and cut if it is long.
     pub uri: Uri,
     /// The client's protocol; the upstream may be spoken to in another.
     pub version: Version,
-    /// Whether it is a call of gRPC, which is refused as one.
+    /// Whether it is a gRPC call, whose refusal has gRPC's form.
     pub is_call: bool,
-    /// The authority it names; empty if it names none that can be used.
+    /// The authority it names; empty if it names none that is valid.
     pub authority: HeaderValue,
-    /// The client it is counted and logged as.
+    /// The client's address, by which it is counted and logged.
     pub client: IpAddr,
-    /// Its id, here and upstream.
+    /// Its id in logs, answers and upstream.
     pub request_id: HeaderValue,
-    /// The values of the fields that the log shows.
+    /// The values of the header fields that the log is configured to show.
     pub shown: record::Values,
-    /// Index of the route that takes it.
+    /// The index of the route that matches it.
     pub route: Option<usize>,
-    /// Who sent it, if authentication was asked for and knows.
+    /// Who sent it, if it was authenticated.
     pub identity: Option<Arc<Identity>>,
 }
 
@@ -48,18 +49,18 @@ pub struct ServerIndex {
     pub server: usize,
 }
 
-/// A request's way to an upstream: its one or two attempts.
+/// A request's attempts at an upstream.
 #[derive(Debug, Default)]
 pub struct Attempts {
     /// The server it went to last.
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
     pub retries: u8,
-    /// Where its time went, those before the first attempt included.
+    /// Where its time went, including the steps before the first attempt.
     pub steps: Steps,
 }
 
-/// How long each step took, nanoseconds. 0: it was not taken.
+/// How long each step took, in nanoseconds; 0 if it was not taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
     /// From the head to the decision on its limits.
@@ -68,44 +69,45 @@ pub struct Steps {
     pub delay: u64,
     /// From the start until the first bytes of its body were there, if they were waited for.
     pub gather: u64,
-    /// Waiting for a connection upstream to come free.
+    /// Waiting for a free connection to the upstream.
     pub wait: u64,
-    /// Opening one.
+    /// Opening a connection to the upstream.
     pub connect: u64,
-    /// From the start to when the last try was sent: if nothing was waited for, the step before it.
+    /// From the start until the last attempt was sent. If nothing was waited for, it is the end of the step before, which
+    /// saves a clock reading.
     pub sent: u64,
-    /// From the start to the head of the answer.
+    /// From the start to the head of the upstream's answer.
     pub answered: u64,
 }
 
 impl Steps {
-    /// From the request's head sent to the answer's head.
+    /// From sending the request to the head of the answer.
     pub fn first_byte(&self) -> u64 {
         self.answered.saturating_sub(self.sent)
     }
 }
 
-/// How a request ends, as far as it has come.
+/// How a request ends, as far as that is known yet.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The status that was sent, or is logged in its place.
+    /// The status that was sent, or that is logged if none was.
     pub status: u16,
-    /// Why it did not go well, if it did not.
+    /// Why it was refused or broke off; `None` if it went well.
     pub reason: Option<Reason>,
-    /// More than any client is told of that.
+    /// The exact cause, only for operators.
     pub cause: Option<Cause>,
-    /// Whether the last byte of the answer has gone to the client's connection.
+    /// Whether the last byte of the answer was handed to the client's connection.
     pub is_complete: bool,
-    /// What its body does.
+    /// The state of its body, if it has one.
     pub upload: Option<Rc<Upload>>,
-    /// Bytes of body received, beside those of `upload`.
+    /// Bytes received that `upload` does not count: those of a tunnel.
     pub bytes_in: u64,
-    /// Bytes of body sent.
+    /// Bytes of the answer's body, or of a tunnel, that were sent.
     pub bytes_out: u64,
 }
 
 impl Outcome {
-    /// Nothing is answered yet: ended now, the client has gone.
+    /// The outcome at the begin: if the context is dropped before anything is answered, the client has gone.
     pub fn unanswered() -> Outcome {
         Outcome {
             status: CLIENT_GONE_STATUS,
@@ -118,11 +120,11 @@ impl Outcome {
         }
     }
 
-    /// All bytes of body received.
+    /// All bytes received after the head.
     pub fn received_bytes(&self) -> u64 {
         self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes.get())
     }
 }
 
-/// A client that went away is logged as nginx does: no such status was sent.
+/// Logged, as nginx does, for a client that left before it was answered; no such status is sent.
 pub const CLIENT_GONE_STATUS: u16 = 499;

@@ -1,4 +1,5 @@
-//! An admitted request on its way to an upstream, and the answer's head on its way back.
+//! Forwards an admitted request to an upstream, with at most the configured retries, and takes over the head of the
+//! answer. Bodies are `request_body` and `response_body`; connections come from `crate::upstream`.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -31,16 +32,16 @@ use crate::upstream::uploads::Bounds;
 use crate::upstream::{Checkout, Error, Pool};
 use crate::{clock, metrics};
 
-/// What of a request its way to the upstream needs beside its headers and body.
+/// The parts of a request that forwarding needs, apart from its headers and body.
 #[derive(Debug)]
 pub struct UpstreamRequest<'t, 'r> {
-    /// Who sent it.
+    /// The client's address.
     pub client: Client,
-    /// Which fields came that the gateway minds.
+    /// Which of the fields that the gateway handles are present.
     pub present: Present,
-    /// The route it takes.
+    /// The route that matches it.
     pub route: &'t Route,
-    /// What the route's templates stand for.
+    /// The values for the route's templates.
     pub values: Values<'t, 'r>,
     /// Whether it came over TLS.
     pub tls: bool,
@@ -49,11 +50,11 @@ pub struct UpstreamRequest<'t, 'r> {
 }
 
 impl UpstreamRequest<'_, '_> {
-    /// Turns the headers that came into those that go: hop-by-hop ones away, forwarding ones and the id set, then
-    /// what the route asks for.
+    /// Turns the client's headers into those for the upstream: removes hop-by-hop fields, sets forwarding fields and the
+    /// request id, then applies the route's changes.
     pub fn rewrite_headers(&self, headers: &mut HeaderMap, context: &RequestContext) {
         headers::strip_hop_by_hop(headers, self.present);
-        // The gateway answers the expectation itself, when the upstream takes the body.
+        // The gateway answers `100-continue` itself, when the upstream begins to read the body.
         if self.present.expect {
             headers.remove(EXPECT);
         }
@@ -66,19 +67,19 @@ impl UpstreamRequest<'_, '_> {
         };
         headers::forward_client(headers, self.present, context.view.snapshot.client_ip.header, &hop);
         headers.insert(X_REQUEST_ID, context.facts.request_id.clone());
-        // HTTP/2 carries it elsewhere; HTTP/1.1 may have named it in its target (RFC 9112 section 3.2.2).
+        // HTTP/2 names the host in `:authority`, and HTTP/1.1 may in its target (RFC 9112 section 3.2.2).
         if context.facts.uri.authority().is_some() {
             headers.insert(HOST, context.facts.authority.clone());
         }
         self.route.request_headers.apply(headers, &self.values);
     }
 
-    /// The path and query to send. A rewritten path has its one form too: what a value ends in and what the rewrite
-    /// goes on with may together be a dot segment, or encoded twice. `None` where it has none.
+    /// The path and query to send. A rewritten path is normalised again, because the end of a value and the text after it
+    /// may together form a dot segment or a double encoding. `None` if it has no valid form.
     fn target(&self, uri: &Uri) -> Option<PathAndQuery> {
-        let came = uri.path_and_query().cloned();
+        let unchanged = uri.path_and_query().cloned();
         match self.route.rewritten_path(&self.values) {
-            std::borrow::Cow::Borrowed(_) => came,
+            std::borrow::Cow::Borrowed(_) => unchanged,
             std::borrow::Cow::Owned(path) => {
                 let path::Canonical { path, doubt } = path::canonical(&path).ok()?;
                 if doubt.is_some() && self.route.path_escapes == PathEscapes::Refuse {
@@ -93,7 +94,7 @@ impl UpstreamRequest<'_, '_> {
     }
 }
 
-/// Answers with what came.
+/// Answers with the request's body, or with its head if it has no body.
 pub fn echo(
     context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
@@ -119,7 +120,8 @@ pub fn echo(
     reply::echo_head(context, head)
 }
 
-/// Sends the request upstream and answers with what comes back; a second time where nothing was lost by the first.
+/// Sends the request upstream and answers with what comes back. It is sent again if that is safe and the retry budget
+/// allows it.
 pub async fn forward(
     mut context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
@@ -155,11 +157,12 @@ pub async fn forward(
         headers.insert(UPGRADE, protocol.clone());
     }
     let Some(target) = outbound.target(&uri) else {
-        return reply::refuse(context, &Refusal::Malformed("the rewritten path is not one"));
+        return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
     let mut head = Head { method: context.facts.method.clone(), target, headers };
     let mut attempt = UpstreamAttempt { pool, upstream, context: &mut context, early: None };
-    // Requests share connections of HTTP/2, and pieces of one body may each wait for an answer.
+    // Not over HTTP/2: a slow body holds no connection there, because requests share it, and each piece of a gRPC stream
+    // may wait for the answer to the one before.
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
     let sent = match gathered {
         Ok(()) => attempt.send(&mut head, body).await,
@@ -167,7 +170,7 @@ pub async fn forward(
     };
     match sent {
         Ok((status, checkout)) => {
-            // HTTP/2 has a place for them in any answer.
+            // Over HTTP/1.1 trailers are announced; HTTP/2 can carry them after any answer.
             let announces = wants_trailers && outbound.version == Version::HTTP_11;
             accept(context, Answer { status, headers: head.headers, checkout }, upgrade, announces)
         }
@@ -175,17 +178,17 @@ pub async fn forward(
     }
 }
 
-/// The one or two tries to have a request answered.
+/// The attempts to have one request answered.
 struct UpstreamAttempt<'a> {
     pool: &'a Rc<Pool<RequestBody>>,
     upstream: usize,
     context: &'a mut RequestContext,
-    /// Reservation where the first bytes of the body are not there yet.
+    /// The permit to hold a connection although the first bytes of the body have not come.
     early: Option<OwnedSemaphorePermit>,
 }
 
 impl UpstreamAttempt<'_> {
-    /// Reads the first bytes of the body, or all of it, before there is a connection.
+    /// Reads the first bytes of the body before a connection is taken; see [`gather`].
     async fn gather(&mut self, body: &mut RequestBody) -> Result<(), Refusal> {
         if matches!(body, RequestBody::Empty) {
             return Ok(());
@@ -204,14 +207,14 @@ impl UpstreamAttempt<'_> {
         }
     }
 
-    /// The status of the answer; its fields are in `head` then.
+    /// Sends until an answer's head comes. Its fields replace those in `head`: one map serves both ways.
     async fn send(
         &mut self,
         head: &mut Head,
         mut body: RequestBody,
     ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
         let mut avoid = None;
-        // Only HTTP/1.0 may name no host, and HTTP/1.1 must (RFC 9112 section 3.2).
+        // An HTTP/1.0 client need not name a host, but HTTP/1.1 must have one (RFC 9112 section 3.2).
         let is_nameless = self.context.facts.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
@@ -230,7 +233,7 @@ impl UpstreamAttempt<'_> {
                 head.headers.insert(HOST, host);
             }
             let server = checkout.server;
-            // A body would be gone.
+            // A request with a body cannot be repeated: what was sent of the body is not kept.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
             self.watch(&mut checkout, &mut body);
             match checkout.send(head, body, self.response_deadline()).await {
@@ -264,9 +267,9 @@ impl UpstreamAttempt<'_> {
         }
     }
 
-    /// No connection: another server may be asked, for nothing was sent.
+    /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
     fn not_acquired(&mut self, error: &AcquireError, may_retry: bool) -> Result<Option<usize>, Refusal> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection to the upstream");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
@@ -284,8 +287,8 @@ impl UpstreamAttempt<'_> {
                     ConnectError::Descriptors(_) => {
                         (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
                     }
-                    // What was wrong with a handshake is wrong the next time too, and another server that is not
-                    // whom it says is no place for the request either.
+                    // Not retried: a failed TLS handshake fails again, and if a server's certificate is wrong, the
+                    // request must not go to the next best server.
                     ConnectError::Tls { cause, .. } => {
                         (Refusal::UpstreamConnect(*cause), metrics::Exchange::ConnectFailed, None)
                     }
@@ -307,22 +310,22 @@ impl UpstreamAttempt<'_> {
         Err(refusal)
     }
 
-    /// The connection broke before an answer: the body to send again with, where the request never went or may go
-    /// twice.
+    /// Handles a connection that broke before an answer. Returns the body to send again with, if the request was never
+    /// sent or may be sent twice.
     fn broken(
         &mut self,
         error: &Error,
         unsent: Unsent<RequestBody>,
         may_repeat: bool,
     ) -> Result<RequestBody, Refusal> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "context broke");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
         if let Some(refusal) = self.body_fault() {
             if !matches!(refusal, Refusal::BodyTooLarge) {
                 self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
             }
             return Err(refusal);
         }
-        // Over TLS 1.3 a server refuses our certificate after our side of the handshake is done.
+        // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
             if let Some(ServerIndex { server, .. }) = self.context.attempts.server {
@@ -345,7 +348,7 @@ impl UpstreamAttempt<'_> {
         }
     }
 
-    /// What is wrong with the request's body, where something is.
+    /// The refusal for the request's body, if that failed.
     fn body_fault(&self) -> Option<Refusal> {
         let upload = self.context.outcome.upload.as_ref()?;
         if upload.too_large.get() {
@@ -355,7 +358,7 @@ impl UpstreamAttempt<'_> {
         upload.broken.get().then(fault)
     }
 
-    /// A body that is still on its way is watched for as long as it holds the connection.
+    /// Watches a body that is still on its way for as long as it holds the connection.
     fn watch(&mut self, checkout: &mut Checkout<RequestBody>, body: &mut RequestBody) {
         let Some(progress) = body.progress() else { return };
         let config = &self.pool.upstream.config;
@@ -363,7 +366,7 @@ impl UpstreamAttempt<'_> {
             rate_min: config.uploads.rate_min,
             stall: match self.context.facts.version {
                 Version::HTTP_2 => self.context.conn.config.timeouts.body_stall,
-                // The connection's own timer does that.
+                // The client connection's timer watches for stalls.
                 _ => Duration::MAX,
             },
             response: config.timeouts.response,
@@ -372,7 +375,7 @@ impl UpstreamAttempt<'_> {
         checkout.watch(progress, bounds, self.early.take(), clock::instant());
     }
 
-    /// Whether one more retry fits the upstream's budget; counted if so.
+    /// Whether one more retry fits the upstream's budget; counts it either way.
     fn budget(&mut self) -> bool {
         let fits = self.pool.budget.retry(clock::now_ns());
         if fits {
@@ -393,7 +396,7 @@ impl UpstreamAttempt<'_> {
         let before = self.context.attempts.steps.delay + self.context.attempts.steps.gather;
         let waited = checkout.wait_ns + checkout.connect_ns + before;
         let immediate = waited == 0 && self.context.attempts.retries == 0;
-        // Where a connection was at hand the clock need not be read again: the step before has just ended.
+        // If a connection was at hand, the step before has just ended: no need to read the clock again.
         let sent = if immediate { self.context.attempts.steps.decide } else { self.context.elapsed_ns() };
         let steps = &mut self.context.attempts.steps;
         steps.wait += checkout.wait_ns;
@@ -404,7 +407,7 @@ impl UpstreamAttempt<'_> {
     fn response_deadline(&self) -> Instant {
         let timeouts = &self.pool.upstream.config.timeouts;
         let started = self.context.facts.started;
-        // Time spent connecting or on a first try is not the second answer's.
+        // The deadline counts from this attempt: time spent on connecting or an earlier attempt is not the server's.
         let from = started + Duration::from_nanos(self.context.attempts.steps.sent);
         let at = from + timeouts.response;
         timeouts.total.map_or(at, |total| at.min(started + total))
@@ -426,8 +429,8 @@ struct Answer {
     checkout: Checkout<RequestBody>,
 }
 
-/// Takes an answer's head over: strips what belongs to the upstream's connection, and lets the body stream. Where
-/// it `announces`, the client is told which trailers follow.
+/// Takes over an answer's head: removes the fields of the upstream's connection and lets the body stream. If `announces`,
+/// `Trailer` tells the client which trailers follow.
 fn accept(
     mut context: Box<RequestContext>,
     answer: Answer,
@@ -435,11 +438,11 @@ fn accept(
     announces: bool,
 ) -> Response<ResponseBody> {
     let Answer { status, mut headers, checkout } = answer;
-    context.settle(&headers);
+    context.reconcile(&headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
             Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(context, headers, checkout),
-            // A switch nobody asked for (RFC 9110 section 15.2.2): what follows it cannot be read as HTTP.
+            // A switch that was not asked for (RFC 9110 section 15.2.2): what follows cannot be read as HTTP.
             _ => reply::refuse(context, &Refusal::UpstreamBadResponse),
         };
     }
@@ -462,7 +465,7 @@ fn accept(
     let ends = timeouts.total.map(|total| context.facts.started + total);
     let stall = timeouts.stall;
     let body = match status {
-        // Over HTTP/2 a server can send one all the same: its stream is reset.
+        // Neither has a body. A server can still send one over HTTP/2; then its stream is reset.
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(checkout, now, context),
         _ => ResponseBody::upstream(checkout, stall, ends, now, context),
     };
@@ -472,8 +475,8 @@ fn accept(
     response
 }
 
-/// Whether an answer's head means one thing to whoever reads it next: a status of HTTP's (RFC 9110 section 15), one
-/// framing, and fields that HTTP/1 can carry, which its own parser has seen to.
+/// Whether every client reads an answer's head in the same way: a status of HTTP (RFC 9110 section 15), unambiguous
+/// framing, and fields that HTTP/1 can carry. The HTTP/1 parser has checked the last already.
 fn may_go_on(status: StatusCode, headers: &HeaderMap, present: Present, spoken: UpstreamVersion) -> bool {
     let is_portable = || headers.iter().all(|(name, value)| headers::is_portable(name, value).is_ok());
     status.as_u16() < 600
@@ -481,7 +484,7 @@ fn may_go_on(status: StatusCode, headers: &HeaderMap, present: Present, spoken: 
         && (spoken == UpstreamVersion::H1 || is_portable())
 }
 
-/// Answers 101 and leaves the upstream's side for the connection to join, once the head is out.
+/// Answers 101 and leaves the upstream's connection in [`Switched`]: the server runs the tunnel once the head is sent.
 fn switch(
     mut context: Box<RequestContext>,
     mut headers: HeaderMap,
@@ -490,7 +493,7 @@ fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = Present::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
-    // It has none, and whoever believed it would read the next protocol as a body.
+    // A 101 has no body. A client that believed the length would read the next protocol as one.
     headers.remove(CONTENT_LENGTH);
     let (Some(protocol), Some(upgraded)) = (protocol, checkout.into_upgraded()) else {
         return reply::refuse(context, &Refusal::UpstreamBadResponse);

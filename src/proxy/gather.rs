@@ -1,7 +1,7 @@
-//! The first bytes of a request's body, read before there is a connection upstream for it: a client that sends in drips
-//! holds no connection meanwhile.
+//! Reads the first bytes of a request's body before a connection to the upstream is taken for it, so that a client that
+//! sends slowly does not hold a connection meanwhile (slow POST).
 //!
-//! A body that comes with its head, as most do, passes through here without a copy, a timer or a count.
+//! A body that comes with its head, as most do, passes through without a copy, a timer or a count.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::gathered::Room;
 use super::request_body::{Error, RequestBody};
 use crate::upstream::Upstream;
 
-/// Why a request goes no further than the first bytes of its body.
+/// Why a request ends while its body is gathered.
 #[derive(Debug)]
 pub enum Ended {
     /// The body broke off, or is too large.
     Body(Error),
-    /// Nothing came for too long.
+    /// Nothing came for `body_stall`.
     Stalled,
-    /// There is no room for more bodies.
+    /// The memory for gathered bodies is used up.
     NoRoom,
 }
 
-/// Reads the first bytes of `body`, or all of it if it is small. A body that takes long for that may go on before:
-/// then a permit to hold a connection all the same comes back, of which there are few.
+/// Reads the first bytes of `body`, or all of it if it is small. A body that takes long may go on earlier: then the
+/// result is a permit to hold a connection although the client is slow, of which each upstream has few.
 ///
 /// # Errors
-/// If the body ends before that.
+/// If the body breaks off, stalls, or finds no room.
 pub async fn gather(
     context: &mut RequestContext,
     body: &mut RequestBody,
@@ -49,12 +49,12 @@ pub async fn gather(
     match at_once {
         Poll::Ready(gathered) if streaming.is_gathered(max) => gathered.map(|()| None).map_err(Ended::Body),
         Poll::Ready(Err(error)) => Err(Ended::Body(error)),
-        // Boxed: timers are large, and few wait.
+        // Boxed: timers are large, and few bodies wait.
         Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(context, body, upstream, &room)).await,
     }
 }
 
-/// Gathers what does not come at once.
+/// Gathers a body that does not come at once.
 async fn wait(
     context: &mut RequestContext,
     body: &mut RequestBody,
@@ -64,7 +64,7 @@ async fn wait(
     let max = upstream.config.uploads.gather_bytes;
     let is_small = body.size_hint().upper().is_some_and(|length| length <= max as u64);
     let early = if is_small { SMALL_EARLY_AFTER } else { EARLY_AFTER };
-    // Over HTTP/1.1 the connection's own timer does that, and tells it apart from other silence.
+    // Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot: other streams move meanwhile.
     let stall = match context.facts.version {
         Version::HTTP_2 => context.conn.config.timeouts.body_stall,
         _ => Duration::MAX,
@@ -77,7 +77,7 @@ async fn wait(
             let step = poll_fn(|cx| streaming.poll_gather(target, room, cx));
             timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
             if !streaming.is_gathered(target) {
-                // No room for more: what has come goes on as soon as it may.
+                // No room for more: what has come goes on if a permit is free soon.
                 let permit = timeout(NO_ROOM_WAIT, Arc::clone(&upstream.early).acquire_owned()).await;
                 return permit.ok().and_then(Result::ok).map(Some).ok_or(Ended::NoRoom);
             }
@@ -93,8 +93,8 @@ async fn wait(
     result
 }
 
-/// A permit to hold a connection before the first bytes are there, after that time and when one is free. It is asked for
-/// now and then instead of waited for in a queue: whoever has gathered enough needs none any more.
+/// A permit to go on before enough is gathered: not before `after`, and only when one is free. It is tried periodically
+/// instead of waited for in the semaphore's queue: a body that has gathered enough meanwhile needs none.
 async fn early_permit(early: &Arc<Semaphore>, after: Duration) -> OwnedSemaphorePermit {
     sleep(after).await;
     loop {
@@ -105,11 +105,11 @@ async fn early_permit(early: &Arc<Semaphore>, after: Duration) -> OwnedSemaphore
     }
 }
 
-/// Over HTTP/2 so much comes at least within the time a body may stand still.
+/// Over HTTP/2, a body must bring at least this much within each `body_stall`.
 const STEP_BYTES: usize = 1024;
-/// A body that is known to be small may go on after this though it is not whole.
+/// When a body of known, small length may go on although it is not whole.
 const SMALL_EARLY_AFTER: Duration = Duration::from_secs(10);
-/// Another one: somebody may wait for each piece of it to be answered.
+/// When any other body may: its client may be waiting for an answer to the first piece.
 const EARLY_AFTER: Duration = Duration::from_secs(1);
 /// How long a body waits to go on if there is no room to gather more of it.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! The first bytes of a body that has no connection upstream yet, and the memory that all such bodies share.
+//! The first bytes of a body that has no connection upstream yet, and the bound on the memory of all such bodies.
+//! [`super::gather`] decides how long to wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,9 +11,9 @@ use http_body::Frame;
 /// What has been gathered of one body.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// The piece that came first, as it was read; most bodies are one.
+    /// The first piece, not copied; most bodies are one piece.
     first: Bytes,
-    /// What came after it, copied: small pieces would each keep the buffer they were read into.
+    /// The pieces after it, copied: each small piece would otherwise keep the whole buffer that it was read into.
     rest: BytesMut,
     trailers: Option<HeaderMap>,
     held: Option<HeldRoom>,
@@ -35,8 +36,9 @@ impl Gathered {
         }
     }
 
-    /// Makes itself small while more is waited for, and counts what it holds. False if there is no room for that.
-    pub(super) fn settle(&mut self, room: &Arc<Room>) -> bool {
+    /// Copies what it holds into one small buffer, because more has to be waited for, and counts that buffer in `room`.
+    /// False if there is no room.
+    pub(super) fn compact(&mut self, room: &Arc<Room>) -> bool {
         if !self.first.is_empty() {
             let mut all = BytesMut::with_capacity(self.len());
             all.extend_from_slice(&self.first);
@@ -48,7 +50,7 @@ impl Gathered {
             .grow(self.rest.capacity())
     }
 
-    /// The next of what was gathered.
+    /// Takes the next piece that was gathered.
     pub(super) fn take(&mut self) -> Option<Frame<Bytes>> {
         if self.first.has_remaining() {
             return Some(Frame::data(std::mem::take(&mut self.first)));
@@ -60,11 +62,11 @@ impl Gathered {
     }
 }
 
-/// The memory that all bodies that are being gathered share.
+/// Bytes held by all bodies that are being gathered, over all workers.
 #[derive(Debug, Default)]
 pub struct Room(AtomicUsize);
 
-/// A part of it.
+/// The part of one body; given back when dropped.
 #[derive(Debug)]
 struct HeldRoom {
     room: Arc<Room>,
@@ -72,7 +74,7 @@ struct HeldRoom {
 }
 
 impl HeldRoom {
-    /// Holds so many bytes, if there is room.
+    /// Holds `bytes` in all; false if that is beyond the bound.
     fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let before = self.room.0.fetch_add(more, Ordering::Relaxed);
@@ -87,7 +89,7 @@ impl Drop for HeldRoom {
     }
 }
 
-/// What all gathered bodies may hold together, as far as they wait for more.
+/// Bytes that all bodies that wait for more may hold together.
 const GATHERED_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
@@ -101,11 +103,11 @@ mod tests {
         let buffer = Bytes::from(vec![b'a'; 8 * 1024]);
         gathered.push(Frame::data(buffer.slice(..3)));
         assert!(!buffer.is_unique(), "what comes at once is not copied");
-        assert!(gathered.settle(&room));
+        assert!(gathered.compact(&room));
         assert!(buffer.is_unique(), "what waits does not keep the buffer it was read into");
         gathered.push(Frame::data(Bytes::from_static(b"bc")));
         gathered.push(Frame::trailers(HeaderMap::new()));
-        assert!(gathered.settle(&room));
+        assert!(gathered.compact(&room));
         let held = room.0.load(Ordering::Relaxed);
         assert!((5..64).contains(&held), "{held}");
         let data = gathered.take().and_then(|frame| frame.into_data().ok()).expect("data comes first");
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_much_and_no_more() {
+    fn room_is_bounded_over_all_bodies() {
         let room = Arc::new(Room::default());
         let held = |bytes| HeldRoom { room: Arc::clone(&room), bytes: 0 }.grow(bytes);
         assert!(held(GATHERED_BYTES_MAX));

@@ -1,7 +1,7 @@
-//! How gRPC is told that a call is refused (gRPC over HTTP/2, "Responses"): Trailers-Only, the status in the head of an
-//! answer that is 200 and has no body. A client of gRPC shows its caller nothing of any other answer but the status.
+//! Writes a refusal in gRPC's form (gRPC over HTTP/2, "Responses", Trailers-Only): HTTP status 200, no body, and the gRPC
+//! status in header fields. Of any other answer, a gRPC client shows the application only the HTTP status.
 //!
-//! Which code a refusal has is [`problem`](crate::service::problem)'s to say.
+//! [`problem`](crate::service::problem) chooses the code.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
 use crate::service::problem::Code;
 
-/// Whether a request is a call of gRPC: they are POST over HTTP/2, which most requests are not, and their
-/// `Content-Type` is `application/grpc`, with or without the form of its messages. `application/grpc-web` is not.
+/// Whether a request is a gRPC call: POST over HTTP/2 (checked first, because it excludes most requests) with the
+/// `Content-Type` `application/grpc`, with or without a suffix such as `+proto`. `application/grpc-web` is not gRPC.
 pub fn is_call(head: &request::Parts) -> bool {
     head.version == Version::HTTP_2 && head.method == Method::POST && has_calls_type(&head.headers)
 }
@@ -22,7 +22,8 @@ fn has_calls_type(headers: &HeaderMap) -> bool {
     start.eq_ignore_ascii_case(CALL.as_bytes()) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
 }
 
-/// Writes the status of a call into the head of an answer: a code, a sentence, and when to come back.
+/// Writes a call's status into the head of an answer. `retry_after_seconds` becomes `google.rpc.RetryInfo`, which gRPC
+/// clients read instead of `Retry-After`.
 pub fn tell(headers: &mut HeaderMap, code: Code, message: &str, retry_after_seconds: Option<u64>) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(CALL));
     headers.insert(GRPC_STATUS, u16::from(code as u8).into());
@@ -37,7 +38,7 @@ pub fn tell(headers: &mut HeaderMap, code: Code, message: &str, retry_after_seco
     }
 }
 
-/// Percent-encoding as `grpc-message` has it: of what is not printable ASCII, and of the percent sign.
+/// Percent-encodes what `grpc-message` cannot carry: bytes that are not printable ASCII, and the percent sign.
 fn encoded(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     for byte in message.bytes() {
@@ -49,7 +50,8 @@ fn encoded(message: &str) -> String {
     out
 }
 
-/// `google.rpc.Status` with one detail, `google.rpc.RetryInfo`: three messages within each other, so written by hand.
+/// Encodes `google.rpc.Status` with one detail, `google.rpc.RetryInfo`. By hand, because three small messages do not
+/// justify a protobuf library.
 fn status(code: Code, message: &str, seconds: u64) -> Vec<u8> {
     let duration = number(1, seconds);
     let retry_info = bytes(1, &duration);
@@ -57,14 +59,14 @@ fn status(code: Code, message: &str, seconds: u64) -> Vec<u8> {
     [number(1, u64::from(code as u8)), bytes(2, message.as_bytes()), bytes(3, &any)].concat()
 }
 
-/// A field that is a number, in the encoding of protocol buffers.
+/// A varint field in the encoding of protocol buffers.
 fn number(field: u8, value: u64) -> Vec<u8> {
     let mut out = vec![field << 3];
     push_varint(value, &mut out);
     out
 }
 
-/// A field of so many bytes.
+/// A length-delimited field.
 fn bytes(field: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![field << 3 | 2];
     push_varint(value.len() as u64, &mut out);
@@ -72,7 +74,7 @@ fn bytes(field: u8, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// A varint: seven bits a byte, the lowest first; the highest bit says that more follow.
 fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     while value > 0x7f {
         out.push(value as u8 | 0x80);

@@ -1,7 +1,7 @@
-//! Every header the gateway itself adds or takes away, both ways: hop-by-hop fields, forwarding fields, request ids.
-//! One module, so that one reading audits it.
+//! Every header that the gateway itself adds or removes, both ways: hop-by-hop fields, forwarding fields, request ids.
+//! They are in one file so that they can be audited in one reading.
 //!
-//! Header changes a route asks for are the policy's; rate-limit fields are [`super::limits`]'s.
+//! Header changes that a route configures are in `crate::policy`; rate-limit fields are in [`super::limit_fields`].
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use http::{Method, StatusCode, Uri, Version};
 use super::config::ForwardedHeader;
 use crate::service::conn::Peer;
 
-/// Which of the fields this module minds a message has: found in one pass over its names, because asking the map
+/// Which of the fields that this module handles a message has. Found in one pass over its names, because asking the map
 /// for each of twenty names costs more than everything else done to a request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present {
@@ -37,8 +37,8 @@ pub struct Present {
 }
 
 impl Present {
-    /// Looks at every name once. The names stand here as text and not as the lists below: a match over text looks at
-    /// the length first, and few names have the same.
+    /// Looks at every name once. The names are repeated here as text instead of using the lists below: a match over text
+    /// compares the length first, and few names have the same length.
     pub fn of(headers: &HeaderMap) -> Present {
         let mut present = Present::default();
         for name in headers.keys() {
@@ -69,8 +69,8 @@ impl Present {
     }
 }
 
-/// Takes the hop-by-hop fields away (RFC 9110 section 7.6.1): the known ones and those `Connection` names. Fields
-/// the gateway speaks for itself cannot be named away by a client.
+/// Removes the hop-by-hop fields (RFC 9110 section 7.6.1): the known ones and those that `Connection` names. A client
+/// cannot have fields removed by naming them if the gateway sets or relies on them.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
     if present.connection
         && let Entry::Occupied(connection) = headers.entry(CONNECTION)
@@ -88,8 +88,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
     }
 }
 
-/// Whether `Connection` names a field that is not the hop's: to take it away would change what the gateway, or a
-/// server behind it, judges the request by.
+/// Whether `Connection` names a field that is not hop-by-hop, such as `Host` or `Authorization`. Removing it would change
+/// how the gateway or a server behind it decides on the request.
 pub fn names_protected(headers: &HeaderMap, present: Present) -> bool {
     let is_plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
     present.connection
@@ -105,15 +105,15 @@ fn is_protected(name: &str) -> bool {
     is_claim || PROTECTED.iter().any(|known| name.eq_ignore_ascii_case(known.as_str()))
 }
 
-/// Whether all that is expected is to be told to continue (RFC 9110 section 10.1.1).
+/// Whether every `Expect` is `100-continue` (RFC 9110 section 10.1.1).
 pub fn expects_continue_only(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(EXPECT).iter();
     lines.all(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Takes out of trailers what a recipient that merges them would take for the message's own: framing, routing, who is
-/// calling (RFC 9110 section 6.5.1), and what the gateway speaks for itself; and what the next hop may not be able to
-/// carry.
+/// Removes trailers that must not pass. A recipient may merge trailers into the header fields (RFC 9110 section 6.5.1),
+/// so fields about framing, routing or identity, and those that the gateway sets, could override the real ones. Fields
+/// that the next hop may not be able to carry go, too.
 pub fn clean_trailers(trailers: &mut HeaderMap) {
     let goes = |(name, value)| !is_of_the_message(name) && is_portable(name, value).is_ok();
     let fields: Vec<HeaderName> =
@@ -127,8 +127,8 @@ fn is_of_the_message(name: &HeaderName) -> bool {
     is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION
 }
 
-/// What of the trailers that an answer announces may follow it, as one `Trailer`; `None` where that is nothing, or the
-/// answer has a length, and so no place for trailers over HTTP/1.1.
+/// The trailers that an answer announces and that may pass, as one `Trailer`; `None` if there are none, or if the answer
+/// has a length: over HTTP/1.1 trailers need chunks.
 pub fn announced_trailers(headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
     if !present.hop_by_hop || present.length {
         return None;
@@ -141,7 +141,7 @@ pub fn announced_trailers(headers: &HeaderMap, present: Present) -> Option<Heade
 }
 
 fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
-    // What nearly every message says names no field; an empty list costs nothing.
+    // Nearly every message says just this, which names no field: it skips the parsing.
     if [&b"keep-alive"[..], b"close"].contains(&connection.as_bytes()) {
         return Vec::new();
     }
@@ -149,13 +149,12 @@ fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
     names.map(str::trim).filter(|name| !is_protected(name)).filter_map(|name| name.parse().ok()).collect()
 }
 
-/// What is left of `TE` for the next hop: `trailers`, which gRPC asks for, and nothing else (RFC 9110 section 10.1.4).
+/// Whether `TE` has `trailers`, which gRPC requires. Nothing else of it is for the next hop (RFC 9110 section 10.1.4).
 pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
     present.te && lists(headers, TE, "trailers")
 }
 
-/// Whether where an answer ends can be read in one way only (RFC 9112 section 6.3): one length that is a number, or
-/// `chunked` alone, or neither.
+/// Whether the end of an answer is unambiguous (RFC 9112 section 6.3): one numeric length, only `chunked`, or neither.
 pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
     let only = |name: HeaderName, is_right: fn(&[u8]) -> bool| {
         let mut lines = headers.get_all(name).iter();
@@ -169,16 +168,15 @@ pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
     }
 }
 
-/// The length that a value of `Content-Length` says: digits alone, and no more than 63 bits, in which many a server
-/// keeps it.
+/// The value of a `Content-Length`: only digits, and at most 63 bits, because many servers keep it in a signed integer.
 pub fn length(value: &[u8]) -> Option<u64> {
     let digits =
         std::str::from_utf8(value).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
     digits?.parse().ok().filter(|length| i64::try_from(*length).is_ok())
 }
 
-/// Says the length of an answer as the next hop may read it: without zeros in front, which somebody might read as
-/// octal, and not at all beside 204, which has none (RFC 9110 section 8.6).
+/// Makes an answer's length safe for the next hop: without leading zeros, which some parsers read as octal, and removed
+/// from a 204, which must not have one (RFC 9110 section 8.6).
 pub fn tidy_length(headers: &mut HeaderMap, present: Present, status: StatusCode) {
     if !present.length {
         return;
@@ -196,9 +194,9 @@ pub fn tidy_length(headers: &mut HeaderMap, present: Present, status: StatusCode
     }
 }
 
-/// Whether HTTP/1 can carry a field as HTTP/2 brought it: the implementation of HTTP/2 takes a name with a quote, which
-/// is no token (RFC 9110 section 5.6.2), and blanks around a value, which readers of HTTP/1 drop (RFC 9113 section
-/// 8.2.1).
+/// Whether HTTP/1 can carry a field that came over HTTP/2. The HTTP/2 implementation accepts names with a quote, which is
+/// not a token character (RFC 9110 section 5.6.2), and blanks around a value, which HTTP/1 readers drop although RFC 9113
+/// section 8.2.1 forbids them.
 pub fn is_portable(name: &HeaderName, value: &HeaderValue) -> Result<(), &'static str> {
     if !name.as_str().bytes().all(|byte| TOKEN[usize::from(byte)]) {
         return Err("the name of a field has a character that no name may have");
@@ -209,7 +207,7 @@ pub fn is_portable(name: &HeaderName, value: &HeaderValue) -> Result<(), &'stati
     }
 }
 
-/// The bytes of a token.
+/// Which bytes a token may have (RFC 9110 section 5.6.2).
 const TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -244,24 +242,25 @@ pub(super) fn lists(headers: &HeaderMap, name: HeaderName, token: &str) -> bool 
     lines.any(|line| line.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
 }
 
-/// What the forwarding fields tell the upstream of a request.
+/// The facts that the forwarding fields pass on to the upstream.
 #[derive(Debug)]
 pub struct Hop<'a> {
-    /// The socket's other end.
+    /// The peer of the client's connection.
     pub peer: &'a Peer,
-    /// Whether what it said of others stays.
+    /// Whether the forwarding fields that the peer sent are kept.
     pub trusted_peer: bool,
-    /// Whether the client spoke TLS to us.
+    /// Whether the client's connection uses TLS.
     pub tls: bool,
-    /// The authority the client asked for.
+    /// The authority of the request.
     pub authority: &'a HeaderValue,
-    /// The protocol it spoke.
+    /// The HTTP version of the request.
     pub version: Version,
 }
 
-/// Sets the forwarding fields for the upstream. What an untrusted peer said is overwritten, in both spellings.
+/// Sets the forwarding fields for the upstream. Those of an untrusted peer are removed in both spellings, whichever one
+/// is configured: a server may read the other.
 pub fn forward_client(headers: &mut HeaderMap, present: Present, header: ForwardedHeader, hop: &Hop<'_>) {
-    // Once for what is added here and to the answer, which comes into the same map.
+    // One allocation for the fields added here and to the answer, which reuses the map.
     headers.reserve(FIELDS_ADDED);
     let kept = present.claims && hop.trusted_peer;
     if present.claims && !hop.trusted_peer {
@@ -300,14 +299,15 @@ fn forwarded_element(hop: &Hop<'_>) -> String {
         IpAddr::V6(ip) => format!("\"[{ip}]\""),
     };
     let proto = if hop.tls { "https" } else { "http" };
-    // A quoted string: a host may carry a port, and what is not a host never gets this far.
+    // Quoted because of a port's colon. An invalid host has been refused before.
     let host = hop.authority.to_str().unwrap_or_default().replace(['"', '\\'], "");
     format!("for={node};host=\"{host}\";proto={proto}")
 }
 
-/// Adds one element to a list field: after what is there, in one line. `there` says whether anything may be.
-fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, there: bool) {
-    if !there {
+/// Adds one element to a list field. If `is_present`, it goes after the existing ones, all in one line; if not, the field
+/// is set.
+fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, is_present: bool) {
+    if !is_present {
         headers.insert(name, element);
         return;
     }
@@ -320,8 +320,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, there
     headers.insert(name, HeaderValue::from_maybe_shared(bytes::Bytes::from(line)).unwrap_or(element));
 }
 
-/// Makes one line of the cookies that HTTP/2 may split over several (RFC 9113 section 8.2.3): an HTTP/1.1 server
-/// reads only one.
+/// Joins the `Cookie` fields that HTTP/2 may split (RFC 9113 section 8.2.3): an HTTP/1.1 server reads only one.
 pub fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;

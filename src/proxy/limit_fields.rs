@@ -1,5 +1,5 @@
-//! The rate-limit fields an answer carries: `RateLimit` and `RateLimit-Policy`
-//! (draft-ietf-httpapi-ratelimit-headers-11), and the `X-RateLimit-*` that came before them.
+//! The rate-limit fields of an answer: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), and
+//! the older `X-RateLimit-*`. `Retry-After` is `service/problem.rs`'s.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -18,7 +18,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// What a decision says, at so many seconds since 1970.
+    /// The fields of a decision made at `unix_seconds`.
     pub fn new(
         style: LimitHeaders,
         unix_seconds: u64,
@@ -42,30 +42,30 @@ impl Fields {
                 Some((table.rate_limit_policy(found.route, charges)?, item(window, outcome, reset_seconds)?))
             })
             .flatten();
-        // Of a bucket that holds more than a period's units, what it holds: less than is left would make no sense.
+        // A bucket may hold more than one period's units; a limit below what remains would look wrong to clients.
         let limit = charge.quota.limit().get().max(charge.quota.capacity());
         let legacy = legacy.then(|| [limit, outcome.remaining, unix_seconds + reset_seconds]);
         Fields { ietf, legacy }
     }
 
-    /// Puts the fields on an answer, over what an upstream may have said under the same names.
+    /// Puts the fields on an answer, replacing an upstream's of the same names.
     ///
-    /// Most of their values the next answer does not repeat: HTTP/2 would only fill its table of header fields with
-    /// them, and throw out those that do repeat (RFC 7541 section 7.1.3 has the mark for it). Where `kept` they are
-    /// kept there all the same: so are their names, of which the answers after need say no more than where they are.
+    /// Most values change with every answer. In HPACK's table they would push out fields that do repeat, so they are
+    /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same: that puts their names
+    /// into the table, which later answers then refer to.
     pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
-        let passing = |mut value: HeaderValue| {
+        let changing = |mut value: HeaderValue| {
             value.set_sensitive(!kept);
             value
         };
         if let Some((policy, state)) = self.ietf {
             headers.insert(RATELIMIT_POLICY, policy);
-            headers.insert(RATELIMIT, passing(state));
+            headers.insert(RATELIMIT, changing(state));
         }
         if let Some([limit, remaining, reset]) = self.legacy {
             headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, passing(remaining.into()));
-            headers.insert(X_RATELIMIT_RESET, passing(reset.into()));
+            headers.insert(X_RATELIMIT_REMAINING, changing(remaining.into()));
+            headers.insert(X_RATELIMIT_RESET, changing(reset.into()));
         }
     }
 }
@@ -78,7 +78,7 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
     text.extend_from_slice(digits.format(outcome.remaining.min(SF_INTEGER_MAX)).as_bytes());
-    // When permits come back, no clock tells.
+    // A permit comes back when a request ends, so there is no time to give.
     if window.quota.algorithm() != Algorithm::Concurrency {
         text.extend_from_slice(b";t=");
         text.extend_from_slice(digits.format(reset_seconds).as_bytes());
@@ -86,9 +86,9 @@ fn item(window: &Window, outcome: &Outcome, reset_seconds: u64) -> Option<Header
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 
-/// Seconds until a window that the fleet shares is whole again, where this node knows no more of it than what is left.
-/// Shared windows begin at multiples of their period, by Redis's wall clock, which ours is near enough to for
-/// people. Without Redis a node has windows of its own.
+/// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
+/// begin at multiples of their period on Redis's wall clock; this node's clock is close enough for a field in seconds.
+/// `None` in fallback, where a node has windows of its own.
 fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u64) -> Option<u64> {
     if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
         return None;
@@ -97,7 +97,7 @@ fn shared_reset(charge: &Charge, outcome: &Outcome, tier: Tier, unix_seconds: u6
     let ends_in = period_seconds - unix_seconds % period_seconds;
     match (charge.quota.algorithm(), tier) {
         (Algorithm::FixedWindow, _) => Some(ends_in),
-        // What was spent in this one weighs to the end of the next.
+        // What was spent in this window counts, with falling weight, until the end of the next.
         (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
         _ => None,
     }

@@ -1,7 +1,7 @@
-//! Asks the limiter about one request, and turns what it decided into the request's refusal and fields.
+//! Asks the limiter about one request and turns its decision into a refusal (429 or 503) or rate-limit fields.
 //!
-//! What is charged and whether it is admitted is the limiter's to say ([`Limiter::check`](crate::limiter::Limiter::check));
-//! what the fields say stands in `limit_fields.rs`.
+//! It decides nothing: [`Limiter::check`](crate::limiter::Limiter::check) says what is charged and whether it is admitted.
+//! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
 use super::context::RequestContext;
 use super::limit_fields::Fields;
@@ -12,20 +12,20 @@ use crate::limiter::{Check, Event, Pending};
 use crate::policy::{Facts, Found, HttpSubject, Table};
 use crate::service::refusal::{Limited, Refusal, Violation};
 
-/// What came of a decision.
+/// A decision, with the rate-limit fields that its answer carries.
 #[derive(Debug)]
 pub enum Decided {
-    /// The request goes on; its answer carries these fields.
+    /// The request goes on.
     Admitted(Fields),
-    /// It is refused; so does the refusal.
+    /// The request is refused.
     Refused(Refusal, Fields),
 }
 
-/// A decision as far as this node can make it on its own.
+/// What [`begin`] comes to without waiting.
 pub enum Begun<'t> {
-    /// It is made.
+    /// This node could decide on its own.
     Decided(Decided),
-    /// Redis must say; wait with [`Wait::end`].
+    /// Redis must be asked; wait with [`Wait::end`].
     Waits(Box<Wait<'t>>),
 }
 
@@ -35,7 +35,7 @@ pub struct Wait<'t> {
     check: Check<'t>,
 }
 
-/// Decides one request on every limit of its route, all or nothing, and counts it.
+/// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
 pub fn begin<'t>(
     context: &mut RequestContext,
     table: &'t Table,
@@ -57,7 +57,7 @@ pub fn begin<'t>(
 }
 
 impl Wait<'_> {
-    /// Waits for Redis, no longer than the deadline, and decides.
+    /// Waits for Redis, no longer than `redis.deadline`, and decides.
     pub async fn end(
         self: Box<Self>,
         context: &mut RequestContext,
@@ -72,7 +72,7 @@ impl Wait<'_> {
     }
 }
 
-/// Counts a decision and says it.
+/// Counts a decision and turns it into what the request needs.
 fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check: &Check<'_>) -> Decided {
     let Check { charges, decision, .. } = check;
     count(context, &check.event);
@@ -99,7 +99,7 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
     Decided::Refused(refusal, fields)
 }
 
-/// Counts what each policy said, and keeps what the log shows of it.
+/// Counts each policy's decision, and keeps the deciding one for the log.
 fn count(context: &mut RequestContext, event: &Event) {
     for said in event.counts() {
         let figures = &context.view.snapshot.figures.policies[said.policy.index()];
@@ -109,8 +109,8 @@ fn count(context: &mut RequestContext, event: &Event) {
     context.verdict = event.deciding();
 }
 
-/// What a refusal tells: every violated window, and when all of them will admit the request. All waits of one answer
-/// are late by the same share, so that the longest of them is the answer's own.
+/// The contents of a refusal: every violated window, and when all of them will admit the request. All waits of one answer
+/// get the same jitter, so that the longest of them equals `Retry-After`.
 fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
     let decision = &check.decision;
     let violated = decision
@@ -129,12 +129,13 @@ fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
             }
         })
         .collect();
-    // None where one window can never hold the cost.
+    // None if one window can never hold the cost.
     let retry_after_seconds = decision.retry_after_ns().map(|wait| jittered(wait, random));
     Limited { violated, retry_after_seconds }
 }
 
-/// Whole seconds, up to 10 % late and never early, so that refused clients do not all come back at once.
+/// Whole seconds, up to 10 % late so that refused clients do not all come back at once, and never early: a client that
+/// heeds it must not be refused again.
 fn jittered(wait_ns: u64, random: u64) -> u64 {
     let late = (u128::from(wait_ns) * u128::from(random % 1_000) / 10_000) as u64;
     wait_ns.saturating_add(late).div_ceil(SECOND_NS).max(1)

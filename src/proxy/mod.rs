@@ -1,6 +1,7 @@
-//! The proxy of requests: from a request's head to the last byte of its answer.
+//! Requests: from a request's head to the last byte of its answer. Connections and framing are `server`'s.
 //!
-//! [`pipeline`] is the whole life of a request on one screen. What is spoken on a connection is the server's.
+//! Start at [`pipeline`], which has every step of a request in order. A header becomes a limiter key in
+//! `crate::policy::key`; [`limits`] asks the limiter and turns a denial into a 429.
 
 pub mod authenticate;
 pub mod client;

@@ -1,4 +1,5 @@
-//! A request's life on one screen: judged, routed, decided, answered. Each step lives in a module of its own.
+//! The steps of a request in order: validate, route, authenticate, decide its limits, answer. Each step is a module of its
+//! own; nothing is decided here but the order.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -31,7 +32,7 @@ use crate::service::activity::Answer;
 use crate::service::conn::Conn;
 use crate::service::refusal::Refusal;
 
-/// Answers one request. A panic under it is this request's alone: answered 500, and the worker goes on.
+/// Answers one request. A panic ends only this request, with 500; the worker goes on.
 pub async fn handle(
     services: Rc<Services>,
     conn: Rc<Conn>,
@@ -39,12 +40,12 @@ pub async fn handle(
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (served, connection, version) = (Rc::clone(&services), Rc::clone(&conn), request.version());
     let is_head = *request.method() == Method::HEAD;
-    // Pinned here: handed over by value it would lie in this future twice.
-    let mut answer = caught(pin!(serve(services, conn, request))).await;
+    // Pinned here: passed by value, the inner future would take its space in this one twice.
+    let mut answer = catch_panic(pin!(serve(services, conn, request))).await;
     shed::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {
-            promise_no_more(&mut answer, connection.activity.is_in_message());
+            announce_close(&mut answer, connection.activity.is_in_message());
             Answer::Begun
         }
         Version::HTTP_11 if !is_head && is_unbounded(&answer) => Answer::Chunked,
@@ -53,16 +54,17 @@ pub async fn handle(
     Ok(answer)
 }
 
-/// Promises an HTTP/1.0 client no more requests on a connection that ends with the answer, be it because the client
-/// knows no chunks, or because its request is not read to its end. hyper adds `keep-alive` to whatever is of HTTP/1.1.
-fn promise_no_more(answer: &mut Response<ResponseBody>, is_unread: bool) {
+/// Tells an HTTP/1.0 client that the connection closes, if it does: because the answer has no length and the client knows
+/// no chunks, or because its request was not read to the end. The version is set, too, because hyper would add
+/// `keep-alive` to an answer of HTTP/1.1.
+fn announce_close(answer: &mut Response<ResponseBody>, is_unread: bool) {
     if is_unread || is_unbounded(answer) || answer.headers().contains_key(CONNECTION) {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         *answer.version_mut() = Version::HTTP_10;
     }
 }
 
-/// Whether only its end will tell how long the answer's body is.
+/// Whether the length of the answer's body is not known in advance.
 fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
     let body = answer.body();
     !body.is_end_stream()
@@ -70,7 +72,7 @@ fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
         && !answer.headers().contains_key(CONTENT_LENGTH)
 }
 
-async fn caught(
+async fn catch_panic(
     mut serving: Pin<&mut impl Future<Output = Response<ResponseBody>>>,
 ) -> Response<ResponseBody> {
     let answer = poll_fn(|cx| {
@@ -93,10 +95,10 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     context.facts.client = client.ip;
     context.facts.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
     let present = Present::of(&head.headers);
-    let judged = validate::head(&head, present, &conn.config.max, conn.config.underscores)
+    let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
-    let judged = judged.and_then(|doubt| context.weigh(&head).map(|()| doubt));
-    let doubt = match judged.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
+    let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));
+    let doubt = match validated.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
         Ok(doubt) => doubt,
         Err(refusal) => return reply::refuse(context, &refusal),
     };
@@ -147,12 +149,13 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     };
     let granted = cors.grant(&head.headers);
     let mut response = pass(context, &found, arrived, head.headers, incoming).await;
-    // Refusals too: a script that may not read a 401 or a 429 sees only that something broke.
+    // On refusals, too: without these fields a script cannot read a 401 or a 429 and sees only a network error.
     cors.tell(granted, response.headers_mut());
     response
 }
 
-/// The route that takes a request, unless its path can be read in more ways than one and the route does not keep it so.
+/// The route that matches a request. A path that servers read in different ways (`doubt`) is refused unless the route
+/// keeps such escapes.
 fn route<'t, 'r>(
     table: &'t Table,
     facts: &Facts<'r, '_>,
@@ -167,7 +170,7 @@ fn route<'t, 'r>(
     }
 }
 
-/// Answers what a browser asks before a script's request. Nobody is authenticated and nothing is charged.
+/// Answers a CORS preflight. It is neither authenticated nor charged: browsers send it without credentials.
 fn preflight(
     mut context: Box<RequestContext>,
     route: &Route,
@@ -184,7 +187,7 @@ fn preflight(
     }
 }
 
-/// What is known of a request that has a route.
+/// The parts of a request that the steps after routing need.
 #[derive(Clone, Copy)]
 struct Arrived<'r> {
     client: Client,
@@ -195,7 +198,7 @@ struct Arrived<'r> {
     version: Version,
 }
 
-/// Sees who is calling and whether they may, decides on their limits, and lets the route answer.
+/// Authenticates the client, decides the limits, and lets the route answer.
 async fn pass(
     mut context: Box<RequestContext>,
     found: &Found<'_, '_>,
@@ -231,7 +234,7 @@ async fn pass(
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
         limits::Begun::Decided(decided) => decided,
-        // Boxed: it is rare, and would make every request's future larger.
+        // Boxed: waiting is rare, and its future would make every request's larger.
         limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
     };
     let fields = match decided {
@@ -239,10 +242,10 @@ async fn pass(
         limits::Decided::Refused(refusal, fields) => return refused(context, &refusal, fields),
     };
     if context.held.is_some() {
-        // Boxed: a timer is large, and few wait.
+        // Boxed: a timer is large, and few requests wait for their turn.
         Box::pin(context.turn()).await;
     }
-    // Not before its turn: guessing waits in the queue like everything else.
+    // Only now, after the limits and the turn in the queue: guessing credentials must not be faster than real requests.
     if let Some(refusal) = &passed.refusal {
         return refused(context, refusal, fields);
     }
@@ -264,13 +267,13 @@ async fn pass(
     response
 }
 
-/// Whether this answer may leave names of fields behind in HTTP/2's table: one in a while, for those before it are
-/// thrown out again by what comes after.
+/// Whether the HTTP/2 encoder may put this answer's rate-limit fields into its table (see [`Fields::insert`]). One answer
+/// in [`NAMES_KEPT_EVERY`] does, because later entries push them out again.
 fn keeps_names(conn: &Conn) -> bool {
     conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
-/// What the route does with a request that may pass.
+/// Runs the route's action for an admitted request.
 async fn answer(
     context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
@@ -293,7 +296,7 @@ async fn answer(
     }
 }
 
-/// A refusal with the fields of the limits it was counted by.
+/// Refuses a request with the rate-limit fields of its decision.
 fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> Response<ResponseBody> {
     let kept = keeps_names(&context.conn);
     let mut response = reply::refuse(context, refusal);
@@ -301,7 +304,6 @@ fn refused(context: Box<RequestContext>, refusal: &Refusal, fields: Fields) -> R
     response
 }
 
-/// One answer in so many leaves names of fields in HTTP/2's table.
 const NAMES_KEPT_EVERY: u64 = 64;
 
 #[cfg(test)]
@@ -319,7 +321,6 @@ mod tests {
     use crate::service::config;
     use crate::service::conn::Peer;
 
-    /// A connection on which nothing is sent.
     fn conn() -> Rc<Conn> {
         let config = config::Listener {
             bind: ([127, 0, 0, 1], 0).into(),
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_answer_after_a_panic_has_the_request_s_id() {
+    async fn the_answer_after_a_panic_has_the_request_id() {
         let (head, ()) = Request::new(()).into_parts();
         let mut context = RequestContext::begin(services::tests::services().0, conn(), &head);
         context.facts.request_id = HeaderValue::from_static("0123");
@@ -352,7 +353,7 @@ mod tests {
             let _exchange = context;
             panic!("in a request");
         };
-        let (head, body) = caught(pin!(failing)).await.into_parts();
+        let (head, body) = catch_panic(pin!(failing)).await.into_parts();
         assert_eq!(head.status.as_u16(), 500);
         assert_eq!(head.headers[X_REQUEST_ID], "0123");
         let body = body.collect().await.expect("its body is in memory").to_bytes();

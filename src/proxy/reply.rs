@@ -1,6 +1,6 @@
-//! The answers the gateway gives itself: refusals, and what a route answers without an upstream.
+//! The answers that the gateway gives itself: refusals, and the actions of routes without an upstream.
 //!
-//! Which status a refusal has is [`problem`](crate::service::problem)'s to say.
+//! [`problem`](crate::service::problem) chooses a refusal's status and text.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
@@ -17,7 +17,7 @@ use crate::policy::route::Respond;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
 
-/// Refuses a request: problem+json, or to a call of gRPC a status of its own; a line in the log, a count.
+/// Refuses a request: with problem+json, or with a gRPC status if it is a gRPC call. It is logged and counted.
 pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
     match context.facts.is_call {
         true => refuse_call(context, &Problem::of(refusal)),
@@ -25,7 +25,7 @@ pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<Respo
     }
 }
 
-/// Refuses a call of gRPC. Its answer is 200, and is logged and counted as that, with the reason.
+/// Refuses a gRPC call. Its HTTP status is 200, as gRPC demands, and it is logged and counted as 200 with the reason.
 fn refuse_call(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
     let id = context.facts.request_id.clone();
@@ -66,7 +66,7 @@ fn request_refused(
     response
 }
 
-/// The answer to a request under which the gateway itself failed; its context went down with it and left its id.
+/// The answer to a request that panicked. Its context is gone and has left its id in `request`.
 pub fn panicked(request: Panicked) -> Response<ResponseBody> {
     let (problem, id) = (Problem::of(&Refusal::Panic), request.request_id);
     if request.is_call {
@@ -93,7 +93,7 @@ pub fn respond(
     response
 }
 
-/// What a browser asks before a script's request: answered here, charged nowhere.
+/// The answer to a CORS preflight.
 pub fn preflight(
     mut context: Box<RequestContext>,
     cors: &Cors,
@@ -107,7 +107,7 @@ pub fn preflight(
     response
 }
 
-/// The answer to `OPTIONS *` (RFC 9110 section 9.3.7): what a gateway can do for any of its upstreams.
+/// The answer to `OPTIONS *` (RFC 9110 section 9.3.7), which asks about the server as a whole and not about a route.
 pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);
     let mut response = Response::new(ResponseBody::empty(Some(context)));
@@ -115,7 +115,7 @@ pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody
     response
 }
 
-/// The same URL over https. `location` is `None` if the request names no host to send it to.
+/// Redirects to `location`; refuses the request if that is `None`, because it names no host.
 pub fn redirect(mut context: Box<RequestContext>, location: Option<HeaderValue>) -> Response<ResponseBody> {
     let Some(location) = location else {
         return refuse(context, &Refusal::Malformed("the request names no host"));
@@ -128,7 +128,7 @@ pub fn redirect(mut context: Box<RequestContext>, location: Option<HeaderValue>)
     response
 }
 
-/// The built-in echo upstream's answer.
+/// The answer of a route's `echo` to a request with a body: the same body.
 pub fn echo(
     mut context: Box<RequestContext>,
     body: super::request_body::RequestBody,
@@ -140,7 +140,7 @@ pub fn echo(
     response
 }
 
-/// The built-in echo upstream's answer to a request without a body: the head as an upstream would have seen it.
+/// The answer of a route's `echo` to a request without a body: the head as an upstream would have seen it.
 pub fn echo_head(mut context: Box<RequestContext>, head: String) -> Response<ResponseBody> {
     context.answer(StatusCode::OK);
     let mut response = Response::new(ResponseBody::bytes(Bytes::from(head), Some(context)));
@@ -148,7 +148,7 @@ pub fn echo_head(mut context: Box<RequestContext>, head: String) -> Response<Res
     response
 }
 
-/// The methods that every server knows (RFC 9110 section 9) and PATCH, but for those a gateway does not serve.
+/// The methods of RFC 9110 section 9 and PATCH, without CONNECT and TRACE, which the gateway does not serve.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

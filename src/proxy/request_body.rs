@@ -1,5 +1,5 @@
-//! A request's body on its way to the upstream, counted against its limit. It streams: what the upstream does not take is
-//! not read from the client.
+//! A request's body on its way to the upstream, counted against its limit. It streams: if the upstream does not read, the
+//! client is not read either. Nothing is buffered here except what [`super::gather`] has read ahead.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -20,43 +20,43 @@ use crate::upstream::uploads::Progress;
 /// Why a body ends before it is whole.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The client sends more than the route takes.
+    /// The body is larger than the route allows.
     #[error("request body over {max} bytes")]
     TooLarge {
         /// The limit, bytes.
         max: u64,
     },
-    /// The answer stood still for too long, or the context took too long in all.
+    /// The answer stalled, or the exchange took longer than `total`.
     #[error("the upstream's answer did not go on in time")]
     Timeout,
-    /// The client sends too slowly, or gave its connection upstream up to other requests.
+    /// The client sends too slowly, or its connection to the upstream was needed for other requests.
     #[error("the request's body comes too slowly")]
     Slow,
     /// The client's connection broke.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
-    /// The server's did.
+    /// The connection to the server broke.
     #[error(transparent)]
     Upstream(#[from] upstream::Error),
 }
 
-/// What is known of a request's body while it streams; shared with the context that logs it.
+/// The state of a request's body while it streams, shared with the request's context, which logs it.
 #[derive(Debug)]
 pub struct Upload {
     /// Bytes taken from the client.
     pub bytes: Cell<u64>,
     /// Whether it went over the route's limit.
     pub too_large: Cell<bool>,
-    /// Whether the client broke off.
+    /// Whether the client's connection or stream broke.
     pub broken: Cell<bool>,
 }
 
 /// A request's body on its way to the upstream.
 #[derive(Debug)]
 pub enum RequestBody {
-    /// There is none: most requests.
+    /// Most requests have none.
     Empty,
-    /// What the client sends, counted against the limit. Boxed: most requests have none and are moved about.
+    /// Boxed, so that requests without a body are cheap to move.
     Streaming(Box<Streaming>),
 }
 
@@ -67,17 +67,17 @@ pub struct Streaming {
     left: u64,
     max: u64,
     upload: Rc<Upload>,
-    /// Told while more is owed.
+    /// Counts the body as open until it ends, so that the connection's timer expects bytes.
     activity: Rc<Activity>,
     ended: bool,
-    /// What was read before there was a connection for it.
+    /// What was read before there was a connection upstream.
     gathered: Option<Gathered>,
-    /// Told how far it is, from when there was one.
+    /// Where the connection upstream watches the body's progress, once there is one.
     progress: Option<Arc<Progress>>,
 }
 
 impl RequestBody {
-    /// Wraps what the client sends; `max` bytes may pass.
+    /// Wraps a body of which at most `max` bytes may pass.
     pub fn streaming(incoming: Received, max: u64, activity: Rc<Activity>) -> (RequestBody, Rc<Upload>) {
         let upload =
             Rc::new(Upload { bytes: Cell::new(0), too_large: Cell::new(false), broken: Cell::new(false) });
@@ -100,7 +100,7 @@ impl RequestBody {
         matches!(self, RequestBody::Streaming(streaming) if !streaming.is_whole())
     }
 
-    /// How far the rest of it is from now on; `None` if it is whole.
+    /// Starts reporting its progress; `None` if all of it has come.
     pub fn progress(&mut self) -> Option<Arc<Progress>> {
         let RequestBody::Streaming(streaming) = self else { return None };
         if streaming.is_whole() {
@@ -122,11 +122,11 @@ impl Streaming {
             match self.poll_incoming(cx) {
                 Poll::Ready(Some(frame)) => self.gathered.get_or_insert_default().push(frame?),
                 Poll::Ready(None) => {
-                    // A body that turned out to be empty goes as it came: in chunks, of which there are none.
+                    // The body turned out to be empty. It is still sent as a body (zero chunks), as the client sent it.
                     self.gathered.get_or_insert_default();
                 }
                 Poll::Pending => {
-                    if !self.gathered.as_mut().is_none_or(|gathered| gathered.settle(room)) {
+                    if !self.gathered.as_mut().is_none_or(|gathered| gathered.compact(room)) {
                         return Poll::Ready(Ok(()));
                     }
                     return Poll::Pending;
@@ -136,7 +136,7 @@ impl Streaming {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether so many bytes are there, or all that will be.
+    /// Whether `max` bytes, or the whole body, have come.
     pub(super) fn is_gathered(&self, max: usize) -> bool {
         self.is_whole() || self.gathered.as_ref().map_or(0, Gathered::len) >= max
     }
@@ -146,7 +146,7 @@ impl Streaming {
         self.ended || self.incoming.is_end_stream()
     }
 
-    /// What the client has sent since, counted against the limit.
+    /// Reads the next frame from the client and counts it against the limit.
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if self.ended {
             return Poll::Ready(None);
@@ -173,8 +173,8 @@ impl Streaming {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// Tells how far the body is.
-    fn tell(&self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
+    /// Reports what a poll came to.
+    fn report(&self, polled: &Poll<Option<Result<Frame<Bytes>, Error>>>) {
         let Some(progress) = &self.progress else { return };
         match polled {
             Poll::Ready(Some(Ok(frame))) => {
@@ -205,7 +205,7 @@ impl Body for RequestBody {
             }
         }
         let polled = streaming.poll_incoming(cx);
-        streaming.tell(&polled);
+        streaming.report(&polled);
         polled
     }
 
@@ -245,7 +245,7 @@ impl Drop for Streaming {
     }
 }
 
-/// A frame whose trailers, if it has any, are only that.
+/// Removes trailers that must not pass ([`headers::clean_trailers`]).
 pub fn cleaned(mut frame: Frame<Bytes>) -> Frame<Bytes> {
     if let Some(trailers) = frame.trailers_mut() {
         headers::clean_trailers(trailers);

@@ -1,8 +1,8 @@
-//! What an admitted request holds of its limits beyond the decision: permits, until its answer has ended; a place in a
-//! queue, until its turn comes; an estimate of its cost, until the answer's head tells. It belongs to the context and
-//! goes with it, whatever ends that: the last byte, a client that went away, a panic.
+//! What an admitted request holds of its limits: concurrency permits until its answer has ended, a place in a leaky
+//! bucket's queue until its turn comes, an estimated cost until the answer names the real one.
 //!
-//! Most requests hold nothing; then there is none, and nothing of this is paid for. It decides nothing.
+//! The request's context owns it, so it is given back however the request ends: by the last byte, a client that leaves,
+//! or a panic. Most requests hold nothing and have no reservation. It decides nothing.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::limit::{Algorithm, Charge};
 use crate::limiter::{Decision, Limiter, Refund};
 use crate::policy::Table;
 
-/// What one request holds.
+/// The reservation of one request.
 #[derive(Debug)]
 pub struct Reservation {
     permits: SmallVec<[(Charge, Refund); 1]>,
     places: SmallVec<[(Charge, Refund); 1]>,
     estimates: SmallVec<[(Charge, Refund); 1]>,
-    /// When all of it was taken.
+    /// When all of it was charged: a refund goes to the window of that time.
     taken_ns: u64,
-    /// From then to its turn; 0: it has come.
+    /// From `taken_ns` to the request's turn; 0 once it has come.
     delay_ns: u64,
 }
 
 impl Reservation {
-    /// What an admitted request holds of its charges; `None`: nothing.
+    /// What an admitted request holds of its charges; `None` if nothing.
     pub fn of(
         table: &Table,
         charges: &[Charge],
@@ -52,7 +52,7 @@ impl Reservation {
                 _ => {}
             }
             let is_settled = table.policies()[charge.policy.index()].is_settled();
-            // Permits come back as they were taken.
+            // Permits are given back whole, whatever the request cost.
             if is_settled && charge.quota.algorithm() != Algorithm::Concurrency {
                 held.estimates.push(taken);
             }
@@ -61,31 +61,31 @@ impl Reservation {
         (!is_empty).then(|| Box::new(held))
     }
 
-    /// Settles what was charged with what the answer says the request cost; if it says nothing, the estimate stays.
-    pub fn settle(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
-        for (charge, undo) in self.estimates.drain(..) {
+    /// Replaces each charged estimate by the cost that the answer names; if it names none, the estimate stays.
+    pub fn reconcile(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
+        for (charge, refund) in self.estimates.drain(..) {
             let policy = &table.policies()[charge.policy.index()];
             if let Some(cost) = policy.settled_cost(answer) {
-                limiter.reconcile(&charge, undo, self.taken_ns, cost, now_ns);
+                limiter.reconcile(&charge, refund, self.taken_ns, cost, now_ns);
             }
         }
     }
 
-    /// How long its turn is after what it was taken at, nanoseconds; 0: it has come.
+    /// From the request's begin to its turn; 0 once it has come.
     pub fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
-    /// The turn has come.
+    /// The turn has come: the place in the queue is used up and not given back any more.
     pub fn turn_came(&mut self) {
         self.delay_ns = 0;
     }
 
-    /// Gives back what is still held. A request whose turn had not come leaves its place to others.
+    /// Gives back what is still held: permits, and the place in a queue of a request whose turn had not come.
     pub fn end(&mut self, limiter: &Arc<Limiter>) {
         let places = if self.delay_ns > 0 { self.places.as_slice() } else { &[] };
-        for (charge, undo) in self.permits.iter().chain(places) {
-            limiter.refund(charge, *undo, self.taken_ns);
+        for (charge, refund) in self.permits.iter().chain(places) {
+            limiter.refund(charge, *refund, self.taken_ns);
         }
     }
 }

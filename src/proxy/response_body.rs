@@ -1,5 +1,5 @@
-//! An answer's body on its way to the client, with its deadlines. It streams: what the client does not take is not read
-//! from the upstream.
+//! An answer's body on its way to the client, with its deadlines. It streams: if the client does not read, the upstream
+//! is not read either. Rate-limit fields and other headers are set before this.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,13 +16,13 @@ use crate::upstream::checkout::UploadLook;
 use crate::upstream::uploads::LOOK_EVERY;
 use crate::{clock, upstream};
 
-/// An answer's body on its way to the client. It owns the context, so that the log line is written when the last
-/// byte has gone, or when nobody is left to take it.
+/// An answer's body. It owns the request's context, so that the log line is written when the last byte has been sent or
+/// the client has left.
 #[derive(Debug)]
 pub struct ResponseBody {
     source: Source,
     context: Option<Box<RequestContext>>,
-    /// What was given out, or the head, is on its way to the client: the next move is the client's.
+    /// Whether the last piece, or the head, waits for the client to read it.
     is_held: bool,
 }
 
@@ -37,23 +37,23 @@ enum Source {
 /// An upstream's answer as it comes.
 #[derive(Debug)]
 pub struct Download {
-    /// Given back once the answer is whole.
+    /// The connection, given back once the answer is whole.
     checkout: Option<upstream::Checkout<RequestBody>>,
     stall: Duration,
     ends: Option<Instant>,
-    /// When the head came, until the task has slept since: the time of what is here already.
+    /// When the head came, as long as the task has not waited since: it saves a clock reading.
     now: Option<Instant>,
     moved: bool,
-    /// Since when nothing moved, as far as anybody looked.
+    /// The last look at which something had moved.
     still_since: Instant,
-    /// Frames that came without a pause since the clock was last looked at.
+    /// Frames without a pause since the clock was last read.
     unbroken: u8,
     failed: Option<Error>,
 }
 
 impl Download {
-    /// The rest of an answer whose head has come over `checkout`. It may not stand still for `stall`, nor go on after
-    /// `ends`. `now` is when the head came.
+    /// The body of an answer whose head came over `checkout` at `now`. It fails if nothing moves for `stall`, or at
+    /// `ends`.
     pub fn new(
         mut checkout: upstream::Checkout<RequestBody>,
         stall: Duration,
@@ -74,8 +74,8 @@ impl Download {
         }
     }
 
-    /// The next frame, or the end, or that it took too long. Deadlines are looked at when they fire, so a frame
-    /// that comes in time costs no clock reading; standing still is noticed after one to two of `stall`.
+    /// The next frame, or an error if a deadline has passed. The clock is read only when the timer fires, so a frame that
+    /// comes in time costs no clock reading; in exchange a stall is noticed after one to two times `stall`.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Some(Err(error)));
@@ -83,7 +83,8 @@ impl Download {
         let Some(checkout) = &mut self.checkout else { return Poll::Ready(None) };
         let polled = checkout.poll_frame(cx);
         if let Poll::Ready(Some(Err(error))) = polled {
-            // What came before the break is the client's: hyper sends it while this waits, and would not after.
+            // hyper drops what it has not sent yet when a body fails. So the error is returned one poll later, after hyper
+            // has sent what came before the break.
             self.failed = Some(error.into());
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -107,8 +108,8 @@ impl Download {
         self.poll_deadlines(cx).map(|error| Some(Err(error)))
     }
 
-    /// Whether the answer stands still for too long, or the request's body, which may still be on its way, is too slow.
-    /// While that moves nothing stands still.
+    /// Whether the answer stalls, or the request's body, which may still be on its way, is too slow. While that body
+    /// moves, the answer does not count as stalled: a server may answer only what it has read.
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let Some(checkout) = &mut self.checkout else { return Poll::Pending };
         if checkout.poll_yield(cx).is_ready() {
@@ -133,23 +134,24 @@ impl Download {
         Poll::Pending
     }
 
-    /// Whether an answer that never pauses has gone on for too long: no deadline fires while there is more at hand.
+    /// Whether an answer that never pauses is past its end. The timer does not fire then, because it is only polled when
+    /// the upstream has nothing ready.
     fn is_overdue(&mut self) -> bool {
         self.unbroken = (self.unbroken + 1) % FRAMES_UNBROKEN_MAX;
         self.unbroken == 0 && self.ends.is_some_and(|ends| clock::instant() >= ends)
     }
 
-    /// Whether the last byte is here.
+    /// Whether the last byte has come from the server.
     fn is_end_stream(&self) -> bool {
         self.checkout.as_ref().is_none_or(upstream::Checkout::is_answered)
     }
 
-    /// How long the rest is.
+    /// The length of the rest.
     fn size_hint(&self) -> SizeHint {
         self.checkout.as_ref().map_or_else(|| SizeHint::with_exact(0), upstream::Checkout::size_hint)
     }
 
-    /// Gives the connection back as soon as the last byte is here, not when the client has taken it.
+    /// Gives the connection back as soon as the last byte has come from the server: a slow client holds no connection.
     fn finish(&mut self) {
         if let Some(checkout) = self.checkout.take() {
             checkout.finish(self.now.unwrap_or_else(clock::instant));
@@ -157,7 +159,7 @@ impl Download {
     }
 }
 
-/// So many frames may come without a pause between two looks at the clock.
+/// Frames without a pause between two readings of the clock.
 const FRAMES_UNBROKEN_MAX: u8 = 64;
 
 fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
@@ -210,8 +212,8 @@ impl ResponseBody {
         ResponseBody::new(Source::Empty, Some(context))
     }
 
-    /// What the upstream sends; see [`Download::new`]. A short answer has come with its head as a rule, and then the
-    /// connection is free already.
+    /// The upstream's body; see [`Download::new`]. A short one has usually come with its head: then the connection goes
+    /// back at once.
     pub fn upstream(
         mut checkout: upstream::Checkout<RequestBody>,
         stall: Duration,
@@ -243,7 +245,7 @@ impl ResponseBody {
             None => {}
         }
         let ended = match frame {
-            // Nothing follows trailers, and hyper asks for nothing more; over HTTP/1 the body does not say so itself.
+            // Trailers are the last frame: hyper does not poll again after them.
             Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
             Some(Err(_)) => false,
             None => true,
@@ -298,8 +300,8 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // An answer without a body (or to HEAD) is never polled: it is whole as it stands. So is one whose last
-        // frame said so.
+        // hyper never polls an empty body or one to HEAD, nor again after a frame that was the last: such answers are
+        // complete, too.
         let is_end = self.is_end_stream();
         if let Some(context) = &mut self.context
             && (is_end || (context.facts.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))

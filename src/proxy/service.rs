@@ -1,4 +1,4 @@
-//! The proxy as the server of connections sees it.
+//! Implements the trait by which `server` calls the proxy. It holds no logic of requests: see [`super::pipeline`].
 
 use std::convert::Infallible;
 use std::rc::Rc;

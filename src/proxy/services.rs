@@ -1,4 +1,4 @@
-//! What the requests of one worker are served with: the snapshot in force, the limiter, the access log, the metrics.
+//! Everything that serves the requests of one worker: the snapshot in force, the limiter, the access log, the metrics.
 //!
 //! A request on an open connection, on a key that is in the table, over an idle connection upstream takes no lock and
 //! wakes no other thread.
@@ -23,22 +23,22 @@ use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use crate::{clock, metrics, record, upstream};
 
-/// What the services of every worker are made with.
+/// What the services of all workers share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The snapshot in force.
+    /// The snapshot in force. A reload replaces it.
     pub current: Arc<ArcSwap<Snapshot>>,
-    /// The limiter.
+    /// Decides the limits of every request.
     pub limiter: Arc<Limiter>,
-    /// What is given up for want of memory.
+    /// How much work is shed to save memory.
     pub overload: Arc<Overload>,
     /// The memory for bodies of requests that have no connection upstream yet.
     pub gathered: Arc<Room>,
-    /// Where refusals are counted, by [`Reason`].
+    /// Counters of refusals, indexed by [`Reason`].
     pub refusals: Vec<Arc<metrics::Refusal>>,
-    /// Where causes are counted, by [`Cause`].
+    /// Counters of causes, indexed by [`Cause`].
     pub causes: Vec<Arc<metrics::Refusal>>,
-    /// Credentials that were looked at because nothing was known of them.
+    /// Counts credentials that had to be verified because the worker's cache did not have them.
     pub auth_verifications: metrics::Counter,
     /// How many workers there are.
     pub workers: usize,
@@ -52,17 +52,17 @@ pub struct Services {
     pub metrics: metrics::Worker,
     /// The worker's part of the access log.
     pub log: record::Buffer,
-    /// Bodies of requests that were answered before they were whole.
+    /// Request bodies that were not read to the end before the answer.
     pub unread: Rc<Unread>,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
-    /// Wall-clock time less monotonic time, nanoseconds; as fresh as the last tick.
+    /// Wall-clock time minus monotonic time; renewed at every tick, so that requests need not read the wall clock.
     unix_offset_ns: Cell<i64>,
 }
 
 impl Services {
-    /// The services of one more worker, made on its thread.
+    /// Must be called on the worker's own thread.
     pub fn new(shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
@@ -80,7 +80,8 @@ impl Services {
         }
     }
 
-    /// The snapshot in force, once a request. Notices a reload by one load of a pointer.
+    /// The snapshot in force and the worker's pools for it. A request calls it once; a reload is noticed by one atomic
+    /// load.
     pub fn view(&self) -> Rc<View> {
         let mut snapshot = self.snapshot.borrow_mut();
         let current = snapshot.load();
@@ -97,7 +98,7 @@ impl Services {
         self.shared.refusals[reason as usize].count(&self.metrics);
     }
 
-    /// Counts what exactly was wrong.
+    /// Counts the exact cause of a refusal.
     pub fn caused(&self, cause: Cause) {
         self.shared.causes[cause as usize].count(&self.metrics);
     }
@@ -107,14 +108,14 @@ impl Services {
         self.random.next()
     }
 
-    /// Wall-clock time at an instant, without reading that clock.
+    /// The wall-clock time at `instant`, without reading the wall clock.
     pub fn unix(&self, instant: Instant) -> Duration {
         let now_ns = clock::ns_of(instant) as i64 + self.unix_offset_ns.get();
         Duration::from_nanos(now_ns.max(0) as u64)
     }
 
-    /// What is done now and then: the log goes out, idle connections upstream are closed, a reload is seen without a
-    /// request.
+    /// The worker's periodic work: hands over log lines, closes idle connections upstream, and notices a reload even if
+    /// no request comes.
     pub fn upkeep(&self, now: Instant) {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
@@ -126,7 +127,7 @@ impl Services {
 }
 
 impl View {
-    /// Takes over the pools of upstreams that are still the same; makes the others.
+    /// Keeps the pools of upstreams that a reload did not change, so that their connections stay; makes the others.
     fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
         self.pools = self
             .snapshot
@@ -143,7 +144,7 @@ impl View {
         self
     }
 
-    /// Takes over what was verified by ways to authenticate that are still the same; makes the others.
+    /// Keeps the verified credentials of methods that a reload did not change; makes the other caches.
     fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
         let cache = |method: &Arc<Method>| {
             let same = before.iter().find(|cache| cache.method == method.id);

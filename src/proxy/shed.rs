@@ -1,4 +1,4 @@
-//! What requests give up as memory runs out; [`Overload`] says when.
+//! Sheds requests and keep-alive as memory runs out. [`Overload`] decides when; `server::accept` sheds connections.
 
 use http::header::CONNECTION;
 use http::{HeaderValue, Response, StatusCode, Version};
@@ -7,12 +7,12 @@ use crate::service::conn::Conn;
 use crate::service::overload::{Overload, Step};
 use crate::service::refusal::Refusal;
 
-/// Refuses a request if requests are given up.
+/// Refuses a request if memory is so short that requests are shed.
 pub fn admit(overload: &Overload) -> Result<(), Refusal> {
     if overload.step() >= Step::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
 }
 
-/// Lets a connection end with this answer if keep-alive is given up.
+/// Ends a connection with this answer if memory is short: idle connections hold memory.
 pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mut Response<B>) {
     if overload.step() == Step::Normal {
         return;
@@ -20,7 +20,7 @@ pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mu
     if version == Version::HTTP_2 {
         conn.leaving.set(true);
     } else if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // A connection that is switched is not kept for another request, and needs its own `Connection`.
+        // A 101 needs its own `Connection: upgrade`, and its connection serves no further request anyway.
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
 }

@@ -1,4 +1,5 @@
-//! What a request is judged by: one value, built whole, replaced whole. A request loads it once and keeps it.
+//! The configuration in force as requests use it: one immutable value, built whole and replaced whole. A request loads it
+//! once and keeps it to its end. `app::publisher` builds it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use super::config::{ClientIp, LimitHeaders};
 use super::request_body::RequestBody;
 use crate::{auth, metrics, policy, record, upstream};
 
-/// The routing and policy tables with all they point at; shared by all workers.
+/// The routing and policy tables and everything that they refer to, shared by all workers.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Counts the reloads since start.
@@ -16,28 +17,28 @@ pub struct Snapshot {
     pub table: policy::Table,
     /// Upstreams, in the order the table's routes index them.
     pub upstreams: Vec<Arc<upstream::Upstream>>,
-    /// Ways to authenticate, in the order the table's routes index them.
+    /// Authentication methods, in the order the table's routes index them.
     pub auth: Vec<Arc<auth::Method>>,
     /// Query parameters that carry credentials: the access log does not show their values.
     pub secret_parameters: Box<[Box<str>]>,
-    /// Whose word about a client's address is taken.
+    /// How a client's address is found.
     pub client_ip: ClientIp,
     /// Which rate-limit fields answers carry.
     pub limit_headers: LimitHeaders,
-    /// Which requests the access log keeps.
+    /// Which requests are written to the access log.
     pub sampler: record::Sampler,
-    /// What a line of the log shows by choice.
+    /// The optional parts of an access log line.
     pub shown: record::Shown,
-    /// Figures, by the same indices.
+    /// Metrics, by the same indices.
     pub figures: Figures,
 }
 
-/// Where each part of a snapshot is counted.
+/// The metrics of each part of a snapshot.
 #[derive(Debug)]
 pub struct Figures {
     /// By route.
     pub routes: Vec<Arc<metrics::Route>>,
-    /// Requests that no route takes.
+    /// For requests that match no route.
     pub no_route: Arc<metrics::Route>,
     /// By policy.
     pub policies: Vec<Arc<metrics::Policy>>,
@@ -45,13 +46,13 @@ pub struct Figures {
     pub upstreams: Vec<Arc<metrics::Upstream>>,
 }
 
-/// A snapshot as one worker sees it: with its own connections to the upstreams.
+/// A snapshot together with what belongs to one worker: its connections to upstreams and the credentials it has verified.
 #[derive(Debug)]
 pub struct View {
-    /// What all workers share.
+    /// The part that all workers share.
     pub snapshot: Arc<Snapshot>,
-    /// By upstream.
+    /// Connections, by upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
-    /// What it has verified lately, by way to authenticate.
+    /// Lately verified credentials, by authentication method.
     pub caches: Vec<Rc<auth::cache::Cache>>,
 }

@@ -1,9 +1,9 @@
-//! What a client still sends of a request that has its answer already, over HTTP/2.
+//! Keeps request bodies over HTTP/2 that were not read to the end before the answer, for a moment.
 //!
-//! A body that is dropped before its end resets its stream (RFC 9113 section 8.1), and a client that meets the reset
-//! while it sends takes the context for a failure, whatever the answer was. So the body is kept for a moment: the
-//! client may send what its window holds, meets the answer, and stops on its own. Nothing of it is read, and how many
-//! are kept is bounded. HTTP/1.1 ends by closing, which is hyper's.
+//! Dropping such a body resets its stream (RFC 9113 section 8.1), and many clients that meet the reset while they send
+//! report an error and lose the answer. While the body is kept, the client may send what its window allows, reads the
+//! answer, and stops on its own. Nothing is read from it, and the number of kept bodies is bounded. Over HTTP/1.1 the
+//! connection is closed instead, by hyper and `server::linger`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,12 +22,12 @@ use crate::clock;
 /// A request's body as it is received.
 pub struct Received {
     incoming: Option<Incoming>,
-    /// Where it is left if it is not read to its end; `None` if that needs no care.
+    /// Where it goes if it is dropped before its end; `None` if it can just be dropped.
     unread: Option<Rc<Unread>>,
 }
 
 impl Received {
-    /// The body of a request. If it is dropped before its end, `unread` keeps it.
+    /// If the body is dropped before its end, `unread` keeps it.
     pub fn new(incoming: Incoming, version: Version, unread: &Rc<Unread>) -> Received {
         let may_linger = version == Version::HTTP_2 && !incoming.is_end_stream();
         Received { incoming: Some(incoming), unread: may_linger.then(|| Rc::clone(unread)) }
@@ -83,7 +83,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Keeps a body; if too many are kept already, the oldest goes.
+    /// Keeps a body; drops the oldest if there are too many.
     fn keep(&self, incoming: Incoming) {
         let mut kept = self.kept.borrow_mut();
         let oldest = if kept.len() < KEPT_MAX { None } else { kept.pop_front() };
@@ -92,7 +92,7 @@ impl Unread {
         drop(oldest);
     }
 
-    /// Lets go of what has been kept long enough.
+    /// Drops the bodies that have been kept for [`KEPT_FOR`].
     pub fn sweep(&self, now: Instant) {
         let mut kept = self.kept.borrow_mut();
         let over = kept.partition_point(|(since, _)| *since + KEPT_FOR <= now);

@@ -1,5 +1,5 @@
-//! Requests to switch the protocol (RFC 9110 section 7.8), WebSocket above all: which are passed on, and whether the
-//! server's answer is to what was asked. The bytes after a 101 are `server::tunnel`'s.
+//! Requests to switch the protocol (RFC 9110 section 7.8), above all to WebSocket: which of them are passed on, and
+//! whether the upstream's 101 is to what was asked for. `server::tunnel` carries the bytes after it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use super::headers::{Present, lists};
 use crate::service::refusal::Refusal;
 
-/// The protocol a client asks to switch to, to be passed on to an upstream that may.
+/// The protocol that a client asks to switch to, if the upstream is to be asked for it.
 ///
 /// # Errors
-/// Where the request cannot be passed on with it, nor without: a body, which servers read before or after the switch; a
-/// WebSocket handshake that is none.
+/// If the request can be passed on neither with the switch nor without: it has a body, which some servers read before
+/// and others after the switch, or its WebSocket handshake is invalid.
 pub fn asked_for(
     (version, method): (Version, &Method),
     headers: &HeaderMap,
@@ -26,13 +26,14 @@ pub fn asked_for(
     }
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     if is_websocket && !is_websocket_handshake(method, headers) {
-        return Err(Refusal::Malformed("the WebSocket handshake is none"));
+        return Err(Refusal::Malformed("the WebSocket handshake is invalid"));
     }
     Ok(Some(protocol))
 }
 
-/// The protocol a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` on HTTP/1.1, never
-/// h2c. Of several to choose from the gateway would not know which one it carries.
+/// The protocol that a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` over HTTP/1.1. Never
+/// h2c, which would carry requests past the gateway's limits, and not a choice of several: the gateway must know which
+/// protocol it carries.
 fn wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
     if version != Version::HTTP_11 || !present.upgrade || !present.connection {
         return None;
@@ -44,7 +45,7 @@ fn wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<Hea
     (lists(headers, CONNECTION, "upgrade") && is_one && !is_h2c).then(|| protocol.clone())
 }
 
-/// Whether a request for WebSocket is one (RFC 6455 section 4.2.1): version 13 and a key of 16 bytes, each once.
+/// Whether a WebSocket handshake is valid (RFC 6455 section 4.2.1): GET, version 13 and a key of 16 bytes, each once.
 fn is_websocket_handshake(method: &Method, headers: &HeaderMap) -> bool {
     let only = |name: &HeaderName| {
         let mut lines = headers.get_all(name).iter();
@@ -56,7 +57,7 @@ fn is_websocket_handshake(method: &Method, headers: &HeaderMap) -> bool {
         && only(&SEC_WEBSOCKET_KEY).is_some_and(is_key)
 }
 
-/// Whether a server switches to the protocol it was asked for, and says so as RFC 9110 section 7.8 has it.
+/// Whether a server switches to the protocol that it was asked for, in the form of RFC 9110 section 7.8.
 pub fn is_switched_to(wanted: &HeaderValue, headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(UPGRADE).iter();
     let protocol = lines.next().filter(|_| lines.next().is_none());

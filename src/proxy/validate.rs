@@ -1,4 +1,5 @@
-//! What is refused before a route is looked for, and what a target means: one place for the shape of a request.
+//! Validates the head of a request before routing, and normalises its target. Framing has been checked before, in
+//! `wire::http1`.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use crate::policy::{self, definition::HTTPS_PORT, host::is_authority};
 use crate::service::config::{Sizes, Underscores};
 use crate::service::refusal::Refusal;
 
-/// Refuses what hyper lets through and a gateway must not pass on.
+/// Refuses heads that hyper accepts but a gateway must not pass on.
 pub fn head(
     head: &request::Parts,
     present: Present,
@@ -20,7 +21,8 @@ pub fn head(
     underscores: Underscores,
 ) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
-        // A tunnel is no gateway's, and TRACE would show a client what the gateway adds (RFC 9110 section 9.3.8).
+        // CONNECT is for forward proxies; TRACE would show a client the fields that the gateway adds (RFC 9110 section
+        // 9.3.8).
         return Err(Refusal::MethodNotServed);
     }
     if length(&head.uri) > max.uri_bytes {
@@ -37,7 +39,7 @@ pub fn head(
         return Err(Refusal::Malformed("Connection names a field that is not the connection's"));
     }
     if present.underscore && underscores == Underscores::Refuse {
-        // Servers in the manner of CGI read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
+        // CGI and its successors read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
         return Err(Refusal::Malformed("the name of a field has an underscore"));
     }
     if present.expect && !headers::expects_continue_only(&head.headers) {
@@ -54,19 +56,20 @@ pub fn asks_server(head: &request::Parts) -> bool {
     head.method == Method::OPTIONS && head.uri.path() == "*"
 }
 
-/// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what was agreed
-/// on in the handshake, a client's certificate above all, holds for that name only. A connection that names none, and a
-/// request that names none, are for the default host.
+/// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what the handshake
+/// established, above all a client certificate, holds only for that name. A connection or request that names no host is
+/// for the default host.
 pub fn sni(sni: &str, host: &str) -> Result<(), Refusal> {
     let name = sni.strip_suffix('.').unwrap_or(sni);
     let is_for_it = name.is_empty() || host.is_empty() || name.eq_ignore_ascii_case(host);
     if is_for_it { Ok(()) } else { Err(Refusal::Misdirected) }
 }
 
-/// Brings the target's path into its one form, before anybody reads it: what is routed and counted is what is
-/// forwarded. The query stays as it is. Costs no copy where there is nothing to change.
+/// Normalises the target's path before anything reads it, so that routing, limits and the upstream see the same path. The
+/// query stays as it is. A path that is normal already is not copied.
 ///
-/// What servers read in more than one way is returned: the request is to be refused for it, unless its route keeps it.
+/// Returns what servers could read in different ways, if anything: the caller refuses the request unless its route keeps
+/// such paths.
 pub fn normalise(uri: &mut Uri) -> Result<Option<path::Error>, Refusal> {
     let Canonical { path, doubt } =
         path::canonical(uri.path()).map_err(|error| Refusal::Malformed(error.text()))?;
@@ -76,7 +79,7 @@ pub fn normalise(uri: &mut Uri) -> Result<Option<path::Error>, Refusal> {
         None => path,
     };
     let mut parts = std::mem::take(uri).into_parts();
-    // Encoding makes a path longer, and there is a length that no target can have.
+    // Encoding can make a path longer than a `Uri` may be.
     parts.path_and_query = Some(PathAndQuery::from_maybe_shared(target).map_err(|_| Refusal::UriTooLong)?);
     *uri = Uri::from_parts(parts).map_err(|_| Refusal::Malformed("the request target is not a path"))?;
     Ok(doubt)
@@ -87,9 +90,9 @@ fn length(uri: &Uri) -> usize {
         + uri.authority().map_or(0, |authority| authority.as_str().len())
 }
 
-/// What is refused of HTTP/1's fields before they come here, and what hyper lets through of HTTP/2's: more of them, or
-/// more bytes, than the listener takes (a field counts as RFC 9113 section 6.5.2 counts it; hyper bounds only the bytes,
-/// and answers without us); a field that HTTP/1 cannot carry; a length that is said twice, or not plainly.
+/// Refuses HTTP/2 fields that hyper accepts (over HTTP/1 the same is refused before this): more of them, or more bytes,
+/// than the listener allows, where each counts as in RFC 9113 section 6.5.2; a field that HTTP/1 cannot carry; a length
+/// that is given twice or not as a plain number.
 fn of_http2(fields: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
     let (mut bytes, mut lengths) = (0, 0);
     for (name, value) in fields {
@@ -109,7 +112,7 @@ fn of_http2(fields: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// About what the fields of a head hold of memory, bytes: a field of two bytes costs as much of it as a long one.
+/// About how many bytes of memory the fields of a head take: even the shortest takes [`FIELD_MEMORY`].
 pub fn weight(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_MEMORY).sum()
 }
@@ -144,7 +147,7 @@ pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
     policy::host::routed(authority.to_str().unwrap_or_default())
 }
 
-/// The same URL over https on this port, which is not said where it is the usual one.
+/// The same URL over https on this port, which is left out if it is the default.
 pub fn https_location(host: &str, port: u16, uri: &Uri) -> Option<HeaderValue> {
     if host.is_empty() {
         return None;
@@ -158,9 +161,9 @@ pub fn https_location(host: &str, port: u16, uri: &Uri) -> Option<HeaderValue> {
     HeaderValue::from_str(&location).ok()
 }
 
-/// What a field takes in a map beside its bytes.
+/// Bytes of memory that a field takes in a map beside its own.
 const FIELD_MEMORY: usize = 100;
-/// What a field costs beside its bytes (RFC 9113 section 6.5.2).
+/// Bytes that a field counts beside its own (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The access log as a sink of events: one line each, if the sampler keeps it.
+//! Writes events to the access log: one line each, if the sampler keeps it. `record` formats and queues the lines.
 
 use http::Version;
 
@@ -11,7 +11,6 @@ use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
 use crate::{clock, metrics, record};
 
-/// Writes a request's line.
 pub fn finished(services: &Services, event: &Finished<'_>) {
     let sampler = &event.snapshot.sampler;
     if !sampler.is_off(event.status) {
@@ -79,7 +78,6 @@ fn decision(table: &Table, verdict: Count) -> record::Decision<'_> {
     }
 }
 
-/// Writes the line of a head that is no request.
 pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<'_>) {
     let conn = event.conn;
     let entry = record::Entry {
@@ -98,8 +96,8 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
     services.log.write(&snapshot.sampler, &entry);
 }
 
-/// Writes the line of a client whose certificate was refused: an operator is asked about those, and whoever only looks
-/// for open ports fills no log.
+/// Only refused client certificates get a line: their owners ask operators why. Other failed handshakes do not, so that
+/// port scanners cannot fill the log.
 pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
     if !event.cause.is_of_certificate() {
         return;

@@ -1,4 +1,4 @@
-//! The metrics as a sink of events: cells of the worker's own, so that nothing here waits.
+//! Counts events in the metrics. The cells belong to the worker, so nothing here waits for another thread.
 
 use super::{FailedHandshake, Finished, UnreadHead};
 use crate::metrics::{Exchange, Request};
@@ -20,8 +20,8 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
     answered(services, event);
 }
 
-/// How the exchange with the upstream ended, once the head of its answer had come; what failed before was counted
-/// where it failed.
+/// Counts how the exchange with the upstream ended after the head of its answer had come. Earlier failures were counted in
+/// `forward`.
 fn answered(services: &Services, event: &Finished<'_>) {
     let Some(server) = event.attempts.server.filter(|_| event.attempts.steps.answered > 0) else { return };
     let timeouts = &event.snapshot.upstreams[server.upstream].config.timeouts;
@@ -38,7 +38,7 @@ fn answered(services: &Services, event: &Finished<'_>) {
     event.snapshot.figures.upstreams[server.upstream].exchanged(&services.metrics, outcome);
 }
 
-/// Counts a head that is no request at no route.
+/// Counts a head that never became a request: under no route.
 pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<'_>) {
     services.refused(event.reason);
     let duration_ns = event.duration.as_nanos() as u64;

@@ -1,7 +1,7 @@
-//! What became of requests and connections, as events. A request that is finished is told once, to every sink.
+//! Events: how requests and connections ended. Every sink gets each event exactly once.
 //!
-//! A sink is a file here with a function an event, called by the functions below. It looks first whether it is switched
-//! on, so that it costs nothing if it is off, and it reads the event: it keeps nothing of the request.
+//! A sink is a file in this directory with one function per event, called by the functions below. It first checks whether
+//! it is switched on, so that it costs nothing if it is off. It reads the event and keeps nothing of the request.
 
 mod access_log;
 mod metrics;
@@ -19,17 +19,17 @@ use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 
-/// A request is finished: its answer is sent, or nobody is left to take it.
+/// A request has ended: its answer is sent, or its client has left.
 pub struct Finished<'r> {
     pub conn: &'r Conn,
     /// The snapshot it was served by.
     pub snapshot: &'r Snapshot,
     pub request: &'r RequestFacts,
     pub attempts: &'r Attempts,
-    /// `None`: no limit was asked.
+    /// `None` if its route has no limits.
     pub verdict: Option<Count>,
     pub outcome: &'r Outcome,
-    /// The status and reason it is told with. They differ from those of its outcome if it ended before its answer.
+    /// The status and reason to log. They differ from those in `outcome` if the request ended before its answer.
     pub status: u16,
     pub reason: Option<Reason>,
     pub ended: Instant,
@@ -37,7 +37,7 @@ pub struct Finished<'r> {
     pub bytes_in: u64,
 }
 
-/// A head never came whole, or was none: there is no request. Nothing is told of what nobody has read.
+/// A head never came whole, or was not valid HTTP: there is no request, and no method or path to log.
 pub struct UnreadHead<'r> {
     pub conn: &'r Conn,
     pub version: Version,
@@ -55,20 +55,17 @@ pub struct FailedHandshake<'r> {
     pub cause: Cause,
 }
 
-/// Tells of a request that is finished.
 pub fn finished(services: &Services, event: &Finished<'_>) {
     metrics::finished(services, event);
     access_log::finished(services, event);
 }
 
-/// Tells of a head that is no request.
 pub fn unread_head(services: &Services, event: &UnreadHead<'_>) {
     let view = services.view();
     metrics::unread_head(services, &view.snapshot, event);
     access_log::unread_head(services, &view.snapshot, event);
 }
 
-/// Tells of a failed handshake.
 pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
     metrics::failed_handshake(services, event);
     access_log::failed_handshake(services, event);
