@@ -1,4 +1,4 @@
-//! The only reader of time. Everything else is handed `now`, so a test can drive years in milliseconds.
+//! The only reader of time. Everything else gets `now` as an argument, so that a test can play years in milliseconds.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,8 +1,8 @@
-//! Who is calling: what authentication found out about a client, as limits, header values and logs use it.
+//! [`Identity`]: what authentication found out about a client, as limits, header values and logs use it.
 //!
-//! It deliberately knows nothing of how a client proves itself.
+//! It deliberately knows nothing of how a client proves it.
 
-/// What is known of a client. Everything is absent on a route without authentication.
+/// A client as authenticated. On a route without authentication every field is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The client itself: a person, a service, an API key's owner.
@@ -11,15 +11,15 @@ pub struct Identity {
     pub tenant: Option<Box<str>>,
     /// The plan whose limits apply.
     pub tier: Option<Box<str>>,
-    /// What else was said of the client.
+    /// Further statements about the client, as of a token.
     pub claims: Claims,
 }
 
-/// Named statements about a client, few of them.
+/// Named statements about a client. There are few, so a search through a vector is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims(Vec<(Box<str>, Claim)>);
 
-/// What one of them says.
+/// The value of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// A text; numbers, `true` and `false` as JSON writes them.
@@ -28,17 +28,17 @@ pub enum Claim {
     Many(Box<[Box<str>]>),
 }
 
-/// Somebody of whom nothing is known.
+/// The identity of a client that was not authenticated.
 pub static NOBODY: Identity =
     Identity { consumer: None, tenant: None, tier: None, claims: Claims(Vec::new()) };
 
 impl Claims {
-    /// What the claim of this name says.
+    /// Looks a claim up by its name.
     pub fn find(&self, name: &str) -> Option<&Claim> {
         self.0.iter().find(|(known, _)| &**known == name).map(|(_, claim)| claim)
     }
 
-    /// What the claim says where that is one text. A list is none: no part of it stands for the whole.
+    /// The claim's value if it is one text. `None` for a list, because one of its texts must not stand for the whole.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.find(name) {
             Some(Claim::One(text)) => Some(text),
@@ -46,7 +46,7 @@ impl Claims {
         }
     }
 
-    /// All of them.
+    /// Every claim with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Claim)> {
         self.0.iter().map(|(name, claim)| (&**name, claim))
     }
@@ -59,7 +59,7 @@ impl FromIterator<(Box<str>, Claim)> for Claims {
 }
 
 impl Claim {
-    /// Whether it says, or its list holds, this.
+    /// Whether its text is this one, or one text of its list is.
     pub fn says(&self, text: &str) -> bool {
         match self {
             Claim::One(own) => &**own == text,

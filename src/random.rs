@@ -1,4 +1,5 @@
-//! Numbers that need to be different, not secret: request ids, coin tosses between servers, jitter.
+//! Random numbers that need to be different, not secret: request ids, choices between servers, jitter. Not for keys,
+//! salts or anything a client must not guess.
 
 use std::cell::Cell;
 
@@ -7,19 +8,19 @@ use std::cell::Cell;
 pub struct Random(Cell<u64>);
 
 impl Random {
-    /// A source that starts here; its neighbours should start elsewhere.
+    /// A source with this seed. Sources with equal seeds give equal numbers.
     pub fn new(seed: u64) -> Random {
-        // All zero is the one state it never leaves.
+        // xorshift never leaves the state 0.
         Random(Cell::new(seed.max(1)))
     }
 
-    /// A source no client can guess, seeded from the standard library's own.
+    /// A source with a random seed, taken from the standard library's `RandomState`.
     pub fn seeded() -> Random {
         use std::hash::{BuildHasher, Hasher, RandomState};
         Random::new(RandomState::new().build_hasher().finish())
     }
 
-    /// The next number.
+    /// The next number, from 1 to `u64::MAX`.
     pub fn next(&self) -> u64 {
         let mut state = self.0.get();
         state ^= state >> 12;

@@ -40,7 +40,7 @@ pub(super) enum Posted {
     Batch(Box<Batch>),
 }
 
-/// Calls back exactly once, even where an entry is just dropped.
+/// The callback of an entry. It is called exactly once: if an entry is just dropped, its `Drop` calls it.
 pub(super) struct Asker(Option<Done>);
 
 impl Asker {

@@ -1,7 +1,7 @@
-//! Redis Cluster: which node has which slots, asked for again and again.
+//! Redis Cluster: keeps the map of which node has which slots, by asking any node that answers again and again.
 //!
-//! Any node that answers is asked. Calls that meet a slot elsewhere say so at once ([`SlotMap`] is woken) and are
-//! answered or sent on by [`super::routes::Shared::reroute`]; this only keeps the map.
+//! A call that finds its slot elsewhere wakes [`SlotMap`] at once, and is sent on by [`super::routes::Shared::reroute`];
+//! this file only keeps the map.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! How a shard is, as far as its answers tell.
+//! [`Condition`]: the state of a shard, as its answers and errors tell, in one word for logs and metrics.
 
 use redis::{RedisError, ServerErrorKind};
 

@@ -1,7 +1,7 @@
 //! One connection to a server: TCP, TLS where wanted, login, scripts, and proof that it may be written to.
 //!
-//! It never tries again on its own: the pipeline that opens connections knows when that is worth it. What is open can be
-//! written to when it is handed out, so a replica, a server that is loading or one without memory is no connection.
+//! It never retries: the pipeline that opens connections knows when that makes sense. A connection is handed out only
+//! after a write has succeeded on it, so a replica, a server that is loading or one that is out of memory counts as down.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -73,10 +73,10 @@ pub enum ConnectError {
     /// The server's answer, without what it was asked.
     #[error("{0}")]
     Redis(#[from] RedisError),
-    /// Calls of keys in several slots are not for a node of a cluster.
-    #[error("it is a node of a cluster, which [redis] topology = \"cluster\" is for")]
+    /// It is a node of a cluster, which refuses calls whose keys are in several slots.
+    #[error("the server is a node of a cluster; write topology = \"cluster\" in [redis]")]
     Clustered,
-    /// It let us in, and a charge did not go through.
+    /// The login succeeded, but the charge of the probe did not.
     #[error("{0}")]
     Probe(String),
     /// No sentinel names a primary.
@@ -369,7 +369,7 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
         }
     }
     if roots.is_empty() {
-        return Err(ConnectError::Certificates("there are none".to_owned()));
+        return Err(ConnectError::Certificates("the system has none; set `ca` in [redis]".to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let versions =

@@ -1,4 +1,4 @@
-//! Follows the sentinels of a node, and moves the node when they name another primary.
+//! Failover: follows the sentinels of a node, and points the node at another primary when they name one.
 //!
 //! Sentinels are asked once a second, and whenever one of them announces `+switch-master`.
 

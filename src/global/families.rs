@@ -1,4 +1,4 @@
-//! What a scrape shows of Redis.
+//! The metric families of Redis.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,19 +20,19 @@ impl Global {
                 .collect::<Vec<_>>()
         };
         let up = each(|shard| u64::from(shard.is_up));
-        families.gauges("redis_up", "Whether a shard of Redis is asked", None, up)?;
+        families.gauges("redis_up", "Whether a shard of Redis answers, so that it is asked", None, up)?;
         let in_time = each(|shard| u64::from(shard.is_quick));
         let help = "Whether the answers of a shard come within the deadline, so that requests wait for them";
         families.gauges("redis_in_time", help, None, in_time)?;
         let round_trips = shards.iter().map(|shard| {
             ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.round_trip_ns).as_secs_f64())
         });
-        let help = "How long nearly all calls to a shard took of late; 0: none was answered yet";
+        let help = "How long nearly all recent calls to a shard took; 0: none was answered yet";
         families.gauges("redis_round_trip", help, Some(&Unit::Seconds), round_trips)?;
         let conditions = shards
             .iter()
             .map(|shard| ([("shard", shard.shard.as_str()), ("condition", shard.condition.name())], 1_u64));
-        families.gauges("redis_condition", "How a shard of Redis is", None, conditions)?;
+        families.gauges("redis_condition", "Condition of a shard of Redis", None, conditions)?;
         let evicts = each(|shard| u64::from(shard.evicts));
         families.gauges(
             "redis_evicts",
@@ -49,7 +49,7 @@ impl Global {
             ("redis_refused_operations", "Operations answered with an error", |shard| shard.refused),
             ("redis_resent_calls", "Calls sent again after their answer was lost", |shard| shard.resent),
             ("redis_connects", "Connections made to Redis", |shard| shard.connects),
-            ("redis_breaker_opened", "Times a shard was given up for a while", |shard| shard.opened),
+            ("redis_breaker_opened", "Times the breaker of a shard opened", |shard| shard.opened),
         ];
         for (name, help, level) in counters {
             families.counters(name, help, None, each(level))?;

@@ -1,4 +1,5 @@
-//! Logs how shards are: one line for all that changed together on one node, be they sixty tags of a cluster.
+//! Logs changes of the condition of shards: one line for all shards that change together on one node, since a cluster has
+//! 64 of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! How many gateways share Redis: each says once a second that it is there, on up to three shards.
+//! Counts the nodes that share Redis: each reports once a second, on up to three shards, that it is there.
 //!
-//! The count is the median of what the shards say. It rises at once and falls ten seconds later, so that nobody takes
-//! a greater share because others were slow for a moment; while nothing is heard it stays what it was.
+//! The count is the median of the shards' counts. It rises at once and falls ten seconds later, so that no node takes a
+//! larger share because others were slow for a moment. While no shard answers, it stays as it was.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::clock;
 use super::connection::Connection;
 use super::routes::Shared;
 
-/// Tells the store of this gateway, and this gateway of the others.
+/// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
     shared: Arc<Shared>,
     /// What requests read.
@@ -96,7 +96,7 @@ impl Membership {
                 let shard = &self.shared.shards[self.places[index].shard];
                 // While it is away, that has been said.
                 if shard.is_closed() {
-                    let text = format!("gateways are not counted: {error}");
+                    let text = format!("nodes are not counted: {error}");
                     self.shared.complain(&shard.name, &text, clock::now_ns());
                 }
                 Heard::Refusal

@@ -1,8 +1,8 @@
 //! The Redis that the nodes of a fleet share: one server, one behind sentinels, a cluster, or a ring.
 //!
-//! Any thread asks ([`Global::send`]) and never waits; the answer comes back by a call. What is asked is gathered
-//! into few script calls, sent once, and counted once, whatever becomes of connections and servers. Nothing here
-//! knows what a limit is or what to do without an answer.
+//! Any thread sends operations ([`Global::send`]) without waiting; the answer comes by a callback. Operations are gathered
+//! into few script calls, and each is applied at most once, whatever happens to connections and servers. Nothing here
+//! knows what a limit is or what to do without an answer: that is `limiter`'s.
 
 mod batch;
 mod cluster;
@@ -249,15 +249,15 @@ impl Global {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
-    /// How many gateways share Redis, this one included; what was last known while Redis is away.
+    /// How many nodes share Redis, this one included; while Redis is down, the last count.
     #[inline]
     pub fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)
     }
 
-    /// The key under which a tenant's keys are on that tenant's dedicated shard, where it has one: the key's lowest
-    /// byte says so. Every key of a gateway with dedicated shards goes through here, with `None` where no tenant is
-    /// known; without dedicated shards it stays what it is.
+    /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
+    /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known, or its
+    /// own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
     pub fn route(&self, key: Key, tenant: Option<&str>) -> Key {
         if self.dedicated.is_empty() {
             return key;

@@ -1,8 +1,8 @@
-//! A ring that has changed: a key that another server had before is brought from there when it is first asked about, so
-//! that it has no second burst.
+//! Moves keys after a ring has changed: a key that another server had before is fetched from there when it is first
+//! asked about, so that it has no second burst.
 //!
-//! Gateways note on each server of a ring which ring it is; who starts with another finds there what it was. Of servers
-//! that have left the ring nothing is brought.
+//! Nodes write on each server of a ring which servers the ring has; a node that starts with another ring reads there what
+//! it was. Keys of servers that have left the ring are not fetched.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

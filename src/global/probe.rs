@@ -1,5 +1,5 @@
-//! What asks a shard whether it can be used: a charge like any other, of a key that is nobody's. It needs every right
-//! and does every thing that charges do, so where it goes through, they do.
+//! The probe: tests whether a shard can be used by a charge on a key that no client has. It needs the same rights and
+//! runs the same script as any charge, so if it succeeds, charges do.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

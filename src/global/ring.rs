@@ -1,5 +1,6 @@
-//! Consistent hashing over independent servers (Karger et al. 1997): every server has points on a ring by its weight,
-//! a key belongs to the next point. A server more takes its part from all others and moves nothing between them.
+//! Consistent hashing over independent servers (Karger et al. 1997): every server has points on a ring in proportion to
+//! its weight, and a key belongs to the next point. A new server takes its part evenly from all others, and no key moves
+//! between those.
 
 use std::hash::Hasher;
 

@@ -1,4 +1,4 @@
-//! How long a shard takes to answer, nearly always. Pure: it is told how long each call took, and when.
+//! Estimates how long nearly all calls to a shard take. Pure: it is given how long each call took, and when.
 //!
 //! The mean and four mean deviations of the last second or so, as TCP reckons its retransmission timeout (RFC 6298,
 //! section 2), but by time instead of by sample: a shard that is called ten thousand times a second is not forgotten

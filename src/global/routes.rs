@@ -1,6 +1,6 @@
-//! Where keys are: key to shard, shard to node, node to pipeline. And what all pipelines share.
+//! From key to shard, from shard to node, from node to pipeline; and what all pipelines share.
 //!
-//! Finding the queue of a key takes no lock: a shard's node is one number, the list of nodes is replaced whole.
+//! Finding the queue of a key takes no lock: a shard's node is one atomic number, and the list of nodes is replaced whole.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,7 +98,8 @@ impl Shared {
         matches!(&self.route, Route::Ring { shared, .. } if shard >= *shared)
     }
 
-    /// Hands an entry to the pipeline of its key. If there is no room, the entry is given up rather than waited with.
+    /// Hands an entry to the pipeline of its key. If the queue is full, the entry is given up at once: nobody who asks may
+    /// wait.
     pub(super) fn post(&self, entry: Entry, key: Key, now_ns: u64) {
         let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
         self.post_to(node, entry, key, now_ns);
@@ -151,13 +152,13 @@ impl Shared {
         found.into_iter()
     }
 
-    /// The call that finds out whether a shard can be used.
+    /// The call that tests whether a shard can be used.
     pub(super) fn probe(&self, shard: Option<usize>) -> Cmd {
         let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
         self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
     }
 
-    /// A write that finds out whether a connection lives, for less.
+    /// A write that tests whether a connection is alive, cheaper than a probe.
     pub(super) fn touch(&self, shard: usize) -> Cmd {
         let mut command = redis::cmd("SET");
         let name = self.names.own(self.shards[shard].tag.as_deref(), "up");
@@ -224,7 +225,7 @@ impl Shared {
         node
     }
 
-    /// A call was sent where no node is known.
+    /// Notes an address to which a call was redirected and where no node is known.
     fn want(&self, host: &str, port: u16) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
@@ -232,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// Keys of ours that were of a type they never have: one line for all of ten seconds.
+    /// Logs keys that had a type which no limit has, at most one line in ten seconds.
     pub(super) fn repaired(&self, shard: &str, count: u64, now_ns: u64) {
         let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
         let (told_ns, since) = *repairs;
@@ -242,11 +243,11 @@ impl Shared {
         }
         *repairs = (now_ns, 0);
         drop(repairs);
-        let advice = "something else writes to keys under our prefix; give it another, or us";
+        let advice = "another program writes keys under this prefix; set another `prefix` in [redis]";
         tracing::warn!(shard, keys = count + since, advice, "redis keys of a wrong type were replaced");
     }
 
-    /// An error of one operation: one line in ten seconds, for there may be one a request.
+    /// Logs an error of one operation, at most one line in ten seconds, because every request may cause one.
     pub(super) fn complain(&self, shard: &str, error: &str, now_ns: u64) {
         let last_ns = self.complained_ns.load(Ordering::Relaxed);
         let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;

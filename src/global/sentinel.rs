@@ -1,8 +1,8 @@
-//! Sentinels: who is the primary now.
+//! Sentinels: finds the present primary.
 //!
-//! All of them are asked at once and the majority believed, or most of those that do not hang; the connection made from their answer proves by a write
-//! that it leads to a primary. A promoted replica can be written to for a second before they name it, so where the
-//! named one cannot, the replicas they know are asked for their role.
+//! All sentinels are asked at once, and the majority of those that answer is believed; the connection that is then opened
+//! proves by a write that it leads to a primary. A promoted replica accepts writes up to a second before sentinels name
+//! it, so if the named server refuses writes, the replicas they know are asked for their role.
 
 use std::collections::HashMap;
 use std::io;
@@ -79,7 +79,7 @@ impl Sentinels {
     }
 
     fn unnamed(&self, why: Option<ConnectError>) -> ConnectError {
-        let why = why.map_or("none of them answers".to_owned(), |why| why.to_string());
+        let why = why.map_or("no sentinel answers".to_owned(), |why| why.to_string());
         ConnectError::Unnamed(self.master.to_string(), why)
     }
 
@@ -110,7 +110,10 @@ impl Sentinels {
                 () = &mut late => break,
             }
         }
-        Err(ConnectError::Unnamed(self.master.to_string(), "none of its replicas says it is one".to_owned()))
+        Err(ConnectError::Unnamed(
+            self.master.to_string(),
+            "none of its replicas says that it is the primary".to_owned(),
+        ))
     }
 
     fn server(&self, (host, port): (String, u16)) -> Server {
@@ -153,7 +156,7 @@ async fn named(connector: &Connector, server: &Server, master: &str) -> Result<A
     let asked = tokio::time::timeout(patience, connection.call(&question)).await;
     let answer = asked.map_err(|_| ConnectError::Timeout(patience))??;
     redis::from_redis_value(answer).map_err(|_| {
-        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "a sentinel knows nothing of it"))
+        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "a sentinel does not know this name"))
     })
 }
 

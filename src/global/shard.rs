@@ -1,6 +1,6 @@
-//! What is known of one shard: whether calls are worth making, how it is, what was counted.
+//! [`Shard`]: the breakers, the condition and the counters of one shard.
 //!
-//! Pipelines and probes write it, requests read one byte of it. It sends nothing itself.
+//! Pipelines and probes write it; a request reads one byte of it, to know whether to ask. It sends nothing itself.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

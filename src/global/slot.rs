@@ -1,7 +1,7 @@
-//! Slots of Redis Cluster, and the hash tags that keep a gateway's keys in few of them.
+//! Slots of Redis Cluster, and the hash tags that keep the fleet's keys in few of them.
 //!
-//! Keys of one call must be in one slot. So a key's name carries one of [`TAGS`] tags, spread evenly over the slots:
-//! few enough that calls stay full, enough that every primary has some.
+//! The keys of one call must be in one slot. So a key's name carries one of [`TAGS`] tags, which are spread evenly over
+//! the slots: few enough that calls gather many operations, and enough that every primary has some.
 
 /// The slot of a key or tag: CRC-16/XMODEM modulo 16,384 (Redis Cluster specification, "Key distribution model").
 pub(super) fn slot(text: &[u8]) -> u16 {

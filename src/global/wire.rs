@@ -1,7 +1,8 @@
-//! Operations and replies as lua/batch.lua packs them. Keys and plans of a call are said once each, and operations say
-//! which of them they mean: most operations of a call are of few plans, and many may be of one key.
+//! The wire format of lua/batch.lua: encodes operations, decodes replies. A call names each key and plan once and
+//! operations refer to them by index, because most operations of a call share a few plans, and many may share a key.
 //!
-//! A reply is read to its last byte or not at all: what is shorter, longer or not a number is no reply.
+//! This is where bytes of Redis become an [`Outcome`] of `limit`. A reply is decoded to its last byte or rejected: one
+//! that is shorter, longer or holds a strange number is no reply.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -207,7 +208,7 @@ pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     }
 }
 
-/// How many keys of a wrong type a call has replaced, and the reply proper.
+/// Splits a reply into the number of keys of a wrong type that the call replaced, and the rest.
 pub fn repaired(reply: &[u8]) -> (u64, &[u8]) {
     let mut rest = Reader(reply);
     match (rest.number(), rest.number()) {
@@ -284,7 +285,7 @@ impl<'r> Reader<'r> {
                 // Whatever its key holds, the reply is one.
                 return Some(match seen(outcome, record, &part.plan, at_us) {
                     Some(seen) => Answered::Reply(Reply::Seen(seen)),
-                    None => Answered::Error("its key holds what is no record".to_owned()),
+                    None => Answered::Error("the key holds no valid record".to_owned()),
                 });
             }
             (b'E', _) => return self.error(),
@@ -387,8 +388,8 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
 
 /// Before the reply of a call that replaced keys.
 const REPAIRED: f64 = -2.0;
-/// What is said of a reply that cannot be read.
-pub(super) const NO_REPLY: &str = "a reply that is none of our script's";
+/// The error for a reply that cannot be decoded.
+pub(super) const NO_REPLY: &str = "the reply is not in the format of our script";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;
 /// The most parts an operation may have.

@@ -1,4 +1,4 @@
-//! What a scrape shows of the local table.
+//! The metric families of the local table.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl Table {
         families.gauges("table_keys", "Limiter keys the local table holds", None, [([], stats.used)])?;
         families.counters(
             "table_evictions",
-            "Limiter keys that had to go for another",
+            "Limiter keys evicted for another",
             None,
             [([], stats.evictions)],
         )?;

@@ -65,7 +65,7 @@ impl Leases {
         Some((PlanId::from_bits(slot.fingerprint()), slot.state()))
     }
 
-    /// Its figures.
+    /// Its statistics.
     pub fn stats(&self) -> super::Stats {
         super::Stats {
             slots: self.slots.len() as u64,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_kept_under_its_key_and_plan() {
+    fn a_lease_is_kept_under_its_key_and_plan() {
         let leases = Leases::with_memory(1 << 16);
         let never = |_: Option<PlanId>, _: Words| false;
         assert_eq!(

@@ -40,12 +40,12 @@ pub struct Table {
     penalised: penalties::Places,
 }
 
-/// What `Table::take` did.
+/// The result of `Table::take`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// What the window said.
+    /// The window's decision.
     pub outcome: Outcome,
-    /// Where it was said; `give_back` wants it.
+    /// Where it was taken, which `give_back` needs.
     pub place: Place,
 }
 
@@ -58,7 +58,7 @@ pub enum Place {
     Overflow,
 }
 
-/// Figures of the table since it was made.
+/// Statistics of the table since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Keys it has room for.
@@ -197,7 +197,7 @@ impl Table {
         state.take(&charge.quota, charge.cost, now_ns).1
     }
 
-    /// Its figures.
+    /// Its statistics.
     pub fn stats(&self) -> Stats {
         Stats {
             slots: self.slots.len() as u64,
@@ -220,7 +220,7 @@ impl Table {
         taken
     }
 
-    /// What a key has used that was counted in a slot before a reload made it a log's.
+    /// What a key has spent in a slot, if a reload has changed its policy to a sliding log.
     fn past_in_slot(&self, charge: &Charge, now_ns: u64) -> Option<Log> {
         let slot = self.slots.find(charge.key)?;
         let declared = self.quotas.declared();
@@ -232,7 +232,7 @@ impl Table {
         Some(Log::with_used(&charge.quota, used, now_ns))
     }
 
-    /// What a key has used that was counted in a log before a reload made it a slot's.
+    /// What a key has spent in a log, if a reload has changed its policy to another algorithm.
     fn past_in_log(&self, charge: &Charge, now_ns: u64) -> Option<State> {
         let (fingerprint, log) = self.logs.remove(charge.key)?;
         let declared = self.quotas.declared();

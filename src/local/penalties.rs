@@ -1,11 +1,11 @@
-//! What is on record of clients that were denied, in slots of the same table.
+//! Penalty records of clients that were denied, in slots of the table.
 //!
-//! A record's slot says so by a fingerprint that no quota has. It is given up when its client is forgiven, never
-//! before: a penalised client does not get away by filling the table. Where there is no room for a new record, none is
-//! kept, and its client is limited and not penalised.
+//! A slot with a record has a fingerprint that no quota has. It is evicted only after its client is forgiven, so a
+//! penalised client cannot get away by filling the table. If there is no room for a new record, the client is limited but
+//! not penalised.
 //!
-//! Most clients are penalised by nobody, and finding that out takes no slot: a row of times says until when any key
-//! that falls on one of its places is penalised.
+//! Most clients have no penalty, and finding that out reads no slot: an array indexed by a hash of the key holds until
+//! when any key of that place is penalised.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,8 @@ use super::slots::{Entry, Locked};
 use crate::limit::penalty::Record;
 use crate::limit::{Key, Penalty, Quota};
 
-/// Until when any key of a place is penalised, nanoseconds. It only ever says too much.
+/// Until when any key of a place is penalised, nanoseconds. May be too late a time, because keys share places, but never
+/// too early.
 #[derive(Debug)]
 pub(super) struct Places(Box<[AtomicU64]>);
 
@@ -32,7 +33,7 @@ impl Places {
 }
 
 impl Table {
-    /// Nanoseconds until this key's penalty is over; 0: it has none.
+    /// Nanoseconds until this key's penalty ends; 0: it has none.
     #[inline]
     pub fn penalty_ns(&self, key: Key, now_ns: u64) -> u64 {
         if self.penalised.of(key).load(Ordering::Relaxed) <= now_ns {
@@ -42,8 +43,8 @@ impl Table {
         slot.map_or(0, |slot| Record::from_words(slot.state()).wait_ns(now_ns))
     }
 
-    /// Counts a denial of a client that was told to wait `told_ns`, and says for how long it is kept out: nanoseconds,
-    /// 0 where it is not.
+    /// Counts a denial of a client that was told to wait `told_ns`. Returns for how long it is penalised, nanoseconds; 0:
+    /// not at all.
     pub fn note_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
         let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
             return 0;

@@ -1,8 +1,8 @@
 //! The memory of a table: slots of half a cache line or a whole one, open addressing with a bounded probe window.
 //!
-//! A slot is the key's high half; a tag (30 more bits of the key, occupied, locked, 32 bits that say under what the
-//! state was written); and the state, two words or six. It knows nothing of what a state means and never waits for
-//! anything but another thread's few instructions under a slot's lock bit.
+//! A slot is the key's high half, a tag (30 more bits of the key, occupied, locked, a 32-bit fingerprint of what the
+//! state was written under) and the state, two words or six. This file does not know what a state means, and waits for
+//! nothing but another thread's few instructions under a slot's lock bit.
 //!
 //! Why no key can be in two slots, and none is lost:
 //! - Words of a slot change only under its lock bit, taken by compare-exchange (acquire) and given back by the
@@ -33,15 +33,15 @@ pub(super) struct Slots<const W: usize, const S: usize> {
     homes: u64,
 }
 
-/// What a search that may claim a slot came to.
+/// The result of `find_or_claim`.
 pub(super) enum Entry<'a, const W: usize, const S: usize> {
     /// The key is there.
     Found(Locked<'a, W, S>),
     /// The key is new and got a slot nobody had used.
     Unused(Locked<'a, W, S>),
-    /// The key is new and got the slot of one that was whole.
+    /// The key is new and got the slot of one that could be evicted without loss.
     Replaced(Locked<'a, W, S>),
-    /// The window is full of keys that would lose something.
+    /// The window is full of keys that cannot be evicted without loss.
     Full,
 }
 

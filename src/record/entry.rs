@@ -1,4 +1,4 @@
-//! One line of the access log as values: what the data plane knows of a request when it is over.
+//! [`Entry`]: one line of the access log as plain values, filled by the data plane when a request is over.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What is kept of a request once it is over: the access log. Bounded, and nothing waits for it.
+//! The access log: one line for each finished request. It is bounded, and no request waits for it.
 //!
-//! A worker formats each line straight into a [`Buffer`] of its own and hands whole chunks to the one thread that
-//! writes. Where that thread falls behind, lines are lost and counted: a log never slows a request down.
+//! A worker formats each line straight into a [`Buffer`] of its own and hands whole chunks to the one thread that writes.
+//! If that thread falls behind, lines are lost and counted, so that the log never slows a request down.
 
 mod buffer;
 mod date;
@@ -25,7 +25,7 @@ pub use log::{Error, Log};
 pub use sampler::Sampler;
 pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, keep_alone};
 
-/// Where the access log goes and what of it.
+/// Where the access log goes, and what it shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessConfig {
     /// Where to.

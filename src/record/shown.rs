@@ -1,7 +1,7 @@
-//! What of a request a line shows beside what it always does: fields of its head by choice, and how much of a query.
+//! The optional parts of a log line: chosen header fields, and how much of the query.
 //!
-//! A value in a query may be anything: a password that is reset, a code that logs somebody in, a signed link. Unless
-//! the operator wants more, only names are kept.
+//! A value in a query may be a secret (a password reset, a login code, a signed link), so unless the operator asks for
+//! more, only the names of parameters are logged.
 
 use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -1,7 +1,8 @@
-//! What a pipeline sends again until it is answered: batches with a record.
+//! Batches with a record, which a pipeline sends again until they are answered.
 //!
-//! They wait here while there is no connection, while a server that may have acted upon them cannot say so, and while
-//! their slot is on its way to another node. They are at most eight a shard, so what comes meanwhile is not sent.
+//! They wait here while there is no connection, while a server that may have applied them answers with an error, and
+//! while their slot is moving to another node. A shard has at most eight records, so operations that find none free are
+//! not sent.
 
 use std::sync::atomic::Ordering;
 

@@ -1,10 +1,10 @@
-//! One connection to a node and the queue in front of it: what waits is gathered into calls.
+//! [`Pipeline`]: one connection to a node and the queue in front of it, whose operations are gathered into calls.
 //!
-//! A call is made at once where no more than one is in flight, so an operation that comes alone waits for nobody; while
-//! more are in flight, what comes meanwhile gathers. The more are in flight, the more must have gathered.
+//! A call is sent at once while at most one is in flight, so a lone operation does not wait. While more are in flight,
+//! operations gather; the more calls in flight, the more operations the next one must have.
 //!
-//! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent
-//! again, under the same number, until they are answered, and count once whatever arrived; the others have no answer.
+//! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent again
+//! under the same number until they are answered, and Redis applies them once; other calls end without an answer.
 //! Nothing here decides what an operation means.
 
 mod again;
@@ -235,8 +235,8 @@ impl Pipeline {
             }
             Completed { number, serial, result }
         });
-        // Handed to the connection right here: the runtime begins the task that came last first, and what is told must not
-        // be overtaken by what is asked.
+        // Handed to the connection here and not in the task: the runtime runs the newest task first, so a question could
+        // overtake a report that was submitted before it.
         let first = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let call = self.calls.spawn(async move {
             match first {

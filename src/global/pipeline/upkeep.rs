@@ -1,7 +1,7 @@
-//! A pipeline's connection: opened, watched, replaced.
+//! Upkeep of a pipeline's connection: opens, watches and replaces it.
 //!
-//! What is suspected is not closed before there is something better, for a server that is frozen or far away is no
-//! nearer over a new connection.
+//! A suspect connection is closed only after another one works, because a server that is frozen or far away is no faster
+//! over a new connection.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
