@@ -22,7 +22,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use sluicegate::clock;
 use sluicegate::limit::lease_messages::{Grant, Op, Reply};
 use sluicegate::limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
-use sluicegate::limiter::{Caller, Decision, Done, Fleet, Limiter, Link};
+use sluicegate::limiter::{ClientAddress, Decision, Done, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 
 #[global_allocator]
@@ -191,7 +191,7 @@ fn leased(criterion: &mut Criterion) {
     // The first touch waits for Redis, which answers at once.
     let touch = |key: u64| {
         let (mut decision, now_ns) = (Decision::default(), clock::now_ns());
-        if let Some(waiting) = limiter.decide(&shared(key), Caller::default(), now_ns, &mut decision) {
+        if let Some(waiting) = limiter.decide(&shared(key), ClientAddress::default(), now_ns, &mut decision) {
             limiter.resume(waiting, now_ns, &mut decision);
         }
         assert!(decision.is_admitted());
@@ -367,7 +367,7 @@ fn ours(bytes: usize) -> Arc<Limiter> {
 #[inline]
 fn decide(limiter: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> bool {
     let mut decision = Decision::default();
-    let waiting = limiter.decide(charges, Caller::default(), now_ns, &mut decision);
+    let waiting = limiter.decide(charges, ClientAddress::default(), now_ns, &mut decision);
     debug_assert!(waiting.is_none(), "one node has nobody to wait for");
     black_box(&decision).is_admitted()
 }

@@ -23,7 +23,7 @@ use sluicegate::global::config::{Login, Server, Topology};
 use sluicegate::global::{Config, Global};
 use sluicegate::limit::lease_messages::{Op, Part, Renewal};
 use sluicegate::limit::{Algorithm, Charge, Key, Plan, PolicyId, Quota, Sharing, WhenDown};
-use sluicegate::limiter::{Caller, Decision, Fleet, Limiter, Link};
+use sluicegate::limiter::{ClientAddress, Decision, Fleet, Limiter, Link};
 use sluicegate::local::Table;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -128,7 +128,7 @@ async fn leased(redis: &Redis) -> f64 {
                 plan: Some(*plan),
             };
             let mut decision = Decision::default();
-            let waiting = limiter.decide(&[charge], Caller::default(), clock::now_ns(), &mut decision);
+            let waiting = limiter.decide(&[charge], ClientAddress::default(), clock::now_ns(), &mut decision);
             admitted += u64::from(waiting.is_none() && decision.is_admitted());
             decisions += 1;
         }

@@ -1,6 +1,6 @@
 //! The axis on which a bucket fills: how far it is refilled at an instant, in ticks, and when it is refilled so far.
 //!
-//! Why units and not nanoseconds, and what is rounded, is said in `token_bucket`.
+//! `token_bucket.rs` says why the axis has units instead of nanoseconds, and what is rounded.
 
 use std::num::NonZeroU64;
 
@@ -17,7 +17,7 @@ pub(super) struct Axis {
     rate_shift: u8,
     /// A unit is `2^shift` ticks.
     pub(super) shift: u8,
-    /// Of the whole bucket, ticks; at most `TICKS_MAX`.
+    /// The whole bucket, ticks; at most `TICKS_MAX`.
     pub(super) capacity: u64,
 }
 
@@ -40,19 +40,19 @@ impl Axis {
         Axis { rate, inverse, rate_shift: (up - down) as u8, shift: shift as u8, capacity }
     }
 
-    /// Refilled since the clock began, ticks, rounded down; at most `TICKS_MAX`.
+    /// Ticks refilled since the clock began, rounded down; at most `TICKS_MAX`.
     #[inline]
     pub(super) fn position(&self, now_ns: u64) -> u64 {
         let ticks = (u128::from(now_ns.min(NOW_MAX_NS)) * u128::from(self.rate)) >> self.rate_shift;
         ticks.min(u128::from(TICKS_MAX)) as u64
     }
 
-    /// Nanoseconds until `target` is reached: to the first instant at which it is.
+    /// Nanoseconds until the first instant at which the position is `target`.
     #[inline]
     pub(super) fn wait_ns(&self, target: u64, now_ns: u64) -> u64 {
         let target = u128::from(target);
         if target.leading_zeros() < u32::from(self.rate_shift) {
-            // Later than any clock tells.
+            // Beyond the last instant of the clock.
             return u64::MAX - now_ns;
         }
         let (dividend, rate) = (target << self.rate_shift, u128::from(self.rate));
@@ -62,21 +62,21 @@ impl Axis {
         u64::try_from(at_ns).unwrap_or(u64::MAX).saturating_sub(now_ns)
     }
 
-    /// Nanoseconds until `missing` ticks are refilled: to the nanosecond, and late by up to the tick that has begun
-    /// to refill. No promise hangs on it, so it is spared the division.
+    /// Nanoseconds until `missing` ticks are refilled, late by up to one tick. It is only shown, never promised as
+    /// `wait_ns` is, so it multiplies by the inverse instead of dividing.
     #[inline]
     pub(super) fn reset_ns(&self, missing: u64) -> u64 {
         let wait_ns = (u128::from(missing) * u128::from(self.inverse)) >> (126 - self.rate_shift);
         u64::try_from(wait_ns).unwrap_or(u64::MAX)
     }
 
-    /// A cost in ticks; what is more than any bucket holds saturates.
+    /// A cost in ticks, saturating beyond what any bucket holds.
     #[inline]
     pub(super) fn ticks(&self, cost: u64) -> u64 {
         cost.min(TICKS_MAX >> self.shift) << self.shift
     }
 
-    /// What is said where nothing is taken of a bucket that holds `units`.
+    /// The outcome of a cost that does not fit a bucket of `units`.
     pub(super) fn denied(&self, state: u64, position: u64, units: u64, cost: u64, now_ns: u64) -> Outcome {
         let full_at = state.max(position);
         let answer = if cost > units {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// What became of the calls of the last ten seconds, and what follows from it.
+/// A circuit breaker over the calls of the last ten seconds.
 ///
 /// It opens when more than half of at least [`SAMPLES_MIN`] calls failed, or at once when the shard refused a
 /// connection. Open, it lets one call in [`TRIED_EVERY`] through; [`OPEN_NS`] later, give or take a fifth, one in
@@ -19,7 +19,7 @@ pub struct Breaker {
     closed_ns: u64,
 }
 
-/// What may pass.
+/// Which calls may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Every call.
@@ -49,7 +49,7 @@ impl Breaker {
         Breaker { state: State::Closed, seconds: [Second::default(); SECONDS], closed_ns: 0 }
     }
 
-    /// What may pass now.
+    /// Which calls may pass now.
     pub fn phase(&self, now_ns: u64) -> Phase {
         match self.state {
             State::Closed => Phase::Closed,
@@ -64,7 +64,7 @@ impl Breaker {
             State::Closed => self.count(now_ns, 0),
             State::Open { missing, .. } if *missing > 1 => *missing -= 1,
             State::Open { since_ns, .. } => {
-                // What was away for a moment has not let much gather.
+                // After a short outage few keys have to come back, so there is no ramp.
                 let was_long = now_ns.saturating_sub(*since_ns) >= SECOND_NS;
                 self.closed_ns = if was_long { now_ns } else { 0 };
                 self.state = State::Closed;
@@ -92,7 +92,7 @@ impl Breaker {
         }
     }
 
-    /// The shard refused a connection, or cannot be reached: there is nothing to find out by more calls.
+    /// The shard refused a connection or cannot be reached. That is certain, so it opens without more samples.
     pub fn refused(&mut self, now_ns: u64, jitter: u64) {
         match &mut self.state {
             State::Open { until_ns, missing, .. } if now_ns < *until_ns => *missing = 1,
@@ -146,7 +146,7 @@ impl Default for Breaker {
     }
 }
 
-/// Calls without which nothing is concluded.
+/// The fewest calls from which failure is concluded.
 pub const SAMPLES_MIN: u64 = 20;
 /// Successes in a row that close it again where calls failed.
 pub const SUCCESSES_MIN: u8 = 3;

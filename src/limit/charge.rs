@@ -1,4 +1,4 @@
-//! One thing a request is charged for: a key, a quota, a cost.
+//! [`Charge`]: what one window of one policy asks of the limiter for one request. A plain value; it decides nothing.
 
 use super::{Key, PlanId, PolicyId, Quota};
 
@@ -15,16 +15,16 @@ pub struct Charge {
     pub policy: PolicyId,
     /// Index of the window in its policy.
     pub window: u16,
-    /// Counted and reported, never refused.
+    /// Counted and reported, but never a reason to refuse (`shadow`).
     pub shadow: bool,
-    /// Counted even when refused.
+    /// Counted even if the request is refused (`count-denied`).
     pub count_denied: bool,
-    /// The window's [`Plan`](super::Plan) if the fleet shares it; `None`: this node alone counts.
+    /// The window's [`Plan`](super::Plan) if the fleet shares it; `None`: this node counts on its own.
     pub plan: Option<PlanId>,
 }
 
 impl Charge {
-    /// One unit, enforced, counted by this node alone, in the first window of the first policy.
+    /// One unit, enforced, counted on this node, in the first window of the first policy.
     #[inline]
     pub fn one(key: Key, quota: Quota) -> Charge {
         let policy = PolicyId::default();

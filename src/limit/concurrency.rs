@@ -1,11 +1,11 @@
-//! Concurrency: units in flight. They are out until they are given back, and no time brings them back sooner.
+//! Concurrency: permits for requests in flight. A permit is taken until it is given back; time does not free it.
 //!
-//! So nothing honest can be said of when one will be free: a refusal says a second, the shortest wait a client can be
-//! told. A quota that changes keeps the count, not its share, because each unit that is out comes back as it is.
+//! When one will be free is unknown, so a refusal says one second, the shortest wait that `Retry-After` can express. If
+//! the quota changes, the count stays (other algorithms scale it), because each permit comes back as it was taken.
 
 use super::{Answer, Outcome, Quota};
 
-/// Takes `cost` permits where they are free. The state is what is out.
+/// Takes `cost` permits if they are free. The state is the number taken.
 pub(super) fn take(out: u64, quota: &Quota, cost: u64) -> (u64, Outcome) {
     let limit = quota.limit().get();
     let free = limit.saturating_sub(out);

@@ -1,6 +1,6 @@
-//! Fixed window: a count that starts again at every multiple of the period on the caller's clock.
+//! Fixed window: a count that starts again at every multiple of the period on the given clock.
 //!
-//! Up to twice the limit can pass around a boundary; who cannot have that asks for a sliding window.
+//! Up to twice the limit can pass around a boundary; use a sliding window if that is too much.
 
 use super::{Answer, Outcome, Quota};
 
@@ -20,7 +20,7 @@ impl Counter {
         if index > self.index { Counter { index, count: 0 } } else { self }
     }
 
-    /// Takes `cost` where it fits.
+    /// Takes `cost` if it fits.
     pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Counter, Outcome) {
         let current = self.at(quota, now_ns);
         let limit = limit_of(quota);

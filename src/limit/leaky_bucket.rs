@@ -1,14 +1,14 @@
-//! Leaky bucket as a queue: it shapes. What comes faster than `limit` in `period` waits for its turn, behind at most
-//! `burst` units that wait before it; beyond that it is refused.
+//! Leaky bucket as a queue, which shapes traffic: requests faster than `limit` in `period` are delayed, in a queue of at
+//! most `burst` units; beyond that they are refused.
 //!
-//! The arithmetic is the token bucket's, on the same axis: a bucket of `burst` units and the one that is being
-//! served. What is missing of it is what stands before a request, and its delay the time until that has drained.
-//! So the first of a volley goes on at once, the next after one unit's time, the last after `burst` units' time.
-//! Giving back, counting denials and rescaling are the token bucket's own.
+//! The arithmetic is the token bucket's, on the same axis: a bucket of `burst` units and the one that is being served.
+//! The units missing from it are those queued before a request, and its delay is the time until they have drained. So
+//! the first of a volley goes on at once, the next after one unit's time, the last after `burst` units' time. Refunds,
+//! counted denials and rescaling are those of the token bucket.
 
 use super::{Outcome, Quota};
 
-/// Takes a place in the queue where there is one; the outcome tells how long to wait in it.
+/// Takes a place in the queue if there is one; the outcome holds the delay.
 pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, Outcome) {
     let axis = quota.axis();
     let position = axis.position(now_ns);

@@ -1,4 +1,4 @@
-//! The limiting arithmetic: pure functions of (state, quota, cost, now). No I/O, no clock, no tokio.
+//! The arithmetic of limits: pure functions from (state, quota, cost, now) to (state, outcome). No I/O, no clock, no tokio.
 
 mod axis;
 pub mod breaker;
@@ -26,7 +26,7 @@ pub use id::{PlanId, PolicyId};
 pub use key::Key;
 pub use lease::{LEAD_MIN_NS, Lease, Told, View, Wanted};
 pub use outcome::{Answer, Outcome};
-pub use penalty::{Conduct, Penalty};
+pub use penalty::{Penalty, PenaltyCheck};
 pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
 pub use script_model::ScriptModel;

@@ -1,28 +1,28 @@
-//! What one window says to one request. Being denied is a value here, not an error.
+//! [`Outcome`]: the decision of one window on one request. Being limited is a value, not an error.
 
 /// Whether a window admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The cost fits.
     Admitted,
-    /// It does not fit now; it fits at exactly this time from now if nobody spends in between.
+    /// It does not fit now. It fits exactly this long from now if nobody spends in between, and not a nanosecond earlier.
     Later {
         /// Nanoseconds, at least 1.
         retry_after_ns: u64,
     },
-    /// It never fits: the cost is more than the window holds when it is whole.
+    /// It never fits, because the cost is more than a full window holds.
     Never,
 }
 
-/// What one window says, and what is left of it.
+/// The answer of one window, and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Nanoseconds; above 0: refused so long, `NEVER`: for ever; 0 or below: admitted, to go on after so long. One
-    /// plain number, so that an outcome stays in registers where a decision is made.
+    /// Nanoseconds. Above 0: refused for this long (`NEVER`: for ever). 0 or below: admitted, after a delay of this long.
+    /// One number instead of an enum, so that an outcome stays in registers on the hot path.
     wait_ns: i64,
     /// Units left, after the cost where it was taken.
     pub remaining: u64,
-    /// Nanoseconds until the window is whole again if nobody spends in between, to about a nanosecond.
+    /// Nanoseconds until the window is full again if nobody spends in between, to about a nanosecond.
     pub reset_ns: u64,
 }
 
@@ -32,20 +32,20 @@ impl Outcome {
     pub fn new(answer: Answer, remaining: u64, reset_ns: u64) -> Outcome {
         let wait_ns = match answer {
             Answer::Admitted => 0,
-            // What is beyond 292 years is said as that.
+            // Waits beyond 292 years, the range of an i64, are cut to that.
             Answer::Later { retry_after_ns } => retry_after_ns.clamp(1, NEVER as u64 - 1) as i64,
             Answer::Never => NEVER,
         };
         Outcome { wait_ns, remaining, reset_ns }
     }
 
-    /// An admission that is to go on after `delay_ns`.
+    /// An admission with a delay: the request waits in a queue first.
     #[inline]
     pub fn delayed(delay_ns: u64, remaining: u64, reset_ns: u64) -> Outcome {
         Outcome { wait_ns: -(delay_ns.min(NEVER as u64) as i64), remaining, reset_ns }
     }
 
-    /// Whether the window admits, and when not, when it might.
+    /// Whether the window admits and, if not, when it would.
     #[inline]
     pub fn answer(&self) -> Answer {
         match self.wait_ns {
@@ -61,13 +61,13 @@ impl Outcome {
         self.wait_ns <= 0
     }
 
-    /// Nanoseconds an admitted request waits for its turn before it goes on; 0 where it is refused.
+    /// Nanoseconds an admitted request waits in its queue; 0 if it is refused.
     #[inline]
     pub fn delay_ns(&self) -> u64 {
         self.wait_ns.min(0).unsigned_abs()
     }
 
-    /// Nanoseconds until the same cost fits: 0 when admitted, `None` when it never does.
+    /// Nanoseconds until the same cost fits: 0 if admitted, `None` if it never does.
     #[inline]
     pub fn retry_after_ns(&self) -> Option<u64> {
         (self.wait_ns != NEVER).then_some(self.wait_ns.max(0).unsigned_abs())

@@ -1,11 +1,11 @@
-//! Penalties: clients that go on asking while they are told to wait are kept out for longer, and forgiven when they
-//! have been quiet.
+//! Penalties: a client that ignores `Retry-After` is refused for longer, and forgiven once it has been quiet.
 //!
-//! Denials are counted in a stretch of `within` that begins with one. More than `after` of them are a strike: the
-//! client is kept out for `factor` times as long as it was told to wait, at each further strike for `factor` times as
-//! long as before. Quiet for as long as the last penalty, and at least for `within`, it has nothing on record.
+//! Denials are counted over a stretch of `within`, which begins with the first. More than `after` denials in one stretch
+//! are a strike: the client is refused for `factor` times as long as it was told to wait, and at each further strike
+//! for `factor` times as long as before. A client that is quiet for as long as its last penalty, and at least for
+//! `within`, starts afresh.
 //!
-//! It knows no limits: who is denied, and how long they were told to wait, it is told.
+//! It knows no limits: its users say who was denied and which wait they were told.
 
 use super::{Key, PolicyId};
 
@@ -19,17 +19,17 @@ pub struct Penalty {
 }
 
 impl Penalty {
-    /// Denials that may be allowed in a stretch.
+    /// The largest `after`: denials in a stretch without a strike.
     pub const AFTER_MAX: u32 = 10_000;
     /// The longest stretch in which denials are counted: an hour.
     pub const WITHIN_NS_MAX: u64 = 3_600 * SECOND_NS;
     /// The longest penalty, seconds: a day.
     pub const SECONDS_MAX: u32 = 86_400;
-    /// What a penalty may grow by.
+    /// The largest factor by which penalties grow.
     pub const FACTOR_MAX: u32 = 100;
 
-    /// A rule: more than `after` denials within `within_ns` are a strike, and no penalty is longer than
-    /// `max_seconds`. What is beyond the constants above is as much as they say.
+    /// More than `after` denials within `within_ns` are a strike, and no penalty is longer than `max_seconds`. Values
+    /// beyond the constants above are reduced to them, so that a [`Record`] fits two words.
     pub fn new(after: u32, within_ns: u64, factor: u32, max_seconds: u32) -> Penalty {
         Penalty {
             after: after.min(Penalty::AFTER_MAX),
@@ -39,17 +39,17 @@ impl Penalty {
         }
     }
 
-    /// Denials within a stretch that are no strike yet.
+    /// The most denials in a stretch that are no strike.
     pub fn after(&self) -> u32 {
         self.after
     }
 
-    /// How long a stretch is, nanoseconds.
+    /// Length of a stretch, nanoseconds.
     pub fn within_ns(&self) -> u64 {
         self.within_ns
     }
 
-    /// What a penalty grows by.
+    /// The factor by which each penalty is longer than the one before.
     pub fn factor(&self) -> u32 {
         self.factor
     }
@@ -64,36 +64,36 @@ impl Penalty {
     }
 }
 
-/// What a limit watches of a request's client, in the policy that charges it.
+/// The penalty of one policy, as it is checked for one request: whose it is, its rule, and the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conduct {
-    /// The client's key of the policy.
+pub struct PenaltyCheck {
+    /// Under which the client's [`Record`] is kept; not the key of any window.
     pub key: Key,
-    /// How it is punished.
+    /// When a penalty begins, and how long it lasts.
     pub rule: Penalty,
     /// The policy.
     pub policy: PolicyId,
     /// Counted and reported, never refused.
     pub shadow: bool,
-    /// How long the client is kept out, nanoseconds, where that has been looked at; 0: it is not.
+    /// How long the client is still refused, nanoseconds; 0: it is not, or that has not been read yet.
     pub wait_ns: u64,
 }
 
-/// What is on record of one key, in ticks of about a millisecond. It can be read without the rule it was written
-/// under, so that a changed rule finds it as it is. All zero is a key without a denial.
+/// The denials and the penalty of one key, in ticks of about a millisecond. It can be read without the rule it was
+/// written under, so a reload that changes the rule needs no conversion. All zero: no denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The last denial.
+    /// When the last denial was.
     last: u64,
-    /// How long before it the stretch began.
+    /// How long before `last` the stretch began.
     age: u64,
-    /// How long after it the penalty ends; 0: there is none.
+    /// How long after `last` the penalty ends; 0: there is none.
     left: u64,
-    /// How long the last penalty was, seconds.
+    /// Length of the last penalty, seconds.
     length_seconds: u64,
     /// Denials in the stretch.
     count: u64,
-    /// Two to this is at least how long a stretch is.
+    /// Binary logarithm of the stretch, rounded up: lets `is_over` do without the rule.
     within_log2: u64,
 }
 
@@ -110,7 +110,8 @@ impl Record {
         }
     }
 
-    /// As two words: last 42 bits, age 22; left 27, length 17, count 14, scale 6. The bounds of a [`Penalty`] fit.
+    /// As two words: `last` 42 bits, `age` 22; `left` 27, `length_seconds` 17, `count` 14, `within_log2` 6. The bounds
+    /// of a [`Penalty`] fit.
     pub fn into_words(self) -> [u64; 2] {
         [
             self.last << 22 | self.age.min(low(22)),
@@ -121,12 +122,12 @@ impl Record {
         ]
     }
 
-    /// Nanoseconds until the penalty is over; 0: there is none.
+    /// Nanoseconds until the penalty ends; 0: there is none.
     pub fn wait_ns(&self, now_ns: u64) -> u64 {
         if self.left == 0 { 0 } else { ((self.last + self.left) * TICK_NS).saturating_sub(now_ns) }
     }
 
-    /// Whether it could be forgotten without anybody noticing. Without its rule that is known a little late: at most
+    /// Whether the client is forgiven, so that the record may be dropped. Without the rule this is known late, at most
     /// after twice the stretch.
     pub fn is_over(&self, now_ns: u64) -> bool {
         self.is_quiet(1 << self.within_log2.min(40), now_ns)
@@ -135,7 +136,7 @@ impl Record {
     /// Counts a denial of a client that was told to wait `told_ns`.
     pub fn denied(self, rule: &Penalty, told_ns: u64, now_ns: u64) -> Record {
         let within = rule.within_ticks();
-        // The clock of another thread may lie a little behind.
+        // Another thread's clock may be slightly behind the one that wrote `last`.
         let now = (now_ns / TICK_NS).max(self.last);
         let before = if self.is_quiet(within, now_ns) { Record::default() } else { self };
         let mut began = before.last.saturating_sub(before.age);
@@ -147,10 +148,11 @@ impl Record {
         let mut length_seconds = before.length_seconds;
         let mut until = before.last + before.left;
         if count > u64::from(rule.after) {
-            // At least a second, as clients are told.
+            // At least a second, because `Retry-After` has whole seconds.
             let told = if length_seconds == 0 { told_ns.div_ceil(SECOND_NS).max(1) } else { length_seconds };
             length_seconds = told.saturating_mul(u64::from(rule.factor)).min(u64::from(rule.max_seconds));
-            // Rounded up: the end that is told is never early. One more tick, for `now` was rounded down.
+            // Rounded up, and one tick more because `now` was rounded down: the penalty never ends before the promised
+            // time.
             until = now + (length_seconds * SECOND_NS).div_ceil(TICK_NS) + 1;
             (began, count) = (now, 0);
         }
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_for_its_penalty_a_caller_is_forgiven() {
+    fn a_client_that_is_quiet_for_its_penalty_is_forgiven() {
         let penalised = denied(denied(Record::default(), 4, NOW), 4, NOW);
         assert_eq!(seconds(penalised, NOW), 16);
         let again = denied(penalised, 4, NOW + 17 * SECOND_NS);
@@ -256,7 +258,7 @@ mod tests {
 
         /// Beside a count kept by hand: no strike without more than `after` denials since the stretch began.
         #[test]
-        fn patient_callers_are_never_penalised(
+        fn patient_clients_are_never_penalised(
             after in 1u32..20, pauses in prop::collection::vec(0u64..3 * SECOND_NS, 1..100),
         ) {
             let rule = Penalty::new(after, SECOND_NS, 2, 60);

@@ -1,4 +1,4 @@
-//! How much, in which time, counted how: one window of a policy, with the constants its decisions need.
+//! [`Quota`]: one window of a policy (limit, period, burst, algorithm), with the constants its decisions need.
 
 use std::num::NonZeroU64;
 
@@ -11,13 +11,13 @@ pub enum Algorithm {
     TokenBucket,
     /// Counts in aligned windows.
     FixedWindow,
-    /// Two counters; the last window weighs by what of it still overlaps.
+    /// Two counters; the last window counts by the part of it that still overlaps.
     SlidingWindow,
-    /// Every unit's time; exact, and bounded by its limit.
+    /// The time of every unit; exact, and its memory grows with the limit.
     SlidingLog,
-    /// Shapes: what comes too fast waits in a queue of `burst` units, and is refused beyond it.
+    /// Shapes: requests that come too fast wait in a queue of `burst` units, and are refused beyond it.
     LeakyBucket,
-    /// Units at once, until they are given back; time does nothing for them.
+    /// Units in flight, until they are given back; time does not free them.
     Concurrency,
 }
 
@@ -45,8 +45,8 @@ impl Algorithm {
     }
 }
 
-/// One window of a policy: `limit` units in `period_ns`, at most `burst` of them at once. What a decision would have
-/// to divide for is worked out once, when a quota is made.
+/// One window of a policy: `limit` units in `period_ns`, at most `burst` of them at once. Divisions that decisions need
+/// are done once, when the quota is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     algorithm: Algorithm,
@@ -58,7 +58,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// The fingerprint of what is no quota.
+    /// A fingerprint that no quota has; slots use it for other records.
     pub const NO_FINGERPRINT: u32 = 0;
 
     /// A quota. `burst` is the capacity of a token bucket and the length of a leaky bucket's queue; the other
@@ -73,12 +73,12 @@ impl Quota {
         Quota { algorithm, limit, period_ns, burst, fingerprint, axis }
     }
 
-    /// The same amount, counted another way.
+    /// The same quota under another algorithm.
     pub fn counted_by(self, algorithm: Algorithm) -> Quota {
         Quota::new(algorithm, self.limit, self.period_ns, self.burst)
     }
 
-    /// What one of so many nodes enforces on its own: twice the even share, at least a unit, at most the whole.
+    /// One node's share of the quota in fallback: twice the even share among `nodes`, at least one unit, at most the whole.
     pub fn share_of(self, nodes: u32) -> Quota {
         let share = |whole: NonZeroU64| {
             let doubled = whole.get().saturating_mul(2).div_ceil(u64::from(nodes.max(1)));
@@ -87,9 +87,8 @@ impl Quota {
         Quota::new(self.algorithm, share(self.limit), self.period_ns, share(self.burst))
     }
 
-    /// What one address is admitted where a policy admits while Redis is away: ten times the window, since clients that
-    /// the policy tells apart may share an address. A bucket whatever the window is, so that nobody waits in a queue and
-    /// no log is kept.
+    /// The limit for one address with `when-redis-down = "allow"`: ten times the window, since clients that the policy
+    /// tells apart may share an address. Always a bucket, so that nobody waits in a queue and no log is kept.
     pub fn for_address(self) -> Quota {
         let tenfold = |whole: u64| NonZeroU64::new(whole.saturating_mul(10)).unwrap_or(NonZeroU64::MIN);
         let (limit, capacity) = (tenfold(self.limit.get()), tenfold(self.capacity()));
@@ -114,7 +113,7 @@ impl Quota {
         self.period_ns
     }
 
-    /// What was written as the bucket's capacity or the queue's length, units; equals `limit` unless written.
+    /// The configured burst: a bucket's capacity or a queue's length, units; `limit` by default.
     #[inline]
     pub fn burst(&self) -> NonZeroU64 {
         self.burst
@@ -131,9 +130,9 @@ impl Quota {
         }
     }
 
-    /// Sets quotas apart in 32 bits, so that a key's state can say which one it was written under. Two that share
-    /// one (one pair in four thousand million) read each other's states after a reload that changes one into the
-    /// other on the same key, and nowhere else.
+    /// A 32-bit hash of the quota, by which a key's state says which quota it was written under. A collision (one pair in
+    /// four thousand million) matters only if a reload changes one quota of the pair into the other on the same key: then
+    /// the state is not rescaled.
     #[inline]
     pub fn fingerprint(&self) -> u32 {
         self.fingerprint
@@ -179,7 +178,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn quotas_people_write_have_their_own_fingerprints() {
+    fn usual_quotas_have_different_fingerprints() {
         let mut fingerprints = HashSet::new();
         let mut quotas = 0;
         for algorithm in Algorithm::ALL {

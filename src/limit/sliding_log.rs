@@ -1,9 +1,9 @@
-//! Sliding log: the time of every unit. Exact at every instant, for what is billed: within any stretch of one period
-//! no more than `limit` units are admitted.
+//! Sliding log: the time of every unit. Exact at every instant: within any stretch of one period it admits at most
+//! `limit` units. Meant for what is billed.
 //!
-//! It keeps one word a unit, so it is bounded by its limit (by twice its limit where costs are settled afterwards),
-//! and asks for a limit a configuration keeps small ([`LIMIT_MAX`]). A unit taken at `t` counts until just before
-//! `t + period`. Unlike other states it is no plain value: it is changed where it lies, by whoever holds it alone.
+//! It keeps one word for each unit, so its memory is bounded by its limit (by twice its limit if costs are reconciled),
+//! which the configuration keeps small ([`LIMIT_MAX`]). A unit taken at `t` counts until just before `t + period`. Unlike
+//! the other states it is not a plain value: it is changed in place, under the lock of its shard.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log of which `used.0 / used.1` is missing since now, rounded up to a unit.
+    /// A log of which the fraction `used.0 / used.1` was spent at `now_ns`, rounded up to a unit.
     pub fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Log {
         let count =
             (u128::from(used.0) * u128::from(quota.limit().get())).div_ceil(u128::from(used.1.max(1)));
@@ -26,7 +26,7 @@ impl Log {
         log
     }
 
-    /// Takes `cost` where it fits; a denied cost changes nothing but that it forgets what is over.
+    /// Takes `cost` if it fits. A denied cost spends nothing; expired units are dropped either way.
     pub fn take(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> Outcome {
         self.forget(quota, now_ns);
         let outcome = self.peek(quota, cost, now_ns);
@@ -49,7 +49,7 @@ impl Log {
             }
             None if cost > limit => Answer::Never,
             None => {
-                // So many of the oldest have to be over first; the last of them says when.
+                // The oldest `excess` units have to expire first; the last of them says when.
                 let excess = (used + cost - limit) as usize;
                 let at_ns = self.times_ns[over + excess - 1].saturating_add(quota.period_ns().get());
                 Answer::Later { retry_after_ns: at_ns.saturating_sub(now_ns) }
@@ -90,8 +90,7 @@ impl Log {
         (((self.times_ns.len() - self.over(quota, now_ns)) as u64).min(limit), limit)
     }
 
-    /// Goes over to a changed limit or period: the share that is used stays used, rounded up, and the times keep
-    /// their course.
+    /// Adapts to a changed limit or period: the fraction that is spent stays spent, rounded up, spread over the same times.
     pub fn rescale(&mut self, old: &Quota, new: &Quota, now_ns: u64) {
         self.forget(old, now_ns);
         let count = self.times_ns.len();
@@ -103,7 +102,7 @@ impl Log {
         self.times_ns = times_ns;
     }
 
-    /// What it would take more to hold `cost` units more, bytes.
+    /// Bytes of memory more that it would need to hold `cost` more units.
     pub fn growth_bytes(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> usize {
         self.forget(quota, now_ns);
         let (length, capacity) = (self.times_ns.len(), self.times_ns.capacity());

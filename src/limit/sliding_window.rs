@@ -1,9 +1,9 @@
 //! Sliding window from two counters: this aligned window and the one before, which weighs by the share of it that
 //! still overlaps. `estimate = previous * (period - elapsed) / period + current`, rounded up to a unit.
 //!
-//! It assumes that the previous window was spent evenly; who cannot have that asks for a sliding log. Windows are
-//! numbered in 40 bits (34 years of windows of a millisecond) and counted in 44: a limit above 2^44 - 1 counts as
-//! that, which is never in the client's favour.
+//! It assumes that the previous window was spent evenly; use a sliding log if that is too rough. Window numbers have 40
+//! bits (34 years of windows of a millisecond) and counts 44: a limit above 2^44 - 1 counts as that, which never admits
+//! more.
 
 use super::{Answer, Outcome, Quota};
 
@@ -43,7 +43,7 @@ impl Pair {
         }
     }
 
-    /// Takes `cost` where it fits.
+    /// Takes `cost` if it fits.
     pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Pair, Outcome) {
         let pair = self.at(quota, now_ns);
         let limit = limit_of(quota);
@@ -136,7 +136,8 @@ impl Pair {
         self.index.saturating_add(windows).saturating_mul(quota.period_ns().get()).saturating_sub(now_ns)
     }
 
-    /// The first instant at which `cost <= limit` fits: what weighs only shrinks, along a line a window.
+    /// The first instant at which `cost <= limit` fits. The estimate shrinks linearly within each window, so it can be
+    /// solved for.
     fn retry_after_ns(self, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
         let period = quota.period_ns().get();
         let room = limit_of(quota) - cost;

@@ -1,19 +1,19 @@
 //! The state of one key under one quota: two words that any storage can keep.
 //!
-//! It chooses the algorithm and nothing else; the arithmetic stands in the file of each. All zero is a key never
-//! seen: whole. A sliding log does not fit two words: it is a [`Log`](super::Log), and a state in its place counts as
-//! a sliding window would.
+//! This file only dispatches on the algorithm; each algorithm has a file of its own. All zero is a key never seen, with
+//! everything left. A sliding log does not fit two words: it is a [`Log`](super::Log), and a `State` in its place counts
+//! as a sliding window.
 
 use super::fixed_window::Counter;
 use super::sliding_window::Pair;
 use super::{Algorithm, Outcome, Quota, concurrency, leaky_bucket, token_bucket};
 
-/// Two words whose meaning the quota's algorithm knows.
+/// Two words, interpreted by the quota's algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State(pub [u64; 2]);
 
 impl State {
-    /// Takes `cost` where it fits; a denied cost changes nothing.
+    /// Takes `cost` if it fits; a denied cost changes nothing.
     #[inline(always)]
     pub fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (State, Outcome) {
         match quota.algorithm() {
@@ -40,8 +40,8 @@ impl State {
         }
     }
 
-    /// Counts a denied cost, until nothing is left and no further, so that asking on keeps a client out. What was
-    /// denied is not in flight, so concurrency counts none.
+    /// Counts a denied cost (`count-denied`) until nothing is left, but not into debt. Concurrency counts none, because a
+    /// denied request is not in flight.
     pub fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -55,8 +55,8 @@ impl State {
         }
     }
 
-    /// Spends a cost that is known only now, whether it fits or not: at most one whole bucket or window into debt,
-    /// which later requests find missing. Permits are not spent by it.
+    /// Spends a cost that is known only afterwards, whether it fits or not: at most one whole bucket or window into debt,
+    /// which later requests find missing. Permits are not affected.
     pub fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -70,8 +70,8 @@ impl State {
         }
     }
 
-    /// Undoes a `take` of `cost` that was made with `taken_ns` as its now. Exact, unless a bucket has been whole in
-    /// between: then up to `cost` more is left than without the `take`, so give back at once.
+    /// Undoes a `take` of `cost` made at `taken_ns`. Exact, unless a bucket was full in between: then up to `cost` more is
+    /// left than without the `take`, so refund without delay.
     pub fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> State {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// Whether the key could be forgotten without anybody noticing.
+    /// Whether the key can be dropped without loss: nothing is spent.
     pub fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -99,9 +99,9 @@ impl State {
         }
     }
 
-    /// The state under a changed quota: what is left keeps its share of the whole, rounded down. What a window has
-    /// counted goes into the new quota's current window where the two cannot be compared. Permits that are out stay
-    /// as many as they are, for each comes back on its own; nothing else becomes a permit.
+    /// The state under a changed quota: what is left keeps its fraction of the whole, rounded down. If the windows of the
+    /// two quotas do not line up, the count goes into the new quota's current window. Permits keep their number, because
+    /// each comes back on its own; nothing else becomes a permit.
     pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
         if new.algorithm() == Algorithm::Concurrency {
             return if old.algorithm() == Algorithm::Concurrency { self } else { State::default() };
@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// A state with nothing left: for a key whose past cannot be read. Only a concurrency limit is whole even so:
-    /// nobody would ever give back permits that were made up.
+    /// A state with nothing left, for a key whose old state cannot be read. Concurrency starts with nothing taken instead:
+    /// nobody would ever give back made-up permits.
     pub fn spent(quota: &Quota, now_ns: u64) -> State {
         State::with_used(quota, (1, 1), now_ns)
     }

@@ -17,7 +17,7 @@
 
 use super::{Answer, Outcome, Quota};
 
-/// Takes `cost` where it fits.
+/// Takes `cost` if it fits.
 #[inline]
 pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, Outcome) {
     let axis = quota.axis();
@@ -31,7 +31,7 @@ pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, O
     (taken, Outcome::new(Answer::Admitted, remaining, axis.reset_ns(missing)))
 }
 
-/// Counts a denied cost: as far as the bucket is empty, never into debt.
+/// Counts a denied cost: empties the bucket at most, never into debt.
 pub(super) fn count_denied(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
     let axis = quota.axis();
     let position = axis.position(now_ns);
@@ -161,7 +161,7 @@ mod tests {
                 state = next;
                 let price = i128::from(cost) * period;
                 if outcome.is_admitted() {
-                    prop_assert!(exact + ticks >= price, "more than two ticks in the caller's favour");
+                    prop_assert!(exact + ticks >= price, "more than two ticks in the client's favour");
                     exact -= price;
                 } else if price <= full {
                     prop_assert!(exact < price + ticks, "refused although two ticks more than needed was there");

@@ -1,5 +1,7 @@
-//! One request's walk over its charges: what this node can say on its own, what Redis must, and how it all ends
-//! in one decision.
+//! The charges of one request, from the first to the decision: which of them this node decides, which it asks Redis
+//! for, and how the outcomes combine into one decision, all or nothing.
+//!
+//! How a single charge is decided is in `fleet.rs`; how Redis is asked in `renewals.rs`, `exact.rs` and `permits.rs`.
 
 use std::slice;
 use std::sync::Arc;
@@ -9,22 +11,21 @@ use smallvec::{SmallVec, smallvec};
 use super::charge_state::{ChargeState, Refund};
 use super::wait::{Fate, Wait};
 use super::waiting::Waiting;
-use super::{Caller, Decision, Limiter};
+use super::{ClientAddress, Decision, Limiter};
 use crate::limit::{Algorithm, Charge, Outcome};
 use crate::metrics::Tier;
 
 impl Limiter {
-    /// Decides the one charge of a fleet's request: the usual one, with nothing to be weighed against. `None`: it is
-    /// decided.
+    /// Decides a request with one charge, which needs no combining. Returns `None` if it is decided.
     #[inline(never)]
     pub(super) fn decide_shared(
         self: &Arc<Self>,
         charge: &Charge,
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
     ) -> Option<Waiting> {
-        let (state, outcome) = self.decide_charge(charge, caller, now_ns, decision);
+        let (state, outcome) = self.decide_charge(charge, client, now_ns, decision);
         if let ChargeState::Taken { renews: true, .. } = state {
             self.renew_ahead(charge, now_ns);
         }
@@ -36,7 +37,7 @@ impl Limiter {
             }
             ChargeState::Refused => decision.is_refused = !charge.shadow,
             ChargeState::Asked => {
-                return Some(self.ask(slice::from_ref(charge), smallvec![state], caller, now_ns));
+                return Some(self.ask(slice::from_ref(charge), smallvec![state], client, now_ns));
             }
             ChargeState::Fits | ChargeState::Unanswered | ChargeState::Untaken => {}
         }
@@ -46,12 +47,12 @@ impl Limiter {
         None
     }
 
-    /// Decides any number of charges. `None`: they are decided.
+    /// Decides any number of charges. Returns `None` if they are decided.
     #[inline(never)]
     pub(super) fn decide_all(
         self: &Arc<Self>,
         charges: &[Charge],
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
     ) -> Option<Waiting> {
@@ -61,7 +62,7 @@ impl Limiter {
             let (state, outcome) = if decision.is_refused && !charge.count_denied {
                 (ChargeState::Fits, self.foresee(charge, now_ns))
             } else {
-                self.decide_charge(charge, caller, now_ns, decision)
+                self.decide_charge(charge, client, now_ns, decision)
             };
             decision.is_refused |= state == ChargeState::Refused && !charge.shadow;
             waits |= state == ChargeState::Asked;
@@ -69,7 +70,7 @@ impl Limiter {
             decision.outcomes.push(outcome);
         }
         if waits && !decision.is_refused {
-            return Some(self.ask(charges, states, caller, now_ns));
+            return Some(self.ask(charges, states, client, now_ns));
         }
         for (charge, _) in charges.iter().zip(&states).filter(|(_, state)| **state == ChargeState::Asked) {
             self.forget_wanted(charge);
@@ -82,23 +83,23 @@ impl Limiter {
         None
     }
 
-    /// Notes what was admitted without Redis where it had not even been asked.
+    /// Records the debts of charges that were admitted by fallback without asking Redis.
     fn owe_all(&self, charges: &[Charge], states: &[ChargeState]) {
         if let Some(fleet) = &self.fleet {
             charges.iter().zip(states).for_each(|(charge, state)| fleet.owe_fallback(charge, state));
         }
     }
 
-    /// Ends a wait with what Redis has said so far, in the decision that began it. What it has not said is
-    /// decided as the policies want it without Redis, and an answer that comes later is undone.
+    /// Ends a wait and completes the decision that began it. Charges without an answer are decided by fallback, as
+    /// `when-redis-down` of their policies says; an answer that arrives later is undone or counted by `tell_fates`.
     pub fn resume(self: &Arc<Self>, mut waiting: Waiting, now_ns: u64, decision: &mut Decision) {
         let answers = waiting.wait.close();
-        // From here on it is undone here, not when the wait is dropped.
+        // Taken out, so that dropping `waiting` does not refund the charges once more.
         let mut states = std::mem::take(&mut waiting.states);
         let fleet = self.fleet.as_ref().expect("only a fleet's requests wait");
         let (before, reserved) = (states.clone(), std::mem::take(&mut waiting.reserved));
         let plans = &fleet.plans;
-        // Who wait for an answer still, and whose questions Redis certainly did nothing about.
+        // Indices of the charges whose answer may still come, and of those that Redis certainly did not take.
         let (mut awaits, mut untaken) = (SmallVec::<[usize; 4]>::new(), SmallVec::<[usize; 4]>::new());
         for (index, answer) in answers.into_iter().enumerate() {
             if states[index] != ChargeState::Asked {
@@ -124,7 +125,9 @@ impl Limiter {
                     decision.tier = Tier::Fallback;
                     late
                 }
-                (None, Some(plan)) => self.alone(fleet, plan, charge, waiting.caller, now_ns, decision),
+                (None, Some(plan)) => {
+                    self.take_fallback(fleet, plan, charge, waiting.client, now_ns, decision)
+                }
                 (None, None) => unreachable!("what was asked of Redis has a plan"),
             };
             decision.is_refused |= state == ChargeState::Refused && !charge.shadow;
@@ -133,7 +136,7 @@ impl Limiter {
         }
         self.conclude(&waiting.charges, &states, waiting.started_ns, decision);
         if decision.is_admitted() {
-            // What another window was owed while this one was asked is told, too.
+            // `before`: charges decided by fallback before another charge had to wait are debts, too.
             self.renew_all(&waiting.charges, &states, now_ns);
             self.owe_all(&waiting.charges, &before);
         }
@@ -149,7 +152,8 @@ impl Limiter {
         self.tell_fates(&waiting.wait, &waiting.charges, fates);
     }
 
-    /// Says what stands, all or nothing. What this node took on its own it took at `taken_ns`, or says when.
+    /// Makes the outcomes one decision: refunds what was taken if a charge refused, else notes where each charge is
+    /// refunded later. `taken_ns` is when this node took charges whose [`Refund`] holds no time.
     fn conclude(
         self: &Arc<Self>,
         charges: &[Charge],
@@ -161,7 +165,7 @@ impl Limiter {
             self.refund_all(charges, states, taken_ns);
             for ((charge, state), outcome) in charges.iter().zip(states).zip(&mut decision.outcomes) {
                 match state {
-                    // What Redis said holds without the cost that has just been given back.
+                    // Redis reported what is left after the cost, which has just been refunded.
                     ChargeState::Taken { refund: Refund::Redis { .. } | Refund::Permit, .. } => {
                         let remaining = outcome.remaining.saturating_add(charge.cost);
                         *outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
@@ -183,8 +187,8 @@ impl Limiter {
         decision.bind(charges);
     }
 
-    /// Gives back what a refused request has taken. What counts when denied stays taken; but a refused request is not
-    /// in flight.
+    /// Refunds what a refused request has taken. Charges that count denials stay taken, except concurrency: a refused
+    /// request is not in flight.
     pub(super) fn refund_all(self: &Arc<Self>, charges: &[Charge], states: &[ChargeState], taken_ns: u64) {
         for (charge, state) in charges.iter().zip(states) {
             let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
@@ -196,7 +200,7 @@ impl Limiter {
         }
     }
 
-    /// Renews the leases that an admitted request has left low.
+    /// Renews leases that run low. Only after admission: a request that another window refused is no demand.
     fn renew_all(self: &Arc<Self>, charges: &[Charge], states: &[ChargeState], now_ns: u64) {
         for (charge, state) in charges.iter().zip(states) {
             if let ChargeState::Taken { renews: true, .. } = state {
@@ -205,7 +209,7 @@ impl Limiter {
         }
     }
 
-    /// Renews the lease a charge was spent of, before it is over.
+    /// Renews the lease that a charge was spent from, without anybody waiting for it.
     fn renew_ahead(self: &Arc<Self>, charge: &Charge, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
         if let Some(plan) = fleet.plans.get(charge.plan).filter(|_| fleet.link.is_up(charge.key)) {
@@ -213,7 +217,7 @@ impl Limiter {
         }
     }
 
-    /// Another window refused the request, and this one was not asked: nobody wanted anything of it.
+    /// Removes a charge from the demand of its lease, because another window refused the request.
     fn forget_wanted(&self, charge: &Charge) {
         let Some(fleet) = &self.fleet else { return };
         let is_leased = fleet.plans.get(charge.plan).is_some_and(|plan| !plan.sharing.is_exact());
@@ -222,12 +226,12 @@ impl Limiter {
         }
     }
 
-    /// What is left of a charge's window, as this node knows it; nothing is spent.
+    /// What is left of a charge's window as far as this node knows. Spends nothing.
     pub(super) fn look(&self, charge: &Charge, now_ns: u64) -> Outcome {
         self.foresee(&Charge { cost: 0, ..*charge }, now_ns)
     }
 
-    /// What would be said of a charge, as this node knows it; nothing is spent.
+    /// The outcome that a charge would have as far as this node knows. Spends nothing.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let Some(fleet) = &self.fleet else { return self.table.peek(charge, now_ns) };
         match fleet.fallback_share(charge) {
@@ -239,13 +243,13 @@ impl Limiter {
         }
     }
 
-    /// Sends every question of a request.
+    /// Asks Redis for all charges of a request that wait for it.
     #[cold]
     fn ask(
         self: &Arc<Self>,
         charges: &[Charge],
         states: SmallVec<[ChargeState; 4]>,
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
     ) -> Waiting {
         let asked = |state: &&ChargeState| **state == ChargeState::Asked;
@@ -262,7 +266,7 @@ impl Limiter {
             charges: charges.into(),
             states,
             wait: Arc::clone(&wait),
-            caller,
+            client,
             started_ns: now_ns,
             reserved,
         };

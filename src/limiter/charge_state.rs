@@ -1,4 +1,6 @@
-//! The state of one charge while it is decided, and where its units go back to.
+//! [`ChargeState`]: the state of one charge while its request is decided. [`Refund`]: where its units go back to.
+//!
+//! Plain values; what moves a charge from one state to another is in `attempt.rs` and `wait.rs`.
 
 use crate::limit::{Answer, Outcome};
 use crate::local::Place;
@@ -7,56 +9,56 @@ use crate::local::Place;
 /// at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChargeState {
-    /// It is spent.
+    /// Its units are taken.
     Taken {
-        /// Where it goes back to.
+        /// Where a refund goes.
         refund: Refund,
-        /// The lease it came from should be renewed if the request passes.
+        /// Its lease runs low and should be renewed if the request is admitted.
         renews: bool,
     },
     /// It does not fit.
     Refused,
-    /// Nothing was spent on it, because another charge refuses the request.
+    /// It would fit, but was not taken because another charge refuses the request.
     Fits,
     /// Redis is asked, and has not answered.
     Asked,
-    /// Redis was asked, and nobody knows what it did.
+    /// Redis was asked, did not answer, and may have taken it.
     Unanswered,
-    /// Redis was asked, and certainly took nothing.
+    /// Redis was asked and certainly did not take it.
     Untaken,
 }
 
-/// A charge's state, and what its window says.
+/// A charge's state, and the outcome of its window.
 pub(super) type Said = (ChargeState, Outcome);
 
 impl ChargeState {
-    /// It is spent, and no lease is to be renewed for it.
+    /// Taken, without a lease to renew.
     pub(super) fn taken(refund: Refund) -> ChargeState {
         ChargeState::Taken { refund, renews: false }
     }
 
-    /// What a window's answer makes of it.
+    /// The state that follows from an outcome: taken or refused.
     pub(super) fn of(outcome: &Outcome, refund: Refund) -> ChargeState {
         if outcome.is_admitted() { ChargeState::taken(refund) } else { ChargeState::Refused }
     }
 
-    /// Whether a window has said what becomes of it.
+    /// Whether its window has decided it.
     pub(super) fn is_decided(self) -> bool {
         matches!(self, ChargeState::Taken { .. } | ChargeState::Refused | ChargeState::Fits)
     }
 }
 
-/// What a window's answer makes of a charge, with the answer.
+/// An outcome with the state that follows from it.
 pub(super) fn said(outcome: Outcome, refund: Refund) -> Said {
     (ChargeState::of(&outcome, refund), outcome)
 }
 
-/// The state of a charge of whose window nothing is known.
+/// A state without an outcome; the placeholder says admitted with nothing left.
 pub(super) fn unheard(state: ChargeState) -> Said {
     (state, Outcome::new(Answer::Admitted, 0, 0))
 }
 
-/// The same, where a refusal says to wait no less.
+/// The same, with the wait of a refusal raised to at least `wait_ns`.
 pub(super) fn not_before((state, outcome): Said, wait_ns: u64) -> Said {
     match (state, outcome.answer()) {
         (ChargeState::Refused, Answer::Later { retry_after_ns }) => {
@@ -71,9 +73,9 @@ pub(super) fn not_before((state, outcome): Said, wait_ns: u64) -> Said {
 /// Where the units of a charge go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refund {
-    /// To this node's own table, under its own quota.
+    /// To this node's table, under the charge's own quota.
     Table(Place),
-    /// To the same, under this node's share of the quota: it was decided without Redis, perhaps after a wait.
+    /// To this node's table, under this node's share of the quota: it was decided by fallback, perhaps after a wait.
     Fallback {
         /// Where in the table.
         place: Place,
@@ -82,12 +84,12 @@ pub enum Refund {
     },
     /// To the lease.
     Lease,
-    /// To Redis, which took it at this time of its clock.
+    /// To Redis. It needs the time of its own clock, to find the window in which it took the charge.
     Redis {
         /// Microseconds since 1970.
         taken_us: u64,
     },
-    /// To this node's permits, which Redis is told of.
+    /// To this node's permits; Redis is told the new number.
     Permit,
     /// Not at all: nothing was counted.
     Nothing,

@@ -1,13 +1,13 @@
-//! How a policy is decided: one function for every subject, whoever asks.
+//! [`Limiter::check`] decides the policies of one subject (a request, or anything else with dimensions).
 //!
-//! A check finds what the policies charge, leaves out what a retry has paid for, keeps penalised clients out, decides
-//! the charges, notes denials for penalties, remembers who was admitted, and says what each policy decided. What does
-//! not need Redis is decided at once and without allocating; the rest is a [`Pending`] that [`Limiter::finish`] ends.
+//! In this order it: collects the charges of the policies, drops the charges that a retry has already paid, refuses
+//! penalised clients, decides the charges, records denials for penalties, remembers the idempotency key of an admitted
+//! subject, and reports what each policy decided. What needs no Redis is decided at once and without allocating; for
+//! the rest it returns a [`Pending`], which [`Limiter::finish`] waits for.
 //!
-//! It knows no HTTP. A caller brings a [`Subject`], turns the [`Check`] into its answer, and hands the [`Event`] to its
-//! metrics and logs.
+//! It knows no HTTP. Its users bring a [`Subject`], turn the [`Check`] into an answer, and hand the [`Event`] to metrics
+//! and logs.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,38 +15,38 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::event::{Count, Event};
-use super::{Caller, Decision, Limiter, Recall, Waiting};
+use super::{ClientAddress, Decision, Limiter, Recall, Waiting};
 use crate::clock;
-use crate::limit::{Algorithm, Charge, Conduct, PolicyId};
+use crate::limit::{Algorithm, Charge, PenaltyCheck, PolicyId};
 use crate::metrics::{self, Tier};
 use crate::policy::{Chosen, MissingDimension, Subject};
 
-/// What is known of a subject while it is decided, and what came of it. It is filled where it lies, because moving it
-/// costs as much as deciding.
+/// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
+/// costs as much as a decision.
 #[derive(Debug, Default)]
 pub struct Check<'t> {
-    /// What the subject is charged; a retry, without what it has paid for.
+    /// What the subject is charged. A retry is not charged again.
     pub charges: SmallVec<[Charge; 4]>,
-    /// What was decided of these charges.
+    /// The decision on these charges.
     pub decision: Decision,
-    /// What each policy decided.
+    /// What each policy decided, for metrics and logs.
     pub event: Event,
-    /// The dimension for want of which a policy refuses the subject; then nothing is charged.
+    /// The dimension that a policy requires and the subject does not have. If there is one, nothing is charged.
     pub missing: Option<MissingDimension<'t>>,
-    /// The penalties of those policies that keep some.
-    pub penalties: SmallVec<[Conduct; 1]>,
+    /// The penalties of the policies that have a `penalty`.
+    pub penalties: SmallVec<[PenaltyCheck; 1]>,
     policies: Chosen<'t>,
-    /// What remembers the subject once it is admitted.
+    /// Charges that remember the subject's idempotency key, spent once it is admitted.
     memories: SmallVec<[Charge; 1]>,
     begun_ns: u64,
 }
 
-/// What Redis must say before a check is over.
-#[must_use = "a check that is not over holds what it has taken"]
+/// A check that waits for Redis.
+#[must_use = "a pending check holds the units it has taken until it is finished or dropped"]
 pub enum Pending {
-    /// Whether it remembers the subject.
+    /// Redis is asked whether the subject is a retry.
     Recall(Recall),
-    /// Whether it admits it.
+    /// Redis is asked for the charges.
     Charges(Box<Waiting>),
 }
 
@@ -56,15 +56,15 @@ impl Check<'_> {
         self.missing.is_none() && self.decision.is_admitted()
     }
 
-    /// Whether a policy keeps the subject's client out, or would if it were not in shadow.
+    /// Whether the client has a penalty under this policy, which refuses it unless the policy is a shadow.
     pub fn is_penalised(&self, policy: PolicyId) -> bool {
         self.penalties.iter().any(|penalty| penalty.policy == policy && penalty.wait_ns > 0)
     }
 }
 
 impl Limiter {
-    /// Decides a subject on these policies, all or nothing; `check` is a new one. Returns `None` if that is done, else
-    /// what [`Limiter::finish`] ends.
+    /// Decides a subject under these policies: all of its charges are taken, or none. `check` must be new. Returns
+    /// `None` if the decision is made, else what to pass to [`Limiter::finish`].
     pub fn check<'t>(
         self: &Arc<Self>,
         policies: Chosen<'t>,
@@ -85,7 +85,7 @@ impl Limiter {
         }
         check.memories = policies.memories(subject);
         if !check.memories.is_empty() {
-            // A policy that does not count this subject has nothing to remember.
+            // A policy that charges this subject nothing (its `matches` does not hold, say) has no retry to recognise.
             let charges = &check.charges;
             check.memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
             self.route_tenant(&mut check.memories, subject.tenant());
@@ -97,8 +97,8 @@ impl Limiter {
         self.charge(subject, check).map(Box::new).map(Pending::Charges)
     }
 
-    /// Ends a check, within the time that requests wait for Redis. What Redis has not said by then is decided without
-    /// it.
+    /// Waits for Redis, at most `redis.deadline`, and completes the check. Charges without an answer by then are decided
+    /// by fallback.
     pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
         let deadline = self.deadline();
         let (waiting, left) = match pending {
@@ -111,22 +111,22 @@ impl Limiter {
                     recall.remembered().iter().map(|index| memories[*index]).collect();
                 check.pass_retries(|memory| known.contains(memory));
                 let Some(waiting) = self.charge(subject, check).map(Box::new) else { return };
-                // Both waits together are no longer than the deadline.
+                // Both waits share one deadline, since the client waits for their sum.
                 let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
                 (waiting, deadline.saturating_sub(waited))
             }
         };
-        // Late or not, what has been said until now is what counts.
+        // A timeout is no error here: `resume` decides with the answers that have arrived.
         let _ = timeout(left, waiting.resolved()).await;
         self.resume(*waiting, clock::now_ns(), &mut check.decision);
         self.conclude_check(check);
     }
 
-    /// What a check would say now, with nothing spent, counted or remembered. Penalties are only looked at: what they do
-    /// to the decision is the caller's to show.
+    /// What a check would decide now. It spends, counts and remembers nothing. Penalties are read into `check` but do
+    /// not change its decision, so that `explain` can show both.
     ///
     /// # Errors
-    /// If a policy refuses the subject for want of a dimension.
+    /// If a policy requires a dimension that the subject does not have.
     pub fn peek<'t>(
         &self,
         policies: Chosen<'t>,
@@ -136,7 +136,7 @@ impl Limiter {
     ) -> Result<(), MissingDimension<'t>> {
         check.policies = policies;
         policies.charges(subject, &mut check.charges)?;
-        check.penalties = policies.conducts(&check.charges);
+        check.penalties = policies.penalty_checks(&check.charges);
         for penalty in &mut check.penalties {
             penalty.wait_ns = self.table.penalty_ns(penalty.key, now_ns);
         }
@@ -145,13 +145,14 @@ impl Limiter {
         Ok(())
     }
 
-    /// Whether policies that say the same whoever the subject turns out to be would admit it. Nothing is spent.
+    /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is
+    /// spent. Authentication asks this before costly work (a password, a signature), so that guessing runs into a limit.
     pub fn has_room(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> bool {
         let mut check = Check::default();
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
         }
-        if self.is_kept_out(&policies.conducts(&check.charges), now_ns) {
+        if self.is_kept_out(&policies.penalty_checks(&check.charges), now_ns) {
             return false;
         }
         check.charges.retain(|charge| policies.policy_of(charge).is_blind());
@@ -159,19 +160,19 @@ impl Limiter {
         check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
     }
 
-    /// Decides the charges that retries leave; `Some` if Redis must say.
+    /// Decides the remaining charges. Returns what to wait for if Redis has to be asked.
     fn charge(self: &Arc<Self>, subject: &impl Subject, check: &mut Check<'_>) -> Option<Waiting> {
         if check.charges.is_empty() {
             return None;
         }
         let now_ns = check.begun_ns;
-        // By the keys before they are routed: a record is this node's own.
-        check.penalties = check.policies.conducts(&check.charges);
+        // Before `route_tenant` changes the keys: penalties are recorded on this node only, under the unrouted key.
+        check.penalties = check.policies.penalty_checks(&check.charges);
         self.route_tenant(&mut check.charges, subject.tenant());
         let Check { charges, penalties, decision, .. } = check;
         if penalties.is_empty() || !self.keep_out(charges, penalties, now_ns, decision) {
-            let caller = Caller { address: address_bits(check.policies.client_of(subject)) };
-            if let Some(waiting) = self.decide(&check.charges, caller, now_ns, &mut check.decision) {
+            let client = ClientAddress::from(check.policies.client_of(subject));
+            if let Some(waiting) = self.decide(&check.charges, client, now_ns, &mut check.decision) {
                 return Some(waiting);
             }
         }
@@ -179,16 +180,16 @@ impl Limiter {
         None
     }
 
-    /// Says what became of a check's charges, and remembers it.
+    /// Completes a check whose charges are decided: records denials and retries, and counts.
     fn conclude_check(&self, check: &mut Check<'_>) {
         let now_ns = check.begun_ns;
-        // What is refused for want of Redis says nothing of the client.
+        // A refusal because Redis is down must not count against the client.
         if !check.penalties.is_empty() && !check.decision.is_redis_down {
             self.watch(&check.charges, &mut check.penalties, now_ns, &mut check.decision);
         }
         check.count();
-        // Once it is admitted, never before: of two that come together both are charged, so no key lets a request pass
-        // that was not paid for once.
+        // Only after admission: two requests with one key that arrive together are both charged, but none passes
+        // under a key that nothing was paid for.
         if check.decision.is_admitted() {
             check.memories.iter().for_each(|memory| self.remember(memory, now_ns));
         }
@@ -196,8 +197,8 @@ impl Limiter {
 }
 
 impl Check<'_> {
-    /// Takes out what a policy that has charged this subject before would charge for it again; what is left of
-    /// `memories` is new. Only what is in flight counts anew.
+    /// Drops the charges of policies that have already charged this subject, and keeps in `memories` only those that
+    /// have not. Concurrency is charged again: a retry is in flight like any other request.
     fn pass_retries(&mut self, is_known: impl Fn(&Charge) -> bool) {
         let Check { charges, memories, event, .. } = self;
         memories.retain(|memory| {
@@ -215,7 +216,7 @@ impl Check<'_> {
         });
     }
 
-    /// Counts what each policy said, once a policy however many windows it has.
+    /// Adds one count for each policy, however many windows it has.
     fn count(&mut self) {
         let mut windows = self.charges.iter().zip(&self.decision.outcomes).peekable();
         while let Some((charge, outcome)) = windows.next() {
@@ -223,7 +224,7 @@ impl Check<'_> {
             while let Some((_, outcome)) = windows.next_if(|(next, _)| next.policy == charge.policy) {
                 is_over |= !outcome.is_admitted();
             }
-            let is_of = |penalty: &Conduct| penalty.policy == charge.policy && penalty.wait_ns > 0;
+            let is_of = |penalty: &PenaltyCheck| penalty.policy == charge.policy && penalty.wait_ns > 0;
             let decision = match (self.penalties.iter().any(is_of), is_over, charge.shadow) {
                 (true, _, true) => metrics::Decision::ShadowPenalised,
                 (true, _, false) => metrics::Decision::Penalised,
@@ -236,16 +237,9 @@ impl Check<'_> {
     }
 }
 
-fn address_bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
     use crate::limit::Penalty;

@@ -1,8 +1,8 @@
-//! What this node admitted of exact windows without Redis, and Redis does not know of yet: while Redis was
-//! away, or because its answer came too late and was no. `repayment` tells it as soon as Redis answers.
+//! Debts of exact windows: units that this node admitted and Redis has not counted, because Redis was down or its refusal
+//! came too late. `repayment.rs` sends them.
 //!
-//! What is owed shrinks as the window forgets it, at this node's even part of the limit: after a long outage only what
-//! still counts is told. What an operator lets everybody have while Redis is away (`allow`) is no debt.
+//! A debt shrinks at this node's even part of the limit, as the window would have forgotten it: after a long outage only
+//! what still counts is sent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use crate::limit::{Algorithm, Charge, Key};
 /// Debts, by key.
 #[derive(Debug, Default)]
 pub(super) struct Debts {
-    /// How many there are, so that it costs nothing where there are none.
+    /// How many there are, so that the usual case (none) takes no lock.
     count: AtomicUsize,
     keys: Mutex<HashMap<Key, Debt>>,
 }
@@ -27,7 +27,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// What still counts of it.
+    /// Units of it that still count.
     fn left(&self, now_ns: u64, nodes: u32) -> f64 {
         let quota = &self.charge.quota;
         let gone_ns = now_ns.saturating_sub(self.at_ns) as f64;
@@ -52,7 +52,7 @@ impl Debts {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds so many units to what is owed of a key.
+    /// Adds units to the debt of a key.
     pub(super) fn add(&self, charge: &Charge, units: u64, now_ns: u64, nodes: u32) {
         let mut keys = self.keys();
         if keys.len() >= DEBTS_MAX && !keys.contains_key(&charge.key) {
@@ -74,7 +74,7 @@ impl Debts {
         self.count.store(keys.len(), Ordering::Relaxed);
     }
 
-    /// Takes back what has not been told.
+    /// Removes a refunded charge from the debt of its key.
     pub(super) fn forgive(&self, charge: &Charge) {
         if self.is_empty() {
             return;
@@ -84,7 +84,7 @@ impl Debts {
         }
     }
 
-    /// Takes out what is owed of a key, as a charge.
+    /// Takes out the debt of a key, as a charge.
     pub(super) fn take(&self, key: Key, now_ns: u64, nodes: u32) -> Option<Charge> {
         let mut keys = self.keys();
         let debt = keys.remove(&key)?;
@@ -93,11 +93,11 @@ impl Debts {
         (cost > 0).then_some(Charge { cost, ..debt.charge })
     }
 
-    /// Keys of which something is owed.
+    /// Up to `most` keys with a debt.
     pub(super) fn due(&self, most: usize) -> Vec<Key> {
         self.keys().keys().take(most).copied().collect()
     }
 }
 
-/// Keys of which debts are remembered; what is owed of more is not told.
+/// The most keys with a debt; further ones are not recorded.
 const DEBTS_MAX: usize = 65_536;

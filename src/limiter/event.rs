@@ -1,4 +1,4 @@
-//! What a check decided, as a plain value that its caller hands to metrics, logs and whoever else wants to know.
+//! [`Event`]: what each policy decided about one subject, as a plain value for metrics and logs. It writes to neither.
 
 use smallvec::SmallVec;
 

@@ -1,12 +1,13 @@
-//! Exact windows: Redis decides every admission, for the requests of a key in their order.
+//! Exact windows (no leases): Redis decides every admission, and the requests of a key in their order. This is where an
+//! answer of Redis becomes the outcome of a charge: `exact_answered` → `decided` → `resolve_one`.
 //!
-//! A few questions about a key are on their way at a time while plenty is left, else one: what comes meanwhile is asked
-//! for together by the next, all or so many as Redis has room for. So a rush costs a few questions, however many
-//! requests it has, and once Redis has refused one the rest are refused without asking.
+//! While plenty is left, a few questions about a key are in flight at a time, else one. Requests that come meanwhile are
+//! asked for together by the next question: all of them, or as many as Redis has room for. So a rush costs a few
+//! questions however many requests it has, and once Redis has refused one request, those that want the same are refused
+//! without asking.
 //!
-//! An answer that comes when its request was decided without it is not thrown away: where the request was admitted, what
-//! Redis took for it stands; where it was refused, that is given back; and where it was admitted and Redis
-//! took nothing, it is a debt (`debts.rs`).
+//! An answer that comes after its request was decided still counts. If the request was admitted, what Redis took stands;
+//! if it was refused, that is returned; and if it was admitted and Redis took nothing, it is a debt (`debts.rs`).
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
 use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, WhenDown};
 
 impl Limiter {
-    /// Asks Redis for exact windows of one shard.
+    /// Asks Redis for the exact charges of one request on one shard, now or with the next question.
     pub(super) fn ask_exact(self: &Arc<Self>, fleet: &Fleet, question: Question, now_ns: u64) {
         if !question.is_plain() {
             return self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
@@ -36,7 +37,7 @@ impl Limiter {
     fn send_group(self: &Arc<Self>, fleet: &Fleet, group: Group, sent_ns: u64) {
         let Some(first) = group.first() else { return };
         if !fleet.debts.is_empty() {
-            // Before it: what is owed is not there to be had.
+            // Sent before the question, so that Redis does not admit units that this node has already spent.
             first.charges.iter().for_each(|charge| self.tell_debt(fleet, charge.key, sent_ns));
         }
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
@@ -66,7 +67,7 @@ impl Limiter {
                     self.refuse_alike(fleet, &refused, &taken);
                 }
             }
-            // Too much for all of them: for so many as there is room for, and no more than all but one.
+            // The group was too much. Ask for as many as fit, at least one fewer, so that this ends.
             Ok(Reply::Taken(taken)) => {
                 let rooms = taken.outcomes.iter().map(|outcome| outcome.remaining).collect();
                 let most = group.len() - 1;
@@ -80,7 +81,7 @@ impl Limiter {
                 let late = if is_undone { Late::Untaken } else { Late::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
                 group.iter().for_each(|question| self.resolve_all(fleet, question, state, late));
-                // Who waits for it decides without Redis, too.
+                // Requests queued behind it would get no answer either.
                 if is_plain {
                     let queued = fleet.questions.take_queued(key);
                     if queued.is_empty() {
@@ -97,7 +98,7 @@ impl Limiter {
         }
     }
 
-    /// Asks for those who wait, but for who waits no longer and who is known to be refused.
+    /// Asks for the queued requests, except those that gave up and those that are known to be refused.
     fn ask_next(self: &Arc<Self>, fleet: &Fleet, key: Key, now_ns: u64) {
         loop {
             let mut queued = fleet.questions.take_queued(key);
@@ -105,7 +106,7 @@ impl Limiter {
                 return;
             }
             queued.retain(|question| {
-                // What was reserved has been admitted meanwhile: Redis is asked for it in its turn.
+                // A reserved one that no longer waits was admitted, so Redis still has to count it.
                 if question.wait.is_over() && !question.is_reserved() {
                     self.resolve_all(fleet, question, ChargeState::Untaken, Late::Untaken);
                     return false;
@@ -113,7 +114,7 @@ impl Limiter {
                 !self.refuse_by_memory(fleet, question, now_ns)
             });
             let Some(first) = queued.front() else { continue };
-            // So much as may be there; what has come back unheard of is found by who asks alone.
+            // No more than may be left. If more has been refunded since, a request that asks alone finds out.
             let room = |charge: &Charge| charge.quota.capacity().min(fleet.left(charge, now_ns));
             let rooms = first.charges.iter().map(room).collect();
             let group = next_group(&mut queued, &rooms, GROUP_MAX);
@@ -122,7 +123,7 @@ impl Limiter {
         }
     }
 
-    /// Refuses a question of which Redis has lately refused as much. Whether it did.
+    /// Refuses a question if Redis has lately refused as much; returns whether it did.
     fn refuse_by_memory(self: &Arc<Self>, fleet: &Fleet, question: &Question, now_ns: u64) -> bool {
         let denied = |charge: &Charge| denied_before(fleet, fleet.plans.get(charge.plan)?, charge, now_ns);
         let denials: SmallVec<[Option<Outcome>; 2]> = question.charges.iter().map(denied).collect();
@@ -139,7 +140,7 @@ impl Limiter {
         true
     }
 
-    /// Refuses those behind a question that was refused who want the same and as much of it.
+    /// Refuses queued requests that want at least as much of the same windows as the one that was refused.
     fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &Taken) {
         for question in fleet.questions.take_alike(refused) {
             for (which, outcome) in question.charges().zip(&taken.outcomes) {
@@ -149,9 +150,9 @@ impl Limiter {
         }
     }
 
-    /// Reserves what is asked of Redis in this node's own even share, so that it is known before, and in the order
-    /// in which requests come, who is admitted where the answer is late. Those that are asked about are the same, so an
-    /// answer that comes later finds them counted once.
+    /// Takes the charges from this node's own table, within its even share, before Redis is asked. So if the answer is
+    /// late, it is already known which requests are admitted, in the order in which they came; and an answer that comes
+    /// after that finds them counted once.
     pub(super) fn reserve(
         &self,
         fleet: &Fleet,
@@ -182,8 +183,8 @@ impl Limiter {
         asked.iter().filter_map(reserve).collect()
     }
 
-    /// What becomes of a charge whose answer is late while its shard answers: it has what was reserved for it, but where
-    /// Redis has said meanwhile that nothing is left. `None`: it was never to be reserved.
+    /// Decides a charge whose answer is late: admitted if it was reserved, unless Redis has said meanwhile that nothing is
+    /// left. `None` if such charges are not reserved, or the shard is down.
     pub(super) fn decide_late(
         &self,
         fleet: &Fleet,
@@ -210,19 +211,19 @@ impl Limiter {
         Some((ChargeState::Refused, denied.unwrap_or_else(refused)))
     }
 
-    /// Gives back what was reserved.
+    /// Refunds a reservation.
     pub(super) fn refund_reserved(&self, fleet: &Fleet, charge: &Charge, refund: Refund) {
         if let Refund::Fallback { place, taken_ns } = refund {
             self.refund_share(fleet, charge, place, taken_ns);
         }
     }
 
-    /// Tells each of these what Redis said of them.
+    /// Resolves the charges of all requests of a group.
     fn decided(self: &Arc<Self>, fleet: &Fleet, group: Group, taken: &Taken, sent_ns: u64) {
         if let Some(last) = group.last() {
             self.note_said(fleet, &last.charges, taken, sent_ns);
         }
-        // What those behind one took was still there for it.
+        // Redis reported what is left after the whole group. For each request, add what those behind it took.
         let mut behind: Rooms = (0..taken.outcomes.len()).map(|at| cost_of(&group, at)).collect();
         for question in &group {
             for (at, which) in question.charges().enumerate() {
@@ -237,7 +238,7 @@ impl Limiter {
         }
     }
 
-    /// Tells one charge what Redis said of it.
+    /// Resolves one charge.
     fn decided_one(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -253,7 +254,7 @@ impl Limiter {
         let is_taken = matches!(said.0, ChargeState::Taken { .. });
         let is_reserved = wait.is_reserved(index);
         let note = || {
-            // What this node would have to know if Redis went away now.
+            // Counted here too, for fallback in case Redis goes down.
             if is_taken && !is_reserved {
                 self.table.take(&fleet.own_part(charge), sent_ns);
             }
@@ -263,15 +264,15 @@ impl Limiter {
         self.resolve_one(fleet, wait, (index, charge), late, note);
     }
 
-    /// Tells a request the same of every charge of its question.
+    /// Resolves every charge of a question alike.
     fn resolve_all(self: &Arc<Self>, fleet: &Fleet, question: &Question, state: ChargeState, late: Late) {
         for which in question.charges() {
             self.resolve_one(fleet, &question.wait, which, late, || unheard(state));
         }
     }
 
-    /// Answers one charge. If its request waits no longer, takes up the answer as a late one, or leaves it to the
-    /// thread that decides the request right now.
+    /// Resolves one charge. If its request no longer waits, treats the answer as late, or leaves it to the thread that is
+    /// deciding the request right now.
     fn resolve_one(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -296,18 +297,18 @@ impl Limiter {
         }
     }
 
-    /// Notes what Redis said of exact windows: what is left, and denials, which stand until their time.
+    /// Remembers what Redis said about exact windows: what is left, and denials until they end.
     fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, sent_ns: u64) {
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, sent_ns);
                 match outcome.answer() {
-                    // Of what is dearer than a share can note, none cheaper is known to be refused.
+                    // A larger cost does not fit the field that remembers it, and says nothing about smaller ones.
                     Answer::Later { retry_after_ns } if charge.cost <= u64::from(u32::MAX) => {
                         share.refuse(charge.cost, retry_after_ns, sent_ns);
                     }
-                    // What was refused before has come back.
+                    // Units have come back since the denial.
                     Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
                         share.deny_for(0, sent_ns);
                     }
@@ -317,8 +318,8 @@ impl Limiter {
         }
     }
 
-    /// Says what became of the charges of a wait that were decided without Redis, so that answers that come later
-    /// know; deals with those that have come meanwhile.
+    /// Publishes how the charges of a wait were decided, for answers that are still to come, and handles those that came
+    /// meanwhile.
     pub(super) fn tell_fates(
         self: &Arc<Self>,
         wait: &Wait,
@@ -333,7 +334,7 @@ impl Limiter {
         }
     }
 
-    /// What became of each charge that was decided without Redis's answer.
+    /// How each charge was decided, for late answers.
     pub(super) fn fates(
         charges: &[Charge],
         states: &[ChargeState],
@@ -348,7 +349,8 @@ impl Limiter {
 }
 
 impl Fleet {
-    /// Whether a charge is reserved in this node's table while Redis is asked about it.
+    /// Whether a charge is reserved in this node's table while Redis is asked. Not if it counts denials, because then a
+    /// refused request stays charged, and not for concurrency, which `permits.rs` keeps.
     fn is_reservable(&self, charge: &Charge) -> bool {
         let is_exact = |plan: &Arc<crate::limit::Plan>| {
             let sharing = &plan.sharing;
@@ -360,7 +362,7 @@ impl Fleet {
     }
 }
 
-/// When one may come again whose answer was late, and for whom this node's share has nothing.
+/// The least `Retry-After` of a client whose answer was late and for whom this node's share had no room.
 const LATE_RETRY_NS: u64 = 10_000_000;
-/// Requests that are asked for as one.
+/// The most requests that one question asks for.
 const GROUP_MAX: usize = 1_024;

@@ -1,5 +1,7 @@
-//! What one node knows of the keys it shares with its fleet: leases, denials, and its own share while Redis is
-//! away.
+//! [`Fleet`]: what this node knows of the limits it shares, and how it decides one shared charge: from its lease, from a
+//! denial that Redis gave, by asking Redis, or by fallback (`when-redis-down`).
+//!
+//! It decides single charges only; `attempt.rs` combines them. It sends nothing itself.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use super::plans::Plans;
 use super::questions::Questions;
 use super::renewal_queue::Renewals;
 use super::watched::Watched;
-use super::{Caller, Decision, Limiter};
+use super::{ClientAddress, Decision, Limiter};
 use crate::limit::Plan;
 use crate::limit::{Algorithm, Answer, Charge, Key, Outcome, Quota, WhenDown};
 use crate::limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
@@ -34,15 +36,14 @@ pub struct Fleet {
     pub(super) permits: Permits,
     /// How much ahead of need leases are renewed, nanoseconds.
     lead_ns: AtomicU64,
-    /// What keys of addresses are hashed from.
+    /// The hash state that keys of client addresses start from.
     addresses: SipHasher13,
     pub(super) questions: Questions,
     pub(super) debts: Debts,
 }
 
 impl Fleet {
-    /// A fleet's node with so many bytes for its shares, whose requests wait for Redis no longer than the
-    /// deadline.
+    /// A node with `bytes` for its leases, whose requests wait for Redis at most `deadline`.
     pub fn new(link: Arc<dyn Link>, bytes: usize, deadline: Duration) -> Fleet {
         Fleet {
             link,
@@ -59,7 +60,7 @@ impl Fleet {
         }
     }
 
-    /// Hashes keys of addresses under this salt, so that no client can choose addresses whose keys collide.
+    /// Hashes client addresses under this salt, so that no client can choose addresses whose keys collide.
     pub fn salted(self, salt: &[u8; 16]) -> Fleet {
         Fleet { addresses: SipHasher13::new_with_key(salt), ..self }
     }
@@ -70,12 +71,12 @@ impl Fleet {
         self.lead_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether answers take longer than a request waits.
+    /// Whether answers take longer than a request may wait.
     fn is_late(&self, round_trip_ns: u64) -> bool {
         u128::from(round_trip_ns) > self.deadline.as_nanos()
     }
 
-    /// Leases are renewed as much ahead of need as answers take, of all shards the slowest.
+    /// Adapts how far ahead leases are renewed to how long answers take, at the slowest shard.
     pub(super) fn follow(&self, round_trip_ns: u64) {
         let lead_ns = if self.is_late(round_trip_ns) {
             round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS
@@ -85,7 +86,7 @@ impl Fleet {
         self.lead_ns.store(lead_ns.min(LEAD_MAX_NS), Ordering::Relaxed);
     }
 
-    /// The table of shares.
+    /// The table of leases.
     pub fn leases(&self) -> &Leases {
         &self.shares
     }
@@ -95,7 +96,7 @@ impl Fleet {
         &self.plans
     }
 
-    /// Changes a key's share; `None` where the table has no room for it.
+    /// Changes a key's lease, creating it if needed; `None` if the table has no room for it.
     pub(super) fn change<R>(
         &self,
         charge: &Charge,
@@ -113,13 +114,13 @@ impl Fleet {
         })
     }
 
-    /// Spends a charge of this node's lease, where there is a lease and nothing else to be done.
+    /// The fast path: spends a charge from a lease that holds enough and needs no renewal. `None`: use `decide_charge`.
     #[inline(always)]
     pub(super) fn spend(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan).filter(|plan| !plan.sharing.is_exact())?;
         let spent = self.shares.change_known(charge.key, |under, words| {
             let mut share = Lease::from_words(*words);
-            // After a reload the share may be another plan's still.
+            // After a reload the lease may still belong to another plan.
             let left = if under == charge.plan {
                 share.spend(plan, charge.cost, now_ns, self.lead_ns())
             } else {
@@ -131,7 +132,7 @@ impl Fleet {
         spent?.map(|(remaining, reset_ns)| Outcome::new(Answer::Admitted, remaining, reset_ns))
     }
 
-    /// Changes the share of a key that has one; `change` is told the number of the plan it is under.
+    /// Changes the lease of a key that has one. `change` gets the plan under which it was written.
     pub(super) fn change_known<R>(
         &self,
         key: Key,
@@ -145,53 +146,54 @@ impl Fleet {
         })
     }
 
-    /// The key of a client's address in a charge's window, whatever the policy counts: what it counts may be the
-    /// client's to choose.
-    fn key_of_address(&self, charge: &Charge, caller: Caller) -> Key {
+    /// The key by which `when-redis-down = "allow"` limits a client. By address even if the policy counts by something
+    /// else, because clients may choose that (a header, say).
+    fn key_of_address(&self, charge: &Charge, client: ClientAddress) -> Key {
         let mut state = self.addresses;
         state.write_u32(PlanId::into_bits(charge.plan));
         state.write_u16(charge.window);
-        state.write_u128(caller.address);
+        state.write_u128(client.0);
         Key::new(state.finish128().as_u128())
     }
 
-    /// What this node knows of a key that the fleet shares; `None` where it has nothing of it.
+    /// This node's lease of a key, for operators; `None` if it has none.
     pub fn view(&self, key: Key, now_ns: u64) -> Option<View> {
         let (_, words) = self.shares.peek(key)?;
         Some(Lease::from_words(words).view(now_ns))
     }
 
-    /// Whether a key's lease is worth it though its limit is small: nobody else misses what this node holds, or requests
-    /// cannot wait for answers.
+    /// Whether to lease even a small limit: there is no other node to miss the units, or answers come too late for
+    /// requests to wait.
     pub(super) fn wants_ahead(&self, key: Key) -> bool {
         self.link.nodes() <= 1 || self.is_late(self.link.round_trip_ns(key))
     }
 
-    /// Whether a request that would have to wait may owe its unit, as every node may where there are no more nodes than
-    /// units that may be owed; Redis is told at once.
+    /// Whether a request may overdraw the lease by one unit instead of waiting. Each node may owe one, so this needs at
+    /// least as many spare units as nodes, or the fleet would exceed its `overshoot`.
     pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {
         charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
     }
 
-    /// Whether a key that was decided alone is so a little longer: a Redis that has just come back is not to meet every
-    /// key of every node at once. The same keys come first on every node, so that each soon has one limit again.
+    /// Whether a key stays in fallback a little longer, so that a Redis that has just come back does not meet every key of
+    /// every node at once. Chosen by bits of the key, so all nodes bring the same keys back first.
     fn is_held_back(&self, key: Key) -> bool {
         let is_fallback =
             self.shares.peek(key).is_some_and(|(_, words)| Lease::from_words(words).is_fallback());
         is_fallback && key.high() % 100 >= u64::from(self.link.ramp_percent(key))
     }
 
-    /// This node's share of a charge's window; the window itself where the fleet does not share it.
+    /// This node's share of a charge's quota; the quota itself if the fleet does not share it.
     pub(super) fn share_of(&self, charge: &Charge) -> Quota {
         self.plans.share(charge.plan).unwrap_or(charge.quota)
     }
 
-    /// A charge as this node's table notes it beside Redis, to know of it should Redis go away.
+    /// The charge that this node's table counts beside Redis, so that fallback knows what was spent if Redis goes down.
     pub(super) fn own_part(&self, charge: &Charge) -> Charge {
         Charge { quota: self.share_of(charge), count_denied: true, ..*charge }
     }
 
-    /// What this node's table enforces of an exact window while Redis is away; `None` where it does not.
+    /// The quota that this node enforces for an exact window while Redis is down (`when-redis-down = "local"`); `None`
+    /// if Redis is up or the policy says otherwise.
     pub(super) fn fallback_share(&self, charge: &Charge) -> Option<Quota> {
         let sharing = &self.plans.get(charge.plan)?.sharing;
         let is_fallback =
@@ -199,14 +201,14 @@ impl Fleet {
         if is_fallback { self.plans.share(charge.plan) } else { None }
     }
 
-    /// What is left of an exact window as far as this node knows, units.
+    /// Units left of an exact window as far as this node knows.
     pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
         let Some(plan) = self.plans.get(charge.plan) else { return 0 };
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
         share_under(charge, under, words, now_ns).estimate(plan, now_ns).0
     }
 
-    /// What would be said of a shared charge, as this node knows it; `None` where the fleet does not share it.
+    /// The outcome that a shared charge would have as far as this node knows; `None` if the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
@@ -232,11 +234,11 @@ impl Fleet {
 }
 
 impl Limiter {
-    /// What this node can say of one charge.
+    /// Decides one charge if this node can, else returns `ChargeState::Asked`: the charge has to be asked of Redis.
     pub(super) fn decide_charge(
         self: &Arc<Self>,
         charge: &Charge,
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
     ) -> Said {
@@ -245,15 +247,15 @@ impl Limiter {
             let taken = self.table.take(charge, now_ns);
             return said(taken.outcome, Refund::Table(taken.place));
         };
-        // One unit fits into any window.
+        // Every window holds at least one unit, so only larger costs can be too large.
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
             return (ChargeState::Refused, self.foresee(charge, now_ns));
         }
         let known = if !plan.sharing.is_exact() {
             self.spend_lease(fleet, plan, charge, now_ns)
         } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
-            // Permits come back at any time, so a denial says nothing of the next moment; and what counts when it is
-            // denied is Redis's to count.
+            // Permits may be free again at any moment, so no denial is remembered. A policy that counts denials has to
+            // tell Redis each of them.
             None
         } else {
             denied_before(fleet, plan, charge, now_ns).map(|outcome| (ChargeState::Refused, outcome))
@@ -263,18 +265,19 @@ impl Limiter {
             None if fleet.link.is_quick(charge.key) && !fleet.is_held_back(charge.key) => {
                 unheard(ChargeState::Asked)
             }
-            None => self.without_answer(fleet, plan, charge, caller, now_ns, decision),
+            None => self.without_answer(fleet, plan, charge, client, now_ns, decision),
         }
     }
 
-    /// Decides a charge for which nobody waits: its shard is away, or slower than a request may wait. One that is slow
-    /// is told all the same, and lends for those to come; who has a lease has nothing beside it meanwhile.
+    /// Decides a charge without waiting, because its shard is down or slower than a request may wait. A slow shard is
+    /// still asked for a lease for later requests. A key that has one already spends nothing beyond it meanwhile, else
+    /// the node would spend both the lease and its fallback share.
     fn without_answer(
         self: &Arc<Self>,
         fleet: &Fleet,
         plan: &Arc<Plan>,
         charge: &Charge,
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
     ) -> Said {
@@ -292,11 +295,11 @@ impl Limiter {
                 let told = Told::Denied { retry_after_ns: lead_ns };
                 (ChargeState::Refused, lease_outcome(plan, charge.cost, told, left))
             }
-            None => self.alone(fleet, plan, charge, caller, now_ns, decision),
+            None => self.take_fallback(fleet, plan, charge, client, now_ns, decision),
         }
     }
 
-    /// Spends what this node holds; `None`: Redis must say.
+    /// Spends from this node's lease; `None`: Redis has to be asked.
     fn spend_lease(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
         let (told, left) = fleet.change(charge, now_ns, |share| {
             let told = match share.take(plan, charge.cost, now_ns, fleet.lead_ns()) {
@@ -306,7 +309,7 @@ impl Limiter {
                 Told::Denied { .. } if share.is_denial_old(now_ns) && fleet.link.is_quick(charge.key) => {
                     Told::Ask
                 }
-                // How long a dear one has to wait for a window that slides, only Redis can say.
+                // Only Redis knows how long a cost above one has to wait in a sliding window.
                 Told::Denied { .. }
                     if charge.cost > 1
                         && plan.quota.algorithm() == Algorithm::SlidingWindow
@@ -326,13 +329,13 @@ impl Limiter {
         Some((state, lease_outcome(plan, charge.cost, told, left)))
     }
 
-    /// Decides a charge without Redis, as its policy wants it.
-    pub(super) fn alone(
+    /// Decides a charge without Redis, as `when-redis-down` of its policy says.
+    pub(super) fn take_fallback(
         &self,
         fleet: &Fleet,
         plan: &Arc<Plan>,
         charge: &Charge,
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
     ) -> Said {
@@ -343,7 +346,7 @@ impl Limiter {
                 (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0))
             }
             when_down if plan.quota.algorithm() == Algorithm::Concurrency => {
-                // Not by address: what is in flight is told to Redis when it is back.
+                // Counted by the policy's key even for `allow`, because Redis is told what is in flight when it is back.
                 let share = match when_down {
                     WhenDown::Local => fleet.share_of(charge),
                     WhenDown::Allow | WhenDown::Deny => charge.quota,
@@ -352,10 +355,10 @@ impl Limiter {
                 said(outcome, Refund::Permit)
             }
             WhenDown::Allow => {
-                // Coarse. It is not given back what another policy refuses.
-                let (key, quota) = (fleet.key_of_address(charge, caller), plan.quota.for_address());
+                // A coarse limit: it is not refunded if another policy refuses the request.
+                let (key, quota) = (fleet.key_of_address(charge, client), plan.quota.for_address());
                 let outcome = self.table.take(&Charge { key, quota, ..*charge }, now_ns).outcome;
-                // A client is promised no more than the window that it knows.
+                // The address may have ten times the policy's units left; clients are shown no more than the policy's.
                 let remaining = outcome.remaining.min(plan.quota.capacity());
                 let outcome = Outcome::new(outcome.answer(), remaining, outcome.reset_ns);
                 said(outcome, Refund::Nothing)
@@ -372,7 +375,7 @@ impl Limiter {
                         let outcome = outcome_of(told, left);
                         said(outcome, Refund::Lease)
                     }
-                    // No room for its share: the table's overflow bucket stands in for it.
+                    // The lease table is full; the other table has an overflow bucket.
                     None => self.take_share(fleet, charge, now_ns),
                 }
             }
@@ -388,7 +391,7 @@ impl Limiter {
     }
 }
 
-/// A key's share for a charge. A denial under another plan says nothing of what this one allows: the limit has changed.
+/// A key's lease for a charge. A denial under another plan is dropped: a reload has changed the limit.
 fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6], now_ns: u64) -> Lease {
     let mut share = Lease::from_words(words);
     if under != charge.plan {
@@ -397,17 +400,17 @@ fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6], now_ns: 
     share
 }
 
-/// Whether a denial that Redis gave still stands for this charge.
+/// The outcome of a charge that Redis has denied before, while that denial lasts.
 pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
     let refused = fleet.change_known(charge.key, |under, share| {
-        // A denial under another plan says nothing of what this one allows: the limit has changed.
+        // A reload has changed the limit, so the denial no longer holds.
         if under != charge.plan {
             share.deny_for(0, now_ns);
             return None;
         }
         let refused = match fleet.link.is_quick(charge.key) {
             true => share.refuses(plan, charge.cost, now_ns),
-            // Nobody could say otherwise.
+            // Redis cannot be asked again, so no recheck.
             false => share.refused_for(plan, charge.cost, now_ns),
         };
         refused.map(|retry_after_ns| (retry_after_ns, share.estimate(plan, now_ns)))
@@ -416,7 +419,7 @@ pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns:
     Some(Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns)))
 }
 
-/// What a share's word means to a client. To one that was let ask it is a denial of unknown length.
+/// What a lease's answer means to a client. `Ask` is a denial of unknown length: Redis had too little.
 pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outcome {
     match told {
         Told::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
@@ -427,8 +430,8 @@ pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outco
     }
 }
 
-/// The same of a lease. It denies until asking is worth while; of a bucket that is as good as empty everywhere, the
-/// client is told when the units will be there.
+/// The same for a lease of a bucket: a lease denies until asking Redis again makes sense, but the client is told when the
+/// bucket will have refilled the units, if that is later.
 pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)) -> Outcome {
     let outcome = outcome_of(told, left);
     let (Algorithm::TokenBucket, Answer::Later { retry_after_ns }) =
@@ -437,7 +440,7 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
         return outcome;
     };
     let (remaining, reset_ns) = left;
-    // Whole again less what it may lack then: the estimate's fractions of a unit count.
+    // From the time until it is full, because that counts fractions of a unit, which `remaining` does not.
     let spare = plan.quota.capacity().saturating_sub(cost) as f64;
     let unit_ns = plan.quota.period_ns().get() as f64 / plan.quota.limit().get() as f64;
     let refilled_ns = reset_ns.saturating_sub((spare * unit_ns) as u64);
@@ -445,9 +448,9 @@ pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)
     Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
 }
 
-/// Leases are renewed no more ahead of need: a fifth of their longest life.
+/// The farthest ahead that leases are renewed: a fifth of their longest life.
 const LEAD_MAX_NS: u64 = 100_000_000;
-/// When a client that is denied because Redis is away may try again.
+/// `Retry-After` of a client that is denied because Redis is down.
 const DOWN_RETRY_NS: u64 = 1_000_000_000;
-/// When one may for whom Redis had too little, without saying how long that will be so.
+/// `Retry-After` of a client for whom Redis had too little, without saying for how long.
 const ASK_RETRY_NS: u64 = 10_000_000;

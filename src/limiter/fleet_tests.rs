@@ -195,7 +195,7 @@ fn permits(node: &Limiter, key: u64, limit: u64, when_down: WhenDown) -> Charge 
 /// Decides, with Redis answering at once where it is asked.
 fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> Decision {
     let mut decision = Decision::default();
-    if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
+    if let Some(waiting) = node.decide(charges, ClientAddress::default(), now_ns, &mut decision) {
         desk.answer(now_ns);
         assert!(waiting.is_resolved());
         node.resume(waiting, now_ns, &mut decision);
@@ -208,7 +208,7 @@ fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> 
 /// Decides with a model that does not answer in time.
 fn decide_late(node: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
     let mut decision = Decision::default();
-    if let Some(waiting) = node.decide(charges, Caller::default(), now_ns, &mut decision) {
+    if let Some(waiting) = node.decide(charges, ClientAddress::default(), now_ns, &mut decision) {
         node.resume(waiting, now_ns + 2 * MS, &mut decision);
     }
     decision
@@ -240,7 +240,7 @@ fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
     let own = Charge { plan: None, ..exact(&node, 9, 5) };
     let wanted = exact(&node, 2, 5);
     let mut decision = Decision::default();
-    drop(node.decide(&[own, wanted], Caller::default(), NOW, &mut decision).expect("it waits"));
+    drop(node.decide(&[own, wanted], ClientAddress::default(), NOW, &mut decision).expect("it waits"));
     assert_eq!(node.table().peek(&Charge { cost: 0, ..own }, NOW).remaining, 5);
     assert_eq!(desk.answer(NOW), 2, "taken and returned");
     assert_eq!(desk.left(&wanted, NOW), 5);

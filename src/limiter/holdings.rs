@@ -1,4 +1,5 @@
-//! What this node holds of windows that count what is in flight, and who waits for more of it.
+//! The permits of concurrency windows that this node holds, and the requests that wait for more. It only keeps the
+//! counts; `permits.rs` sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,34 +11,34 @@ use super::wait::Waiter;
 use crate::limit::lease_messages::{Hold, Op, Part};
 use crate::limit::{Charge, Key, Outcome, Plan, Quota, State};
 
-/// What this node holds, by key.
+/// Held permits, by key.
 #[derive(Debug, Default)]
 pub(super) struct Permits(Mutex<HashMap<Key, Holding>>);
 
-/// What this node holds of one key.
+/// Held permits of one key.
 #[derive(Debug)]
 pub(super) struct Holding {
-    /// As a part of no cost.
+    /// The window, as a part with cost 0.
     part: Part,
     held: u64,
-    /// Redis does not know what is held.
+    /// Redis has not been told the present `held`.
     is_untold: bool,
-    /// Redis may count something for this node.
+    /// Redis may count permits for this node, so it has to be told when there are none.
     is_counted: bool,
-    is_on_its_way: bool,
+    is_in_flight: bool,
     waiting: VecDeque<Waiter>,
-    /// What Redis said is free, where it had fewer than it was asked for.
+    /// How many Redis said are free, if it had fewer than it was asked for.
     room: Option<u64>,
     told_ns: u64,
 }
 
-/// Those for whom a message asks, in the order in which they came.
+/// The requests that a message asks for, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     waiters: SmallVec<[Waiter; 1]>,
-    /// Of how many of them it asks for the permits. The others were there, and would come after these.
+    /// For how many of `waiters`, from the first, it asks for permits. The others wait on behind these.
     count: usize,
-    /// The permits of these.
+    /// The permits it asks for.
     cost: u64,
 }
 
@@ -48,14 +49,15 @@ impl Holding {
             held: 0,
             is_untold: false,
             is_counted: false,
-            is_on_its_way: false,
+            is_in_flight: false,
             waiting: VecDeque::new(),
             room: None,
             told_ns: 0,
         }
     }
 
-    /// Takes out who still waits, under one plan, which the key is counted by from here on.
+    /// Takes out the requests that still wait and are under the plan of the first, by which the key is counted from here
+    /// on.
     fn take_waiting(&mut self, plans: &Plans) -> Asked {
         let mut asked = Asked::default();
         self.waiting.retain(|waiter| !waiter.wait.is_over());
@@ -70,7 +72,7 @@ impl Holding {
         let room = self.room.take().unwrap_or(free).min(free);
         for waiter in &asked.waiters {
             let cost = asked.cost.saturating_add(waiter.charge.cost);
-            // What cannot be free is asked about with one, for all.
+            // Beyond what may be free, ask for one request all the same: its refusal answers for the others.
             if asked.count > 0 && cost > room {
                 break;
             }
@@ -79,14 +81,14 @@ impl Holding {
         asked
     }
 
-    /// Lets these wait on, before all others.
+    /// Puts back requests that still wait, before all others.
     fn put_back(&mut self, waiters: impl DoubleEndedIterator<Item = Waiter>) {
         waiters.rev().for_each(|waiter| self.waiting.push_front(waiter));
     }
 }
 
 impl Permits {
-    /// Keys of which something is held, wanted or to be said.
+    /// How many keys have permits, waiting requests, or an unsent message.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.keys().len()
@@ -96,14 +98,14 @@ impl Permits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that somebody waits for a permit.
+    /// Queues a request for a permit.
     pub(super) fn want(&self, plan: &Arc<Plan>, waiter: Waiter) {
         let mut keys = self.keys();
         let holding = keys.entry(waiter.charge.key).or_insert_with(|| Holding::new(&waiter.charge, plan));
         holding.waiting.push_back(waiter);
     }
 
-    /// Keys of which something is to be said: what is held of them was said too long ago, or their shard was away.
+    /// Keys about which Redis has to be told: held permits were told too long ago, or the shard was down since.
     pub(super) fn due(&self, now_ns: u64, is_up: impl Fn(Key) -> bool) -> Vec<Key> {
         let mut keys = self.keys();
         let due = keys.iter_mut().filter_map(|(key, holding)| {
@@ -115,7 +117,7 @@ impl Permits {
         due.collect()
     }
 
-    /// Notes that no answer came. Returns all who waited for one.
+    /// Records that no answer came. Returns all requests that waited for it.
     pub(super) fn unanswered(&self, key: Key, asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         let mut waiting = asked.waiters;
         self.ended(key, now_ns, |holding| {
@@ -125,11 +127,11 @@ impl Permits {
         waiting
     }
 
-    /// The next thing to say of a key, and for whom; `None` where one message is on its way or nothing is to be said.
+    /// The next message about a key and the requests it asks for; `None` if one is in flight or there is nothing to tell.
     pub(super) fn next(&self, key: Key, plans: &Plans) -> Option<(Op, Asked)> {
         let mut keys = self.keys();
         let holding = keys.get_mut(&key)?;
-        if holding.is_on_its_way {
+        if holding.is_in_flight {
             return None;
         }
         let asked = holding.take_waiting(plans);
@@ -139,14 +141,14 @@ impl Permits {
             }
             return None;
         }
-        holding.is_on_its_way = true;
+        holding.is_in_flight = true;
         holding.is_counted = true;
         holding.is_untold = false;
         let part = Part { cost: asked.cost, ..holding.part.clone() };
         Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), asked))
     }
 
-    /// Takes a permit without Redis where this node, with all it holds, keeps to `share`.
+    /// Takes permits without Redis if this node's total stays within `share`.
     pub(super) fn take_fallback(&self, charge: &Charge, plan: &Arc<Plan>, share: &Quota) -> Outcome {
         let mut keys = self.keys();
         let held = keys.get(&charge.key).map_or(0, |holding| holding.held);
@@ -159,34 +161,34 @@ impl Permits {
         outcome
     }
 
-    /// What `take_fallback` would say.
+    /// The outcome of `take_fallback`, taking nothing.
     pub(super) fn foresee(&self, charge: &Charge, share: &Quota) -> Outcome {
         let held = self.keys().get(&charge.key).map_or(0, |holding| holding.held);
         State([held, 0]).take(share, charge.cost, 0).1
     }
 
-    /// Takes permits back.
+    /// Takes back the permits of a request that is over.
     pub(super) fn release(&self, charge: &Charge) {
         let mut keys = self.keys();
         let Some(holding) = keys.get_mut(&charge.key) else { return };
         holding.held = holding.held.saturating_sub(charge.cost);
         holding.is_untold = true;
-        // Of what came and went without Redis there is nothing to say.
+        // Redis never counted this key, so it need not be told.
         if holding.held == 0 && !holding.is_counted && holding.waiting.is_empty() {
             keys.remove(&charge.key);
         }
     }
 
-    /// Notes how a message ended.
+    /// Records the end of a message.
     fn ended(&self, key: Key, now_ns: u64, note: impl FnOnce(&mut Holding)) {
         if let Some(holding) = self.keys().get_mut(&key) {
-            holding.is_on_its_way = false;
+            holding.is_in_flight = false;
             holding.told_ns = now_ns;
             note(holding);
         }
     }
 
-    /// Notes that Redis granted what it was asked for; who was there beside waits on. Who has a permit now.
+    /// Records that Redis granted what it was asked for. Returns the requests that have a permit now; the others wait on.
     pub(super) fn granted(&self, key: Key, mut asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         self.ended(key, now_ns, |holding| {
             holding.held += asked.cost;
@@ -195,10 +197,10 @@ impl Permits {
         asked.waiters
     }
 
-    /// Notes that Redis has no more than `free` permits, fewer than it was asked for: who can have them waits on.
-    /// Who cannot.
+    /// Records that Redis has only `free` permits, fewer than it was asked for. Requests that fit into those wait on for the
+    /// next message; returns the others.
     pub(super) fn refused(&self, key: Key, asked: Asked, free: u64, now_ns: u64) -> SmallVec<[Waiter; 1]> {
-        // Fewer in any case, so that somebody has an answer with every message.
+        // At least one fewer than asked for, so that every message answers at least one request.
         let free = free.min(asked.cost.saturating_sub(1));
         let mut left = free;
         let (again, refused): (SmallVec<[Waiter; 1]>, _) = asked.waiters.into_iter().partition(|waiter| {
@@ -214,8 +216,7 @@ impl Permits {
     }
 }
 
-/// How long Redis counts what a node says it holds: the permits of one that was killed are others' in less than
-/// five seconds.
+/// How long Redis counts permits that a node reported. The permits of a killed node are free in less than five seconds.
 const LASTS_US: u64 = 4_500_000;
-/// How often a node says it: three times before that.
+/// How often a node repeats its report: three times within `LASTS_US`, so that two may get lost.
 const SAID_EVERY_NS: u64 = 1_400_000_000;

@@ -6,15 +6,15 @@ use crate::limit::lease_messages::{Op, Reply, Unanswered};
 
 /// Carries questions to Redis.
 pub trait Link: Send + Sync {
-    /// Sends a question without waiting. `done` is called once, from any thread, also at once.
+    /// Sends an operation without waiting. `done` is called exactly once, from any thread, possibly before this returns.
     fn send(&self, op: Op, done: Done);
 
-    /// Whether the key's shard answers, as far as is known. May say so now and then of one that does not, to find
-    /// out.
+    /// Whether the key's shard answers, as far as is known. For a shard that does not, it is true now and then, so that a
+    /// call finds out.
     fn is_up(&self, key: Key) -> bool;
 
-    /// Whether a request should wait for this key: its shard answers in time. One that does not may still be worth
-    /// asking for what can wait.
+    /// Whether a request should wait for this key: its shard answers within the deadline. A shard that is up but not
+    /// quick is still asked for what nobody waits for.
     fn is_quick(&self, key: Key) -> bool {
         self.is_up(key)
     }
@@ -31,7 +31,7 @@ pub trait Link: Send + Sync {
     /// Whether one `Op::Take` may hold both keys.
     fn same_shard(&self, one: Key, other: Key) -> bool;
 
-    /// The key under which a tenant's keys are on that tenant's own shard, where it has one.
+    /// The key with the tenant's dedicated shard in it, if the tenant has one.
     fn route(&self, key: Key, _tenant: Option<&str>) -> Key {
         key
     }
@@ -40,7 +40,7 @@ pub trait Link: Send + Sync {
     fn nodes(&self) -> u32;
 }
 
-/// Told the answer, and the monotonic time at which it came, nanoseconds.
+/// Called with the answer and the monotonic time at which it came, nanoseconds.
 pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
 
 impl Link for Global {

@@ -1,19 +1,19 @@
-//! All charges of one request, decided together: all are taken, or none.
+//! The limiter: decides all charges of one request together. All are taken, or none.
 //!
-//! Alone, a node decides every charge in its own table. In a fleet a charge that the fleet shares is decided by what
-//! this node holds of it (`fleet`), by Redis where the node cannot say (`renewals`), and by the node alone while
-//! Redis is away. A request waits for Redis at most once, and as long as its caller lets it.
+//! Without `[redis]` a node decides every charge in its own table ([`crate::local`]). With it, a charge that the fleet
+//! shares is decided from this node's lease (`fleet`), else by Redis (`renewals` for leases, `exact` for windows without
+//! leases, `permits` for concurrency), and by this node's fallback while Redis is down. A request waits for Redis at
+//! most `redis.deadline`. The way of one request: `check` → `attempt` → `fleet` → `renewals` or `exact` → `wait`.
 //!
-//! Charges are taken in the order given, not least left first: to know what is left costs a look at every key,
-//! and giving back is exact and takes nanoseconds. Between a take and its return another thread may find the units
-//! missing and be refused; it never finds too many.
+//! Charges are taken in the order given, not the one with the least left first: finding that order costs a look at
+//! every key, while a refund is exact and takes nanoseconds. Between a take and its refund another thread may find the
+//! units missing and be refused; it never finds too many.
 //!
-//! It knows nothing of policies' names, of headers, or of statuses.
+//! It does not know the names of policies, headers, or statuses.
 
 mod attempt;
 mod charge_state;
 mod check;
-mod conduct;
 mod debts;
 mod event;
 mod exact;
@@ -21,6 +21,7 @@ mod fleet;
 mod holdings;
 mod link;
 mod look;
+mod penalties;
 mod permits;
 mod plans;
 mod questions;
@@ -36,6 +37,7 @@ mod waiting;
 mod watched;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,38 +57,44 @@ pub use plans::Plans;
 pub use recall::Recall;
 pub use waiting::Waiting;
 
-/// The limiter.
+/// Decides charges; one for the whole process, shared by all workers.
 pub struct Limiter {
     table: Table,
     fleet: Option<Fleet>,
 }
 
-/// What was decided of one request.
+/// The decision on one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// What each charge's window said, in the order of the charges. Where the request was refused, `remaining` is
-    /// what is left without it.
+    /// The outcome of each charge, in the order of the charges. If the request is refused, `remaining` is what is left
+    /// without it.
     pub outcomes: SmallVec<[Outcome; 4]>,
-    /// Index of the charge the client is told of: the one with the least left or, when refused, the one to wait for
-    /// longest. Never a shadow's; `None` where there are only those.
+    /// Index of the charge that the rate-limit fields of the answer describe: the one with the least left or, if
+    /// refused, the one with the longest wait. Never a shadow's; `None` if there are only shadows.
     pub binding: Option<usize>,
-    /// Who decided: of several, the farthest.
+    /// Which tier decided; if several did, the farthest from this node.
     pub tier: Tier,
-    /// Whether it is refused because Redis is away.
+    /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
     is_refused: bool,
-    /// How charges are given back that are not among `refunds`: to their own slot, or, of a request's only one, to the
-    /// lease.
+    /// Where charges that are not in `refunds` go back to: their slot or, for a request with one charge, the lease.
     usual: Refund,
-    /// Charges that are given back another way, by index: hardly ever any on one node.
+    /// Charges that go back elsewhere, by index. Nearly always empty without Redis.
     refunds: SmallVec<[(u16, Refund); 2]>,
 }
 
-/// Who asks, as far as a limiter wants to know.
+/// The address of the client, as the policies count it (IPv6 clients by network). Only the fallback of
+/// `when-redis-down = "allow"` uses it: that limits by address whatever the policy counts by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// The client's address, as the policies count it.
-    pub address: u128,
+pub struct ClientAddress(u128);
+
+impl From<IpAddr> for ClientAddress {
+    fn from(address: IpAddr) -> ClientAddress {
+        ClientAddress(match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(address) => address.to_bits(),
+        })
+    }
 }
 
 impl Decision {
@@ -96,7 +104,7 @@ impl Decision {
         !self.is_refused
     }
 
-    /// Nanoseconds until every violated window admits: 0 when admitted, `None` when one never does.
+    /// Nanoseconds until every window that refused would admit: 0 if admitted, `None` if one never will.
     pub fn retry_after_ns(&self) -> Option<u64> {
         if self.is_admitted() {
             return Some(0);
@@ -104,7 +112,7 @@ impl Decision {
         self.binding.and_then(|index| self.outcomes[index].retry_after_ns())
     }
 
-    /// Nanoseconds an admitted request waits for its turn: in the slowest of its queues. A shadow's holds up nobody.
+    /// Nanoseconds an admitted request waits in the slowest of its queues. A shadow delays nobody.
     pub fn delay_ns(&self, charges: &[Charge]) -> u64 {
         let enforced = charges.iter().zip(&self.outcomes).filter(|(charge, _)| !charge.shadow);
         enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
@@ -124,7 +132,7 @@ impl Decision {
         }
     }
 
-    /// The charges that refused, of those that were decided, with what each said; shadows are not among them.
+    /// The charges that refused, with their outcomes, without shadows.
     pub fn violated<'c>(&'c self, charges: &'c [Charge]) -> impl Iterator<Item = (&'c Charge, &'c Outcome)> {
         charges
             .iter()
@@ -140,17 +148,17 @@ impl fmt::Debug for Limiter {
 }
 
 impl Limiter {
-    /// A limiter on this table, for one node.
+    /// A limiter without Redis: this node counts on its own.
     pub fn new(table: Table) -> Limiter {
         Limiter { table, fleet: None }
     }
 
-    /// A limiter of one of a fleet's nodes. The table counts what the fleet does not share.
+    /// A limiter of a node of a fleet. The table counts what the fleet does not share.
     pub fn in_fleet(table: Table, fleet: Fleet) -> Limiter {
         Limiter { table, fleet: Some(fleet) }
     }
 
-    /// What is shared with a fleet, if there is one.
+    /// The part that shares limits with a fleet, if Redis is configured.
     pub fn fleet(&self) -> Option<&Fleet> {
         self.fleet.as_ref()
     }
@@ -164,30 +172,30 @@ impl Limiter {
         }
     }
 
-    /// How long a request waits for Redis.
+    /// How long a request waits for Redis (`redis.deadline`).
     pub fn deadline(&self) -> Duration {
         self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline)
     }
 
-    /// The local tier.
+    /// This node's own counters.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Names the quotas of a configuration; see [`Table::declare`].
+    /// Makes the quotas of a configuration known; see [`Table::declare`].
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         self.table.declare(quotas);
     }
 
-    /// Decides a request, over what `decision` said before: it is filled where it lies, because moving it about
-    /// costs as much as deciding. Refused, a request costs nothing anywhere but on charges that count when denied.
+    /// Decides a request into `decision`, which it overwrites: filling it in place is cheaper than returning it, because
+    /// moving it costs as much as a decision. A refused request spends nothing, except on charges that count denials.
     ///
-    /// Returns what to wait for where Redis must say; `decision` is not one then until [`Limiter::resume`].
+    /// Returns what to wait for if Redis has to be asked; `decision` is not valid then until [`Limiter::resume`].
     #[inline]
     pub fn decide(
         self: &Arc<Self>,
         charges: &[Charge],
-        caller: Caller,
+        client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
     ) -> Option<Waiting> {
@@ -202,13 +210,13 @@ impl Limiter {
                     decision.spent(charge, outcome);
                     None
                 }
-                None => self.decide_shared(charge, caller, now_ns, decision),
+                None => self.decide_shared(charge, client, now_ns, decision),
             },
-            _ => self.decide_all(charges, caller, now_ns, decision),
+            _ => self.decide_all(charges, client, now_ns, decision),
         }
     }
 
-    /// What `decide` would say of these charges, with nothing spent.
+    /// What `decide` would decide, with nothing spent.
     pub fn peek_charges(&self, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();
         decision.outcomes.extend(charges.iter().map(|charge| self.foresee(charge, now_ns)));
@@ -224,7 +232,7 @@ impl Limiter {
         decision
     }
 
-    /// One charge is the usual request, and has nothing to be weighed against.
+    /// The usual request has one charge; without others there is nothing to combine or to refund.
     #[inline(always)]
     fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
         let Taken { outcome, place } = self.table.take(charge, now_ns);
@@ -250,7 +258,7 @@ impl Decision {
         self.is_refused = false;
     }
 
-    /// The one charge of a request was spent of this node's lease.
+    /// Records that the request's only charge was spent from this node's lease.
     #[inline(always)]
     fn spent(&mut self, charge: &Charge, outcome: Outcome) {
         self.usual = Refund::Lease;
@@ -258,15 +266,15 @@ impl Decision {
         self.outcomes.push(outcome);
     }
 
-    /// Finds the charge a client is told of.
+    /// Chooses `binding`.
     fn bind(&mut self, charges: &[Charge]) {
         let enforced =
             charges.iter().zip(&self.outcomes).enumerate().filter(|(_, (charge, _))| !charge.shadow);
         let bound = if self.is_refused {
-            // No wait at all is the longest: it never ends.
+            // `None` means never, the longest wait of all.
             enforced.max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX))
         } else {
-            // Of two with as little left, the one that takes longer to be whole again.
+            // Of two with the same remainder, the one that takes longer to be full again.
             enforced.min_by_key(|(_, (_, outcome))| (outcome.remaining, u64::MAX - outcome.reset_ns))
         };
         self.binding = bound.map(|(index, _)| index);
@@ -283,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Algorithm, Answer, Conduct, Key, Penalty, PolicyId};
+    use crate::limit::{Algorithm, Answer, Key, Penalty, PenaltyCheck, PolicyId};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;
@@ -299,7 +307,7 @@ mod tests {
     fn decide(limiter: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
         let mut decision = Decision::default();
         assert!(
-            limiter.decide(charges, Caller::default(), now_ns, &mut decision).is_none(),
+            limiter.decide(charges, ClientAddress::default(), now_ns, &mut decision).is_none(),
             "nothing to wait for"
         );
         decision
@@ -405,14 +413,14 @@ mod tests {
         let limiter = limiter();
         let (watched, other) = (charge(1, 1), Charge { policy: PolicyId::new(1), ..charge(2, 9) });
         let rule = Penalty::new(2, 60 * SECOND, 2, 3_600);
-        let conduct =
-            Conduct { key: Key::new(77), rule, policy: PolicyId::default(), shadow: false, wait_ns: 0 };
+        let penalty =
+            PenaltyCheck { key: Key::new(77), rule, policy: PolicyId::default(), shadow: false, wait_ns: 0 };
         let ask = |now_ns: u64| {
-            let mut conducts = [conduct];
+            let mut penalties = [penalty];
             let mut decision = Decision::default();
-            if !limiter.keep_out(&[watched, other], &mut conducts, now_ns, &mut decision) {
+            if !limiter.keep_out(&[watched, other], &mut penalties, now_ns, &mut decision) {
                 decision = decide(&limiter, &[watched, other], now_ns);
-                limiter.watch(&[watched, other], &mut conducts, now_ns, &mut decision);
+                limiter.watch(&[watched, other], &mut penalties, now_ns, &mut decision);
             }
             (decision.is_admitted(), decision.retry_after_ns().unwrap_or(0) / SECOND)
         };

@@ -1,10 +1,11 @@
-//! Permits of windows that count what is in flight, held by this node's requests and counted by Redis.
+//! Permits of concurrency windows: held by this node's requests, counted by Redis.
 //!
-//! The node tells Redis how many it holds, not how many more or fewer: what a lost message leaves wrong, the next
-//! one puts right. So of one key one message is on its way at a time. It asks for all requests that wait by then, as
-//! far as their permits may be free; where Redis has fewer, for so many again, and the others are refused: they
-//! have theirs in the order in which they came, and nobody waits for more than a message or two. What is held is said again before it lapses; the permits of a node that is gone lapse.
-//! What was let in without Redis is held like the rest, and said when Redis is back.
+//! The node tells Redis how many permits it holds, not a difference, so the next message corrects what a lost one left
+//! wrong. For that, each key has one message in flight at a time. A message asks for all requests that wait by then, as
+//! far as permits may be free. If Redis has fewer, the node asks again for that many and refuses the others: permits go
+//! out in the order in which requests came, and nobody waits for more than two messages. The node repeats what it holds
+//! before Redis lets it lapse; permits of a node that is gone lapse. Permits taken by fallback are held like the others
+//! and told when Redis is back.
 
 use std::sync::Arc;
 
@@ -27,26 +28,26 @@ impl Limiter {
     /// Takes a permit back from a request that is over.
     pub(super) fn release_permit(self: &Arc<Self>, fleet: &Fleet, charge: &Charge) {
         fleet.permits.release(charge);
-        // While Redis is away there is nobody to tell; the sweep does when it is back.
+        // While Redis is down nothing is sent; the sweep does it when Redis is back.
         if fleet.link.is_up(charge.key) {
             self.say(fleet, charge.key);
         }
     }
 
-    /// Says again what is held: before it lapses, and at once when Redis is back, which may have forgotten it.
+    /// Repeats what is held: before it lapses, and at once when Redis is back, which may have lost it.
     pub(super) fn say_permits(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         let due = fleet.permits.due(now_ns, |key| fleet.link.is_up(key));
         due.into_iter().for_each(|key| self.say(fleet, key));
     }
 
-    /// Sends what is to be said of a key.
+    /// Sends the next message about a key, if there is one.
     fn say(self: &Arc<Self>, fleet: &Fleet, key: Key) {
         let Some((op, asked)) = fleet.permits.next(key, &fleet.plans) else { return };
         let limiter = Arc::clone(self);
         fleet.link.send(op, Box::new(move |answer, now_ns| limiter.held(key, asked, answer, now_ns)));
     }
 
-    /// Takes up an answer.
+    /// Handles the answer to a message.
     fn held(self: &Arc<Self>, key: Key, asked: Asked, answer: Result<Reply, Unanswered>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
         let heard = match answer {
@@ -55,7 +56,7 @@ impl Limiter {
         };
         match heard {
             Some((true, outcome)) => {
-                // Held before their requests learn of it, which may give it back at once.
+                // `granted` counts the permits before their requests are woken, because they may release them at once.
                 for waiter in fleet.permits.granted(key, asked, now_ns) {
                     if !waiter.wait.resolve(waiter.index, || said(outcome, Refund::Permit)) {
                         fleet.permits.release(&waiter.charge);
@@ -69,7 +70,7 @@ impl Limiter {
                 }
                 self.say(fleet, key);
             }
-            // The next try is the sweep's: who waits decides without Redis, too.
+            // No answer: the requests that wait decide by fallback, and the sweep sends the next message.
             None => {
                 for waiter in fleet.permits.unanswered(key, asked, now_ns) {
                     waiter.wait.resolve(waiter.index, || unheard(ChargeState::Unanswered));

@@ -13,12 +13,12 @@ use crate::limit::{Plan, PlanId, Quota, WhenDown};
 /// All plans.
 #[derive(Debug, Default)]
 pub struct Plans {
-    /// Each twice as long as the one before: what stands in one never moves, so a plan is read by its number without
-    /// a lock and without a count of its readers.
+    /// Each block is twice as long as the one before, and no entry ever moves, so a plan is read by its number without a
+    /// lock and without a reference count.
     blocks: [OnceLock<Block>; BLOCKS],
-    /// Held by whoever adds one.
+    /// Locked only to add a plan.
     numbers: Mutex<HashMap<Arc<Plan>, PlanId>>,
-    /// How many nodes share them; 0: nobody has said.
+    /// How many nodes share them; 0: not known yet.
     nodes: AtomicU32,
 }
 

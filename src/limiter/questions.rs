@@ -1,4 +1,5 @@
-//! Questions to Redis about exact windows that are on their way, and those that wait to be asked together.
+//! Questions to Redis about exact windows: those in flight, and those that wait to be asked together. It only keeps the
+//! queues; `exact.rs` sends and resolves.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -10,14 +11,14 @@ use super::striped::Striped;
 use super::wait::Wait;
 use crate::limit::{Algorithm, Charge, Key};
 
-/// Questions on their way and those that wait for them, by the first key of each.
+/// Questions in flight and queued, by the first key of each.
 #[derive(Debug, Default)]
 pub(super) struct Questions(Striped<Asking>);
 
-/// One key's.
+/// The questions of one key.
 #[derive(Debug, Default)]
 struct Asking {
-    on_their_way: usize,
+    in_flight: usize,
     queued: VecDeque<Question>,
 }
 
@@ -25,36 +26,36 @@ struct Asking {
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) wait: Arc<Wait>,
-    /// Of its charges.
+    /// Indices of its charges in the request.
     pub(super) indices: SmallVec<[usize; 2]>,
     pub(super) charges: SmallVec<[Charge; 2]>,
 }
 
-/// Questions asked as one, in their order.
+/// Questions that are asked as one, in their order.
 pub(super) type Group = SmallVec<[Question; 1]>;
-/// Units free of each window of a question.
+/// Free units of each window of a question.
 pub(super) type Rooms = SmallVec<[u64; 2]>;
 
 impl Questions {
-    /// How many keys are asked about.
+    /// How many keys have questions.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Lets a question go, or queues it behind those that are on their way. `room`: units that are left, as far as this
-    /// node knows.
+    /// Returns the question if it may be sent now, else queues it behind those in flight. `room`: units left as far as
+    /// this node knows.
     pub(super) fn begin(&self, question: Question, room: u64) -> Option<Question> {
         match self.0.of(question.key()).entry(question.key()) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Asking { on_their_way: 1, queued: VecDeque::new() });
+                vacant.insert(Asking { in_flight: 1, queued: VecDeque::new() });
                 Some(question)
             }
             Entry::Occupied(mut asking) => {
                 let asking = asking.get_mut();
-                let is_plenty = room / PLENTY > (asking.on_their_way as u64 + 1) * question.dearest();
-                if asking.queued.is_empty() && asking.on_their_way < TOGETHER_MAX && is_plenty {
-                    asking.on_their_way += 1;
+                let is_plenty = room / PLENTY > (asking.in_flight as u64 + 1) * question.dearest();
+                if asking.queued.is_empty() && asking.in_flight < TOGETHER_MAX && is_plenty {
+                    asking.in_flight += 1;
                     return Some(question);
                 }
                 asking.queued.push_back(question);
@@ -63,13 +64,13 @@ impl Questions {
         }
     }
 
-    /// Takes out those that wait; where none do, one question less is on its way.
+    /// Takes out the queued questions. If there are none, counts one question less in flight.
     pub(super) fn take_queued(&self, key: Key) -> VecDeque<Question> {
         let mut keys = self.0.of(key);
         let Some(asking) = keys.get_mut(&key) else { return VecDeque::new() };
         if asking.queued.is_empty() {
-            asking.on_their_way -= 1;
-            if asking.on_their_way == 0 {
+            asking.in_flight -= 1;
+            if asking.in_flight == 0 {
                 keys.remove(&key);
             }
             return VecDeque::new();
@@ -77,14 +78,14 @@ impl Questions {
         std::mem::take(&mut asking.queued)
     }
 
-    /// Lets these wait on, before whoever has come meanwhile.
+    /// Puts back questions that still wait, before those that came meanwhile.
     pub(super) fn put_back(&self, key: Key, questions: VecDeque<Question>) {
         if let Some(asking) = self.0.of(key).get_mut(&key) {
             questions.into_iter().rev().for_each(|question| asking.queued.push_front(question));
         }
     }
 
-    /// Takes out those behind a question that was refused who want the same and as much of it.
+    /// Takes out the queued questions that want at least as much of the same windows as one that was refused.
     pub(super) fn take_alike(&self, refused: &Question) -> VecDeque<Question> {
         let mut keys = self.0.of(refused.key());
         let Some(asking) = keys.get_mut(&refused.key()) else { return VecDeque::new() };
@@ -110,8 +111,8 @@ impl Question {
         self.charges.iter().map(|charge| charge.cost).max().unwrap_or(0)
     }
 
-    /// Whether it can be asked together with others: what is counted when it is refused, or refuses nobody, and what
-    /// waits in a queue is told of each alone.
+    /// Whether it can be asked together with others. Not if it is a shadow or counts denials, because then Redis has to
+    /// decide each request, nor for a leaky bucket, where each request has a delay of its own.
     pub(super) fn is_plain(&self) -> bool {
         self.charges.iter().all(|charge| {
             !charge.shadow && !charge.count_denied && charge.quota.algorithm() != Algorithm::LeakyBucket
@@ -127,18 +128,19 @@ impl Question {
         self.charges.len() == other.charges.len() && self.charges.iter().zip(&other.charges).all(is_of)
     }
 
-    /// Its charges and their indices.
+    /// Its charges with their indices.
     pub(super) fn charges(&self) -> impl Iterator<Item = (usize, &Charge)> {
         self.indices.iter().copied().zip(&self.charges)
     }
 }
 
-/// What all of a group want of one of their windows.
+/// What all questions of a group want of one window.
 pub(super) fn cost_of(group: &Group, window: usize) -> u64 {
     group.iter().fold(0, |sum, question| sum.saturating_add(question.charges[window].cost))
 }
 
-/// The longest beginning of the queue that may be asked for as one: alike, within these rooms, or the first alone.
+/// Takes as many questions from the front of the queue as can be asked as one: on the same windows and within `rooms`, but
+/// at least the first.
 pub(super) fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: usize) -> Group {
     let mut group = Group::new();
     let mut sums: Rooms = SmallVec::from_elem(0, rooms.len());
@@ -157,7 +159,7 @@ pub(super) fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: u
     group
 }
 
-/// Questions about one key that are on their way at a time while plenty is left.
+/// The most questions of a key in flight, while plenty is left.
 const TOGETHER_MAX: usize = 8;
-/// Plenty is so many times what these want.
+/// Plenty is this many times what the questions in flight want.
 const PLENTY: u64 = 4;

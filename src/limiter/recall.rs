@@ -1,7 +1,8 @@
-//! Requests that were charged before, told by a key of theirs: in this node's table, or in Redis for a fleet.
+//! Idempotency: recognises requests that were charged before by their idempotency key, in this node's table or, for a
+//! fleet, in Redis.
 //!
-//! A memory is a charge of one unit on a quota of one: spent, the request was there. It is asked for before the request
-//! is decided and spent once it is admitted, never before.
+//! A memory is a charge of one unit on a quota of one: if it is spent, the request was charged. It is looked at before
+//! the request is decided, and spent only after the request is admitted.
 
 use std::sync::Arc;
 
@@ -13,19 +14,19 @@ use super::wait::{Resolved, Wait};
 use crate::limit::Charge;
 use crate::limit::lease_messages::{Op, Part, Reply};
 
-/// A question about memories that Redis has not answered yet.
-#[must_use = "a question wants its answer"]
+/// A question to Redis about memories, in flight.
+#[must_use = "nothing uses the answer unless `remembered` is called"]
 pub struct Recall {
     wait: Arc<Wait>,
 }
 
 impl Limiter {
-    /// Whether this node remembers.
+    /// Whether this node remembers the request.
     pub(super) fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
         memory.plan.is_none() && self.table.is_remembered(memory, now_ns)
     }
 
-    /// Asks Redis for those that the fleet remembers; `None` where there are none, or no model to ask.
+    /// Asks Redis for the memories that the fleet shares; `None` if there are none or their shards are not quick.
     pub(super) fn recall(&self, memories: &[Charge]) -> Option<Recall> {
         let fleet = self.fleet.as_ref()?;
         let plans = &fleet.plans;
@@ -52,7 +53,7 @@ impl Limiter {
         Some(Recall { wait })
     }
 
-    /// Remembers an admitted request, where it is remembered.
+    /// Remembers an admitted request: in Redis if the policy is shared, else in this node's table.
     pub(super) fn remember(&self, memory: &Charge, now_ns: u64) {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
         match shared {
@@ -71,7 +72,7 @@ impl Recall {
         Resolved(&self.wait)
     }
 
-    /// The indices of what Redis has said so far that it remembers.
+    /// The indices of the memories that Redis has reported as spent so far.
     pub(super) fn remembered(self) -> SmallVec<[usize; 2]> {
         let answers = self.wait.close().into_iter().enumerate();
         let is_spent = |(_, (state, _)): &(usize, Said)| *state == ChargeState::Refused;

@@ -1,4 +1,5 @@
-//! What was taken for a request comes back, or is reconciled with what it cost: wherever it was taken.
+//! Refunds and reconciliation: gives units back to wherever they were taken (table, lease, Redis, permits), and corrects
+//! an estimated charge once the answer states the cost.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::limit::lease_messages::{Op, Part};
 use crate::local::Place;
 
 impl Limiter {
-    /// Gives back what a charge took, as its [`Decision::refund`](super::Decision::refund) says, and when.
+    /// Gives a charge's units back. `refund` is its [`Decision::refund`](super::Decision::refund), `taken_ns` the time of
+    /// the decision.
     pub fn refund(self: &Arc<Self>, charge: &Charge, refund: Refund, taken_ns: u64) {
         match (refund, &self.fleet) {
             (Refund::Nothing, _) => {}
@@ -22,13 +24,13 @@ impl Limiter {
                 fleet.debts.forgive(charge);
             }
             (Refund::Lease, Some(fleet)) => {
-                // A share that has gone meanwhile has been returned whole.
+                // If the lease has gone meanwhile, its units were already returned.
                 let held = fleet.change_known(charge.key, |number, share| {
                     let held_nothing = share.holds_nothing();
                     share.give_back(charge.cost);
                     held_nothing.then_some(number)
                 });
-                // One whose lease ended while the request waited may be watched no more.
+                // The sweep stops watching a key that holds nothing, so one that holds something again is added anew.
                 if let Some(Some(number)) = held {
                     fleet.watched.add(charge.key, number);
                 }
@@ -40,14 +42,14 @@ impl Limiter {
         }
     }
 
-    /// Gives back to this node's share of a window what was taken of it in the node's own table.
+    /// Refunds to this node's table what was taken under its share of the quota.
     pub(super) fn refund_share(&self, fleet: &Fleet, charge: &Charge, place: Place, taken_ns: u64) {
         let quota = fleet.share_of(charge);
         self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
     }
 
-    /// Reconciles what a charge took with what its request cost, once that is known: less comes back, and what is more
-    /// is owed where it was taken.
+    /// Corrects a charge to the cost that the answer stated: refunds the difference if it is less, and debits it where the
+    /// charge was taken if it is more.
     pub fn reconcile(
         self: &Arc<Self>,
         charge: &Charge,
@@ -62,7 +64,7 @@ impl Limiter {
         let rest = Charge { cost: more, ..*charge };
         match (refund, &self.fleet) {
             _ if more == 0 => {}
-            // Permits are not reconciled: they come back as they were taken.
+            // A permit stands for a request in flight, whatever it costs.
             (Refund::Nothing | Refund::Permit, _) => {}
             (Refund::Table(place), _) => self.table.debit(&rest, place, now_ns),
             (_, None) => {}
@@ -77,8 +79,8 @@ impl Limiter {
         }
     }
 
-    /// Gives back what Redis took of an exact window. What it denied since may fit then, so this node asks again;
-    /// the others learn of it when their denials end.
+    /// Refunds an exact charge to Redis. A remembered denial may be wrong after that, so this node forgets it; other
+    /// nodes keep theirs until it ends.
     pub(super) fn return_to_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, taken_us: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         let (limiter, key) = (Arc::clone(self), charge.key);
@@ -92,7 +94,7 @@ impl Limiter {
         );
     }
 
-    /// Spends more of an exact window than Redis took, whether it fits or not.
+    /// Debits an exact window in Redis, whether the cost fits or not.
     fn debit_in_redis(&self, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);

@@ -1,4 +1,5 @@
-//! Renewals on their way, and the requests that wait for them. Of one key one renewal is on its way at a time.
+//! Renewals in flight, and the requests that wait for them. Each key has at most one renewal in flight; requests that
+//! come meanwhile are queued behind it. It sends nothing itself (`renewals.rs` does).
 
 use std::collections::hash_map::Entry;
 
@@ -6,14 +7,14 @@ use super::striped::Striped;
 use super::wait::Waiter;
 use crate::limit::{Key, PlanId, Wanted};
 
-/// Renewals on their way, by key.
+/// Renewals in flight, by key.
 #[derive(Debug, Default)]
 pub(super) struct Renewals(Striped<Renewing>);
 
-/// One key's.
+/// A key with a renewal in flight.
 #[derive(Debug, Default)]
 struct Renewing {
-    /// Requests the renewal on its way asks for.
+    /// Requests that the renewal in flight asks units for.
     sent: Vec<Waiter>,
     /// Requests that came later.
     queued: Vec<Waiter>,
@@ -26,12 +27,13 @@ impl Renewals {
         self.0.len()
     }
 
-    /// Enters a key, or queues the waiter behind the renewal that is on its way. Whether one is to be sent.
+    /// Begins a renewal and returns true, or queues the waiter behind the one in flight and returns false.
     pub(super) fn begin(&self, key: Key, waiter: Option<Waiter>) -> bool {
         match self.0.of(key).entry(key) {
             Entry::Occupied(mut renewing) => {
                 let queued = &mut renewing.get_mut().queued;
-                // An answer may take as long as an outage, and nobody waits so long.
+                // An answer may take as long as an outage. Requests that gave up are removed each time the queue is full,
+                // so it does not grow with the outage.
                 if queued.len() == queued.capacity() {
                     queued.retain(|waiter| !waiter.wait.is_over());
                 }
@@ -45,26 +47,26 @@ impl Renewals {
         }
     }
 
-    /// Those whose renewal is answered.
+    /// Takes out the requests that the answered renewal asked for.
     pub(super) fn answered(&self, key: Key) -> Vec<Waiter> {
         self.0.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.sent)).unwrap_or_default()
     }
 
-    /// Takes those out who came later.
+    /// Takes out the requests that came after the renewal was sent.
     pub(super) fn take_queued(&self, key: Key) -> Vec<Waiter> {
         self.0.of(key).get_mut(&key).map(|renewing| std::mem::take(&mut renewing.queued)).unwrap_or_default()
     }
 
-    /// Puts back those who wait on, before whoever has come meanwhile.
+    /// Puts back requests that still wait, before those that came meanwhile.
     pub(super) fn put_back(&self, key: Key, waiters: Vec<Waiter>) {
         if let Some(renewing) = self.0.of(key).get_mut(&key) {
             renewing.queued.splice(..0, waiters);
         }
     }
 
-    /// Ends a renewal. Where requests came meanwhile and still wait, the first of them are those the next one asks for:
-    /// what they want, and the number of the plan the last of them came under. What others had wanted would be asked for
-    /// in vain, and might be more than there is.
+    /// Ends a renewal. If requests wait, returns what the next renewal asks for: the units of the first `WANTED_MAX`, and
+    /// the plan of the last of them, which is the newest. Requests that gave up are left out, because what they wanted
+    /// would be granted in vain.
     pub(super) fn next(&self, key: Key) -> Option<(Wanted, Option<PlanId>)> {
         let mut keys = self.0.of(key);
         let renewing = keys.get_mut(&key)?;
@@ -80,5 +82,5 @@ impl Renewals {
     }
 }
 
-/// Requests that one renewal asks for.
+/// How many requests one renewal asks for.
 const WANTED_MAX: usize = 64;

@@ -1,8 +1,9 @@
-//! Questions to Redis and what comes of their answers.
+//! Asking Redis: sorts the charges of a request by how they are asked (`ask_redis`), and renews leases. This is where the
+//! reply to a renewal becomes the outcome of a charge: `renewed` → `spend` → `fleet::lease_outcome`.
 //!
-//! Of one key one renewal is on its way at a time. Requests that find it so wait for its answer, and where that brings
-//! too little for them for the next, which goes out at once: what was asked for before they came is not theirs. Tokens
-//! go to those who wait in the order in which they came, before anybody else can take them.
+//! Each key has at most one renewal in flight. Requests that come meanwhile wait for its answer; if that brings too
+//! little for them, they wait for the next renewal, which is sent at once and asks for them. Units go to waiting requests
+//! in the order in which they came, before any new request can take them.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::limit::lease_messages::{Op, Renewal, Reply, Unanswered};
 use crate::limit::{Algorithm, Charge, Key};
 use crate::limit::{Lease, PlanId, Told, Wanted};
 
-/// A key that is renewed.
+/// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
 struct Leased {
     key: Key,
@@ -29,7 +30,8 @@ struct Leased {
 }
 
 impl Limiter {
-    /// Asks Redis for every one of these charges of a request.
+    /// Asks Redis for these charges of a request: concurrency by permits, leased windows by a renewal, and exact windows
+    /// of one shard by one question.
     pub(super) fn ask_redis(
         self: &Arc<Self>,
         charges: &[Charge],
@@ -66,7 +68,7 @@ impl Limiter {
         }
     }
 
-    /// Renews a key's lease, for a request that waits or for those to come.
+    /// Renews a key's lease, for a request that waits (`waiter`) or ahead of need.
     pub(super) fn renew(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -88,7 +90,7 @@ impl Limiter {
         let wanted = Wanted { ahead: fleet.wants_ahead(*key), ..wanted };
         let renewal =
             fleet.change_known(*key, |_, share| share.renewal(plan, *key, wanted.clone(), *sent_ns));
-        // A key without a slot is asked for each time anew.
+        // The table has no room for the key, so each request asks on its own.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
         fleet.link.send(
@@ -97,8 +99,8 @@ impl Limiter {
         );
     }
 
-    /// Gives a key's lease back, unless a renewal is on its way; what is asked for meanwhile waits for the answer, so that
-    /// Redis hears everything of a key in its order. Whether it did.
+    /// Returns a key's lease to Redis, unless a renewal is in flight; returns whether it did. Renewals that are wanted
+    /// meanwhile wait for the answer, because Redis must get the messages of a key in their order.
     pub(super) fn release(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -125,7 +127,7 @@ impl Limiter {
                     share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
                 });
                 if known.is_some() && answer.is_err() {
-                    // It says so again.
+                    // What was not returned is the sweep's to return again.
                     fleet.watched.add(key, leased.plan_id);
                 }
                 limiter.renew_next(fleet, leased, now_ns);
@@ -134,16 +136,16 @@ impl Limiter {
         true
     }
 
-    /// Ends a question about a key, and asks for those who came meanwhile.
+    /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile.
     fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, now_ns: u64) {
         if let Some((wanted, plan_id)) = fleet.renewals.next(leased.key) {
-            // A reload may have come between the two.
+            // A reload may have changed the plan meanwhile.
             let plan = fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
             self.send_renewal(fleet, Leased { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
     }
 
-    /// Takes up the answer to a renewal: first for those who wait, then for those to come.
+    /// Handles the answer to a renewal: updates the lease, then serves the requests that wait, in order.
     fn renewed(
         self: &Arc<Self>,
         leased: Leased,
@@ -161,7 +163,7 @@ impl Limiter {
         let known = fleet.change_known(key, |under, share| match &grant {
             Some(grant) => {
                 share.granted(renewal, grant, sent_ns);
-                // A reload came before the answer: what is denied is denied under the old limit.
+                // A reload changed the limit while this was in flight; a denial under the old limit does not hold.
                 if under != leased.plan_id {
                     share.deny_for(0, now_ns);
                 }
@@ -171,14 +173,14 @@ impl Limiter {
         if known.is_some() && grant.is_some() {
             fleet.watched.add(key, leased.plan_id);
         }
-        // What a key without a slot was given, for those who wait now.
+        // Units granted to a key without a slot: they can only go to the requests that wait now.
         let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };
         let mut unserved = Vec::new();
         for waiter in fleet.renewals.answered(key) {
             let cost = waiter.charge.cost;
             let attempt = waiter.wait.try_resolve(waiter.index, || match (&grant, known) {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
-                // Somebody was quicker to spend what was granted for it: there is more where that came from.
+                // Another request may have spent the units. Then ask again, if Redis had more left.
                 (Some(grant), Some(())) => {
                     let is_final = |told| told != Told::Ask || grant.level < cost as f64;
                     let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
@@ -206,7 +208,7 @@ impl Limiter {
     }
 }
 
-/// Spends what was granted for one who waited, and tells what the share says if that `is_final`.
+/// Spends granted units for a request that waited; `None` if the lease's answer is not final and the request waits on.
 fn spend(
     fleet: &Fleet,
     plan: &Plan,
@@ -222,18 +224,18 @@ fn spend(
     }
 }
 
-/// What the share of one who has waited says now, and what is left; `None`: the key has no slot.
+/// What the lease answers to a request that has waited, and what is left; `None`: the key has no slot.
 fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
     fleet.change(charge, now_ns, |share| {
         (share.take_again(plan, charge.cost, now_ns, fleet.lead_ns()), share.estimate(plan, now_ns))
     })
 }
 
-/// Decides those who came after a renewal was sent by what it has brought, as far as that says what becomes of them.
+/// Serves requests that came after the renewal was sent, as far as its grant decides them.
 fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
     let mut queued = fleet.renewals.take_queued(leased.key);
     queued.retain(|waiter| {
-        // Who came after a reload has another plan.
+        // A request that came after a reload is under another plan, for which this grant says nothing.
         let is_alike = waiter.charge.plan == leased.plan_id;
         let attempt = waiter.wait.try_resolve(waiter.index, || {
             let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();

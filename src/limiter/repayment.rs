@@ -1,4 +1,5 @@
-//! What is owed of exact windows: noted when Redis could not be asked, told as soon as it answers.
+//! Debts of exact windows: recorded when a charge was admitted without Redis, sent to Redis as soon as it answers. What
+//! a debt is worth after a while is in `debts.rs`.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::limit::lease_messages::{Op, Part, Unanswered};
 use crate::limit::{Charge, Key, Plan, WhenDown};
 
 impl Fleet {
-    /// Notes that a charge was admitted and Redis does not know of it.
+    /// Records a charge that was admitted and that Redis did not take. Not for `when-redis-down = "allow"`, which
+    /// deliberately admits beyond the limit.
     pub(super) fn owe(&self, charge: &Charge) {
         let is_open = |plan: &Arc<Plan>| plan.sharing.when_down != WhenDown::Local;
         if self.plans.get(charge.plan).is_none_or(is_open) {
@@ -19,7 +21,7 @@ impl Fleet {
         self.debts.add(charge, charge.cost, clock::now_ns(), self.link.nodes());
     }
 
-    /// The same of what was decided at the first look, where it was this node's own to decide.
+    /// As `owe`, if the charge was taken by fallback from an exact window; leases keep their own debts.
     pub(super) fn owe_fallback(&self, charge: &Charge, state: &ChargeState) {
         if matches!(state, ChargeState::Taken { refund: Refund::Fallback { .. }, .. })
             && self.plans.get(charge.plan).is_some_and(|plan| plan.sharing.is_exact())
@@ -30,7 +32,7 @@ impl Fleet {
 }
 
 impl Limiter {
-    /// Tells Redis what is owed of every key whose shard answers.
+    /// Sends the debts of keys whose shard answers, up to `TOLD_MAX` of them.
     pub(super) fn tell_debts(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         if fleet.debts.is_empty() {
             return;
@@ -42,7 +44,7 @@ impl Limiter {
         }
     }
 
-    /// Tells Redis what is owed of a key.
+    /// Sends the debt of a key. It is recorded again if Redis certainly did not apply it.
     pub(super) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: Key, now_ns: u64) {
         let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
@@ -57,5 +59,5 @@ impl Limiter {
     }
 }
 
-/// Keys of which they are told at a time.
+/// The most debts that are sent in one sweep.
 const TOLD_MAX: usize = 512;

@@ -1,11 +1,11 @@
-//! Values by key behind many locks, so that threads that work on different keys hardly ever meet.
+//! A map by key behind many locks, so that threads that work on different keys rarely wait for each other.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limit::Key;
 
-/// One lock for every so many keys.
+/// A map from key to `T`, divided into stripes by the key's high half.
 #[derive(Debug)]
 pub(super) struct Striped<T>([Mutex<HashMap<Key, T>>; STRIPES]);
 
@@ -16,7 +16,7 @@ impl<T> Default for Striped<T> {
 }
 
 impl<T> Striped<T> {
-    /// The keys that share a lock with this one.
+    /// Locks the stripe of a key.
     pub(super) fn of(&self, key: Key) -> MutexGuard<'_, HashMap<Key, T>> {
         self.0[key.high() as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -28,5 +28,5 @@ impl<T> Striped<T> {
     }
 }
 
-/// Locks over which the keys are spread.
+/// How many locks there are.
 const STRIPES: usize = 64;

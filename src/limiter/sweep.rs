@@ -1,7 +1,7 @@
-//! Leases that nobody uses go back.
+//! The sweep: returns leases that nobody uses, repeats permits, and sends debts.
 //!
-//! Every key that was granted something is watched until it holds nothing any more. It runs on the control runtime;
-//! no request waits for it.
+//! Every key that was granted something is watched until it holds nothing. The sweep runs on the control runtime; no
+//! request waits for it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::fleet::Fleet;
 use crate::limit::{Lease, Plan};
 
 impl Limiter {
-    /// Gives back leases whose keys have gone idle, and follows the size of the fleet. To be called every
-    /// `SWEEP_EVERY`.
+    /// Returns idle leases, adapts this node's shares to the number of nodes, and sends permits and debts that are due.
+    /// Call it every `SWEEP_EVERY`.
     pub fn sweep(self: &Arc<Self>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
         let quotas = fleet.plans.resize(fleet.link.nodes());
@@ -23,14 +23,14 @@ impl Limiter {
         self.tell_debts(fleet, now_ns);
     }
 
-    /// Gives back leases: this node decides nothing any more. Whether to call again in a moment, because there are
-    /// more of them, or a renewal is on its way.
+    /// Returns all leases, when this node stops. Returns whether to call again in a moment: some are left, or have a
+    /// renewal in flight.
     pub fn release_all(self: &Arc<Self>, now_ns: u64) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| self.release_where(fleet, now_ns, |_, _| true))
     }
 
-    /// Gives back those that are over, but no more than `RELEASED_MAX` of them: nobody who waits for Redis is to
-    /// stand behind thousands, and what has no room on its way there is lost. Whether some are left for the next time.
+    /// Returns the leases for which `is_over` holds, at most `RELEASED_MAX`: a request's question must not queue behind
+    /// thousands of returns, and a return that finds the pipeline's queue full is lost. Whether some are left.
     fn release_where(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -68,5 +68,5 @@ impl Limiter {
     }
 }
 
-/// Leases that go back at a time: about what one call to each of a Redis's connections takes.
+/// The most leases returned at a time: about what one call on each connection to a Redis takes.
 const RELEASED_MAX: usize = 512;

@@ -1,4 +1,6 @@
-//! Where the answers of Redis meet the request that waits for them, and what becomes of those that come too late.
+//! [`Wait`]: where answers of Redis meet the request that waits for them. Answers come from another thread and may come
+//! after the request was decided, so every answer and the end of the wait are ordered by one lock: an answer is either
+//! used by the request or treated as [`Late`] by whoever brings it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,7 @@ use smallvec::SmallVec;
 use super::charge_state::{ChargeState, Refund, Said, unheard};
 use crate::limit::{Charge, Outcome};
 
-/// A charge that this node's own share has room for.
+/// A charge taken from this node's own share while Redis is asked, so that it can be admitted if the answer is late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserved {
     pub(super) index: usize,
@@ -17,23 +19,23 @@ pub(super) struct Reserved {
     pub(super) outcome: Outcome,
 }
 
-/// An answer to a request that waits no longer.
+/// An answer that came after its request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Late {
     /// Redis took the charge, at this time of its clock, microseconds since 1970.
     Taken { taken_us: u64 },
-    /// It certainly took nothing.
+    /// Redis certainly did not take it.
     Untaken,
-    /// Nobody knows.
+    /// Whether Redis took it is unknown.
     Unknown,
 }
 
-/// What became of a charge that was decided without Redis's answer.
+/// How a charge was decided before Redis answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Admitted: it counts.
+    /// Its request was admitted, so it counts.
     Stands,
-    /// Its request was refused, or has gone.
+    /// Its request was refused or dropped.
     Refused,
 }
 
@@ -46,38 +48,38 @@ pub(super) struct Waiter {
     pub(super) charge: Charge,
 }
 
-/// What came of trying to resolve a charge.
+/// The result of [`Wait::try_resolve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
     Resolved,
-    /// It waits on.
+    /// The answer did not decide it; the request goes on waiting.
     Open,
-    /// Its request waits no longer, and nothing was said of it.
+    /// Its request no longer waits, so the answer was not used.
     Over,
 }
 
-/// Where answers meet their request.
+/// The answers that one request waits for.
 #[derive(Debug)]
 pub(super) struct Wait(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     answers: SmallVec<[Said; 4]>,
-    /// Charges without an answer.
+    /// How many charges have no answer yet.
     open: usize,
-    /// Nobody waits any more.
+    /// The request no longer waits.
     over: bool,
-    /// Which charges this node's table counts already.
+    /// Indices of the charges that are reserved in this node's table.
     reserved: SmallVec<[usize; 2]>,
-    /// What became of each charge that was decided without its answer; empty: that is not known yet.
+    /// How each charge without an answer was decided; empty until `tell_fates`.
     fates: SmallVec<[Option<Fate>; 4]>,
-    /// Answers that came after the wait and before that was known.
+    /// Answers that came after the wait ended and before `fates` was known.
     late: SmallVec<[(usize, Late); 2]>,
     waker: Option<Waker>,
 }
 
 impl Wait {
-    /// For a request of so many charges, of which `open` wait.
+    /// For a request with so many charges, of which `open` wait for an answer.
     pub(super) fn new(charges: usize, open: usize) -> Wait {
         let answers = SmallVec::from_elem(unheard(ChargeState::Asked), charges);
         Wait(Mutex::new(State {
@@ -91,22 +93,23 @@ impl Wait {
         }))
     }
 
-    /// Notes which charges this node's table counts already, before Redis is asked.
+    /// Notes which charges are reserved in this node's table. Call it before Redis is asked: an answer may be at once.
     pub(super) fn reserve(&self, reserved: &[Reserved]) {
         self.state().reserved = reserved.iter().map(|reserved| reserved.index).collect();
     }
 
-    /// Whether this node's table counts a charge already.
+    /// Whether a charge is reserved in this node's table.
     pub(super) fn is_reserved(&self, charge: usize) -> bool {
         self.state().reserved.contains(&charge)
     }
 
-    /// Lets `answer` say what becomes of a charge, if its request still waits; else returns false.
+    /// Resolves a charge with `answer` if its request still waits; else returns false without calling it. The lock is
+    /// held during the call, so what `answer` spends cannot outlive the wait.
     pub(super) fn resolve(&self, charge: usize, answer: impl FnOnce() -> Said) -> bool {
         self.try_resolve(charge, || Some(answer())) != Attempt::Over
     }
 
-    /// The same, if `answer` may have nothing to say yet.
+    /// As `resolve`, for an `answer` that may leave the charge open.
     pub(super) fn try_resolve(&self, charge: usize, answer: impl FnOnce() -> Option<Said>) -> Attempt {
         let mut state = self.state();
         if state.over {
@@ -128,20 +131,21 @@ impl Wait {
         self.state().open == 0
     }
 
-    /// Whether nobody waits any more.
+    /// Whether the request no longer waits.
     pub(super) fn is_over(&self) -> bool {
         self.state().over
     }
 
-    /// Ends the wait: answers that come later are undone by who brings them.
+    /// Ends the wait and returns the answers so far. From now on `resolve` returns false, and whoever brings an answer
+    /// undoes it.
     pub(super) fn close(&self) -> SmallVec<[Said; 4]> {
         let mut state = self.state();
         state.over = true;
         std::mem::take(&mut state.answers)
     }
 
-    /// Takes an answer to a charge that was decided without it: what became of the charge, or `None` where that is being
-    /// decided, by who takes up the answer then.
+    /// Hands in an answer that came too late. Returns how the charge was decided. `None` if the request is being decided
+    /// right now: then [`Wait::tell_fates`] returns the answer to the deciding thread.
     pub(super) fn resolve_late(&self, charge: usize, late: Late) -> Option<Fate> {
         let mut state = self.state();
         if let Some(fate) = state.fates.get(charge) {
@@ -151,7 +155,7 @@ impl Wait {
         None
     }
 
-    /// Says what became of the charges; the answers that have come meanwhile.
+    /// Publishes how the charges were decided, and returns the late answers that came before.
     pub(super) fn tell_fates(&self, fates: SmallVec<[Option<Fate>; 4]>) -> SmallVec<[(usize, Late); 2]> {
         let mut state = self.state();
         state.fates = fates;

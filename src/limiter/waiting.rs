@@ -1,7 +1,4 @@
-//! A request that waits for Redis, and who answers it.
-//!
-//! The request lives on a worker, answers come on another thread. What is said of a charge and whether the request
-//! still waits is decided under one lock: an answer is either used by the request or undone by who brought it.
+//! [`Waiting`]: a request that waits for Redis, as its worker holds it. The side that answers is `wait.rs`.
 
 use std::sync::Arc;
 
@@ -9,19 +6,20 @@ use smallvec::SmallVec;
 
 use super::charge_state::ChargeState;
 use super::wait::{Fate, Reserved, Resolved, Wait};
-use super::{Caller, Limiter};
+use super::{ClientAddress, Limiter};
 use crate::limit::Charge;
 
-/// A request whose decision is not made yet. Resume it with [`Limiter::resume`]; dropped, it gives back what it took.
-#[must_use = "a request that waits holds what it has taken"]
+/// A request that waits for Redis. Pass it to [`Limiter::resume`]; if it is dropped instead (the client left), it
+/// refunds what was taken.
+#[must_use = "a request that waits holds the units it has taken until it is resumed or dropped"]
 pub struct Waiting {
     pub(super) limiter: Arc<Limiter>,
     pub(super) charges: SmallVec<[Charge; 4]>,
     pub(super) states: SmallVec<[ChargeState; 4]>,
     pub(super) wait: Arc<Wait>,
-    pub(super) caller: Caller,
+    pub(super) client: ClientAddress,
     pub(super) started_ns: u64,
-    /// What this node's table holds for charges that Redis is asked about: they are admitted where no answer comes.
+    /// Charges that are reserved in this node's table: they are admitted if no answer comes.
     pub(super) reserved: SmallVec<[Reserved; 2]>,
 }
 
@@ -41,7 +39,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let answers = self.wait.close();
         for reserved in self.reserved.drain(..) {
-            // What Redis took, too, is undone with that.
+            // If Redis took the charge too, the refund to Redis below gives back the reservation with it.
             if !matches!(answers.get(reserved.index), Some((ChargeState::Taken { .. }, _))) {
                 self.states[reserved.index] = ChargeState::taken(reserved.refund);
             }
@@ -52,7 +50,7 @@ impl Drop for Waiting {
             }
         }
         self.limiter.refund_all(&self.charges, &self.states, self.started_ns);
-        // Resumed, it has none.
+        // `resume` has taken the states out, and tells the fates itself.
         if !self.states.is_empty() {
             let fates = SmallVec::from_elem(Some(Fate::Refused), self.charges.len());
             self.limiter.tell_fates(&self.wait, &self.charges, fates);

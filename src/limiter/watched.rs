@@ -1,4 +1,4 @@
-//! The keys that hold something of Redis's, and so have to give it back one day.
+//! The keys that hold, owe or deny something of Redis, which the sweep (`sweep.rs`) looks at until they do not.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

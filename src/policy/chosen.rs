@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::counting::{MissingDimension, Policy};
 use super::subject::Subject;
-use crate::limit::{Charge, Conduct, PolicyId};
+use crate::limit::{Charge, PenaltyCheck, PolicyId};
 
 /// Some policies of a table, in the order in which they are charged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,8 +66,8 @@ impl<'t> Chosen<'t> {
         self.indices.iter().filter_map(|index| self.policies[index.index()].memory(subject)).collect()
     }
 
-    /// The keys of the penalties that the policies of these charges keep. `charges` must be as [`Chosen::charges`] wrote them.
-    pub fn conducts(&self, charges: &[Charge]) -> SmallVec<[Conduct; 1]> {
+    /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.
+    pub fn penalty_checks(&self, charges: &[Charge]) -> SmallVec<[PenaltyCheck; 1]> {
         if !self.penalises {
             return SmallVec::new();
         }
@@ -75,6 +75,6 @@ impl<'t> Chosen<'t> {
         let firsts = charges.iter().enumerate().filter(|(index, charge)| {
             index.checked_sub(1).is_none_or(|before| charges[before].policy != charge.policy)
         });
-        firsts.filter_map(|(_, charge)| self.policy_of(charge).conduct(charge)).collect()
+        firsts.filter_map(|(_, charge)| self.policy_of(charge).penalty_check(charge)).collect()
     }
 }

@@ -10,7 +10,7 @@ use super::definition::{Dimension, Missing};
 use super::key::{self, Absent, Keys, Value};
 use super::rules::Rules;
 use super::subject::Subject;
-use crate::limit::{Algorithm, Charge, Conduct, Key, Penalty, PlanId, PolicyId, Quota};
+use crate::limit::{Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota};
 
 /// One policy.
 #[derive(Clone, Debug)]
@@ -98,13 +98,13 @@ impl Policy {
         self.rules.cost.response_header.is_some() || self.windows.iter().any(holds)
     }
 
-    /// What an answer says its request cost; `None`: nothing, or the policy does not ask it.
-    pub fn settled_cost(&self, answer: &HeaderMap) -> Option<u64> {
+    /// The cost that the answer states for its request; `None` if it states none or the policy does not ask it.
+    pub fn cost_in(&self, answer: &HeaderMap) -> Option<u64> {
         self.rules.cost_in(answer)
     }
 
-    /// Whether the upstream's answer tells the cost, so that the charge must be reconciled.
-    pub fn is_settled(&self) -> bool {
+    /// Whether costs are reconciled: the charge is an estimate until the answer states the cost.
+    pub fn reconciles_cost(&self) -> bool {
         self.rules.cost.response_header.is_some()
     }
 
@@ -131,11 +131,11 @@ impl Policy {
         self.tiers.is_none() && self.idempotency.is_none()
     }
 
-    /// The key of the penalty. `charge` must be the first of the policy's charges of a request.
-    pub(super) fn conduct(&self, charge: &Charge) -> Option<Conduct> {
+    /// The penalty to check for a request whose first charge of this policy is `charge`; `None` if the policy has none.
+    pub(super) fn penalty_check(&self, charge: &Charge) -> Option<PenaltyCheck> {
         let rule = self.penalty?;
-        let key = Key::new(charge.key.bits() ^ CONDUCT);
-        Some(Conduct { key, rule, policy: self.id, shadow: self.shadow, wait_ns: 0 })
+        let key = Key::new(charge.key.bits() ^ PENALTY_KEY_BITS);
+        Some(PenaltyCheck { key, rule, policy: self.id, shadow: self.shadow, wait_ns: 0 })
     }
 
     /// Appends a charge for each window. Appends nothing if the policy does not apply: it has no window, its `matches` does not
@@ -220,5 +220,6 @@ impl Policy {
 /// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
 pub const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// Separates the key of a penalty from that of the first window. Any number with bits all over will do.
-const CONDUCT: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+/// Makes the key of a client's penalty record from that of its first window, so that the two have different slots. Any
+/// number with bits all over would do.
+const PENALTY_KEY_BITS: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

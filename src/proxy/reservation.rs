@@ -51,9 +51,9 @@ impl Reservation {
                 Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
                 _ => {}
             }
-            let is_settled = table.policies()[charge.policy.index()].is_settled();
-            // Permits are given back whole, whatever the request cost.
-            if is_settled && charge.quota.algorithm() != Algorithm::Concurrency {
+            let is_estimate = table.policies()[charge.policy.index()].reconciles_cost();
+            // Permits come back as they were taken.
+            if is_estimate && charge.quota.algorithm() != Algorithm::Concurrency {
                 held.estimates.push(taken);
             }
         }
@@ -65,7 +65,7 @@ impl Reservation {
     pub fn reconcile(&mut self, table: &Table, limiter: &Arc<Limiter>, answer: &HeaderMap, now_ns: u64) {
         for (charge, refund) in self.estimates.drain(..) {
             let policy = &table.policies()[charge.policy.index()];
-            if let Some(cost) = policy.settled_cost(answer) {
+            if let Some(cost) = policy.cost_in(answer) {
                 limiter.reconcile(&charge, refund, self.taken_ns, cost, now_ns);
             }
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use sluicegate::limit::{Algorithm, Answer, Charge, Key, Outcome, Quota};
-use sluicegate::limiter::{Caller, Decision, Limiter, Refund};
+use sluicegate::limiter::{ClientAddress, Decision, Limiter, Refund};
 use sluicegate::local::{Place, Table};
 use sluicegate::random::Random;
 
@@ -317,7 +317,7 @@ impl History {
         let near: Vec<[Outcome; 2]> =
             (0..self.charges.len()).map(|index| self.around(index, self.charges[index].cost)).collect();
         let mut decision = Decision::default();
-        let waiting = self.limiter.decide(&self.charges, Caller::default(), now_ns, &mut decision);
+        let waiting = self.limiter.decide(&self.charges, ClientAddress::default(), now_ns, &mut decision);
         assert!(waiting.is_none(), "one node waits for nobody");
         let taken = store.take(&self.keys(), &self.parts(), self.now_us);
         let alike = decision.outcomes.iter().zip(&taken.parts);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sluicegate::limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
 use sluicegate::limit::{Charge, Key, Plan, PlanId, ScriptModel, State, script_model};
-use sluicegate::limiter::{Caller, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
+use sluicegate::limiter::{ClientAddress, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
 use sluicegate::local::Table;
 use sluicegate::metrics::Tier;
 use sluicegate::random::Random;
@@ -284,7 +284,7 @@ impl<'a> Fleet<'a> {
         let charges = here.charges(self.scene, key, cost);
         let mut decision = Decision::default();
         let now_ns = here.local_ns(self.now_ns);
-        match here.limiter.decide(&charges, Caller::default(), now_ns, &mut decision) {
+        match here.limiter.decide(&charges, ClientAddress::default(), now_ns, &mut decision) {
             Some(waiting) => {
                 here.waiting.push(Request { key, cost, since_ns: self.now_ns, decision, waiting });
                 self.judge.waited(key);

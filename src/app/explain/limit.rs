@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::app::redis_view;
 use crate::limit::lease_messages::Lent;
-use crate::limit::{Algorithm, Answer, Charge, Conduct, Outcome};
+use crate::limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck};
 use crate::limiter::{Check, Limiter, Look};
 use crate::policy::definition::Dimension;
 use crate::policy::key::Value;
@@ -71,7 +71,7 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Li
 
 /// Marks the limits whose key is under a penalty, and for how long. A penalty of a policy denies all of its windows, but
 /// not its concurrency limits.
-fn apply_penalties(limits: &mut [Limit], penalties: &[Conduct]) {
+fn apply_penalties(limits: &mut [Limit], penalties: &[PenaltyCheck]) {
     for penalty in penalties.iter().filter(|penalty| penalty.wait_ns > 0) {
         let own = limits.iter_mut().filter(|limit| {
             limit.charge.policy == penalty.policy && limit.charge.quota.algorithm() != Algorithm::Concurrency

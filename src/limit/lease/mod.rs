@@ -1,13 +1,12 @@
-//! A node's share of one key: what it may spend on its own of a limit the whole fleet leases, and what it says of it
-//! to Redis. Pure: six words, `now` as an argument, no clock and no I/O.
+//! [`Lease`]: the units of one shared key that this node may spend without asking Redis. Pure: six words, `now` as an
+//! argument, no clock and no I/O.
 //!
-//! A lease is a lease: units held, a rate at which more accrue until the lease ends, and after that nothing. The
-//! units are kept as a balance *at the lease's end* in fractions of 2^20, so spending and giving back are exact and
-//! a look costs one multiplication: `held(now) = balance - rate * (end - now)`. A negative balance is a debt, which
-//! the next renewal tells Redis.
+//! A lease holds units and a rate at which more accrue until it ends. The units are kept as the balance *at the lease's
+//! end*, in fractions of 2^20, so that spending and refunding are exact and reading costs one multiplication:
+//! `held(now) = balance - rate * (end - now)`. A negative balance is a debt, which the next renewal reports to Redis.
 //!
-//! It deliberately knows nothing of other keys, of who waits for what, or of how a message travels. What happens
-//! between messages stands here, the messages in `upkeep.rs`, the time without a model in `alone.rs`.
+//! It deliberately knows nothing of other keys, of waiting requests, or of how messages travel. This file has what
+//! happens between messages, `upkeep.rs` the messages, `fallback.rs` the time without Redis.
 
 mod fallback;
 mod upkeep;
@@ -19,11 +18,11 @@ use words::{Flag, Words};
 
 pub use upkeep::Wanted;
 
-/// A node's share of one key.
+/// This node's lease of one key, and what it remembers of the key without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease(Words);
 
-/// What a lease says to one request.
+/// What a lease answers to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Taken.
@@ -31,12 +30,12 @@ pub enum Told {
         /// The lease should be renewed now, without waiting for it.
         renew: bool,
     },
-    /// Not taken, and asking would be in vain.
+    /// Not taken, and asking Redis would bring nothing.
     Denied {
-        /// When it is worth coming back, nanoseconds; at least 1.
+        /// When to try again, nanoseconds; at least 1.
         retry_after_ns: u64,
     },
-    /// Only Redis knows.
+    /// Redis has to be asked.
     Ask,
 }
 
@@ -51,11 +50,11 @@ pub struct View {
     pub lasts_ns: u64,
     /// How long it denies on its own, nanoseconds.
     pub denied_ns: u64,
-    /// Units Redis said are left there.
+    /// Units left in Redis, as of its last answer.
     pub level: f64,
-    /// Units a second that are asked of it.
+    /// Units a second that requests ask for.
     pub demand: f64,
-    /// How long ago it told the model of itself, nanoseconds, in steps of a millisecond.
+    /// How long ago the last report to Redis was, nanoseconds, in steps of a millisecond.
     pub told_ns: u64,
     /// It decides without Redis.
     pub is_fallback: bool,
@@ -64,7 +63,7 @@ pub struct View {
 }
 
 impl Lease {
-    /// A lease as `into_words` gave it; all zero: of a key never seen.
+    /// The reverse of `into_words`. All zero is a key never seen.
     #[inline]
     pub fn from_words(words: [u64; 6]) -> Lease {
         Lease(Words(words))
@@ -76,17 +75,17 @@ impl Lease {
         self.0.0
     }
 
-    /// Takes `cost` where the lease holds more than enough, and says what `estimate` would then: nearly every request
-    /// of a key that is hot. Anywhere else it changes nothing, and `take` says what becomes of the request.
+    /// The fast path of [`Lease::take`], for nearly every request of a hot key: takes `cost` if the lease holds enough not
+    /// to need a renewal, and returns what `estimate` would. Else it changes nothing and returns `None`; use `take`.
     #[inline(always)]
     pub fn spend(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Option<(u64, u64)> {
-        // After a pause `take` looks at how long it was.
+        // After a pause `take` has to look at how long it was (`note_pause`).
         let is_late = self.0.unseen_ns(now_ns) >= PAUSE_NS || now_ns >= self.0.end_ns();
         if self.0.epoch() == 0 || is_late || cost > plan.quota.capacity() {
             return None;
         }
         let left = self.held(now_ns).saturating_sub(fixed(cost));
-        // A request that leaves as little as this is one that renews.
+        // With so little left, `take` asks for a renewal.
         if left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9)) {
             return None;
         }
@@ -98,8 +97,8 @@ impl Lease {
         Some((remaining as u64, ((whole - remaining) * unit_ns(&plan.quota)) as u64))
     }
 
-    /// Takes `cost` where it is held, and notes that it was wanted. A renewal takes `lead_ns`, and is asked for so much
-    /// ahead of need; the least is [`LEAD_MIN_NS`].
+    /// Takes `cost` if it is held, and counts it as demand. Renewals are asked for `lead_ns` ahead of need, which is how long
+    /// they take; at least [`LEAD_MIN_NS`].
     pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
         self.note_pause(now_ns);
         self.0.add_offered(cost);
@@ -107,7 +106,7 @@ impl Lease {
         self.take_again(plan, cost, now_ns, lead_ns)
     }
 
-    /// Takes `cost` for a request that was told to ask and has waited: it has been noted before.
+    /// Takes `cost` for a request that has waited for Redis; its demand was counted before.
     #[inline]
     pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
         let (price, end_ns) = (fixed(cost), self.0.end_ns());
@@ -121,8 +120,8 @@ impl Lease {
         self.without(plan, cost, now_ns, lead_ns)
     }
 
-    /// What a lease that is over would have accrued since, `2^-20` units: spent while a renewal is on its way for longer
-    /// than a request waits, and taken out of what that brings, which counts from when it was asked for.
+    /// What a lease that has ended would have accrued since, `2^-20` units. If renewals take longer than requests may wait,
+    /// this is spent in advance; the renewal's grant, which counts from when it was asked for, covers it.
     #[inline]
     fn advanced(&self, now_ns: u64, lead_ns: u64) -> i64 {
         let since_ns = now_ns.saturating_sub(self.0.end_ns());
@@ -132,7 +131,7 @@ impl Lease {
         (since_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64
     }
 
-    /// What to do for a request whose cost is not held.
+    /// Answers a request whose cost is not held.
     #[cold]
     fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
@@ -144,8 +143,8 @@ impl Lease {
         }
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
-        // Paced: more would not be held if the answer were here already. Where plenty is left in Redis, the
-        // answer brings units, and is worth waiting for.
+        // Denied until the rate has accrued the cost: the answer in flight would bring no more than the rate, unless
+        // plenty is left in Redis.
         let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
         if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
             let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
@@ -161,21 +160,21 @@ impl Lease {
         Told::Ask
     }
 
-    /// Whether it holds a lease that brings units in time, and that is not over, or not so long that what renews it could
-    /// be here. Of a limit that hardly refills in an epoch, nobody is lent anything for requests to come.
+    /// Whether it has a lease that is worth waiting for: not ended, or ended so recently that its renewal may still arrive.
+    /// A limit that hardly refills in an epoch has none, because Redis lends nothing of it for future requests.
     pub fn has_lease(&self, plan: &Plan, now_ns: u64, lead_ns: u64) -> bool {
         let is_lent = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) >= SMALL_AHEAD;
-        let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Alone);
+        let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Fallback);
         is_lent && has_lease && now_ns < self.0.end_ns().saturating_add(lead_ns)
     }
 
-    /// Takes a unit that is not held, for a request that would have to wait: once, until Redis has said that
-    /// there is still some left. So all nodes together owe no more than a unit each, however often they are asked.
+    /// Overdraws one unit for a request that would have to wait; once, until Redis reports that some are left. So all
+    /// nodes together owe at most one unit each.
     ///
-    /// Not where little refills and Redis's last word is older than an epoch: what a client is told is left would be,
-    /// too.
+    /// Not if little refills and Redis's last answer is older than an epoch, because then the remaining units that the
+    /// client is shown would be as old.
     pub fn overdraw(&mut self, plan: &Plan, now_ns: u64) -> bool {
-        // The nodes owe already more than there was.
+        // The fleet is in debt already.
         let is_owed = self.0.epoch() != 0 && self.0.level() < 0.0;
         let is_slow = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) < SMALL;
         let is_unheard = self.0.epoch() == 0 || self.0.unreported_ns(now_ns) > plan.sharing.epoch_ns;
@@ -183,7 +182,7 @@ impl Lease {
         if is_owed
             || is_old
             || self.0.has(Flag::Overdrawn)
-            || self.0.has(Flag::Alone)
+            || self.0.has(Flag::Fallback)
             || self.held(now_ns) < 0
         {
             return false;
@@ -193,70 +192,69 @@ impl Lease {
         true
     }
 
-    /// Undoes a `take` that admitted, whatever became of the lease since; the demand is taken back too.
+    /// Undoes a `take` that admitted, also if the lease has been renewed or has ended since. Takes its demand back too.
     #[inline]
     pub fn give_back(&mut self, cost: u64) {
         self.0.set_balance(self.0.balance().saturating_add(fixed(cost)));
         self.forget_wanted(cost);
-        if self.0.has(Flag::Alone) {
+        if self.0.has(Flag::Fallback) {
             self.0.set_level(self.0.level() - cost as f64);
         }
     }
 
-    /// Whether it holds no whole unit, and none is to come.
+    /// Whether it holds no whole unit, even at the lease's end.
     pub fn holds_nothing(&self) -> bool {
         self.0.balance() < UNIT
     }
 
-    /// Forgets that so many units were wanted: another window refused the request that wanted them.
+    /// Takes units out of the demand: another window refused the request that wanted them.
     pub fn forget_wanted(&mut self, cost: u64) {
         self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));
     }
 
-    /// Spends units that are not held, for a cost that is known only now: the next renewal settles what is owed.
+    /// Debits a cost that is known only afterwards, held or not; the next renewal reports what is owed.
     pub fn owe(&mut self, cost: u64) {
         self.0.add_offered(cost);
         self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
-        if self.0.has(Flag::Alone) {
+        if self.0.has(Flag::Fallback) {
             self.0.set_level(self.0.level() + cost as f64);
         }
     }
 
-    /// Remembers a denial of Redis: nothing that costs as much can be admitted before.
+    /// Remembers a denial of Redis for `wait_ns`; 0 ends a denial.
     pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
-        // A bucket of its own that goes on at a lease's rate keeps its beginning there.
-        if !self.0.has(Flag::Alone) || self.0.rate() == 0.0 {
+        // A fallback bucket with a rate keeps in this field since when it runs.
+        if !self.0.has(Flag::Fallback) || self.0.rate() == 0.0 {
             self.0.set_deny_until_ns(now_ns.saturating_add(wait_ns));
         }
     }
 
-    /// Whether it denies by what Redis said so long ago that units may have come back since.
+    /// Whether its denial is so old that units may have been refunded since.
     pub fn is_denial_old(&self, now_ns: u64) -> bool {
         now_ns < self.0.deny_until_ns()
             && !self.0.has(Flag::InFlight)
             && self.0.unreported_ns(now_ns) >= RECHECK_NS
     }
 
-    /// Notes what Redis said is left of an exact window.
+    /// Records what Redis said is left of an exact window.
     pub fn hear(&mut self, remaining: u64, now_ns: u64) {
         self.0.set_level(remaining as f64);
         self.0.set_end_ns(now_ns);
     }
 
-    /// Remembers that Redis refused so many units of an exact window: no request for as many can be admitted
-    /// before.
+    /// Remembers that Redis refused `cost` units of an exact window: until then, as many or more would be refused too.
     pub fn refuse(&mut self, cost: u64, wait_ns: u64, now_ns: u64) {
         self.0.set_offered(u32::try_from(cost).unwrap_or(u32::MAX));
         self.deny_for(wait_ns, now_ns);
     }
 
-    /// How long a refusal of Redis still stands for a request of that cost, nanoseconds: longer for one that costs
-    /// more than what was refused, as far as what it counts comes back by and by.
+    /// How long a refusal of Redis still holds for a request of this cost, nanoseconds; longer for a larger cost if the
+    /// algorithm refills gradually. `None`: it does not hold.
     pub fn refused_for(&self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
         let dearer = cost.checked_sub(u64::from(self.0.offered()))?;
         let wait_ns = self.0.deny_until_ns().checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0)?;
         let more_ns = match plan.quota.algorithm() {
-            // What weighs of a sliding window shrinks no faster than at the limit's rate.
+            // A sliding window frees units at most at the limit's rate.
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindow => {
                 dearer as f64 * unit_ns(&plan.quota)
             }
@@ -265,8 +263,8 @@ impl Lease {
         Some(wait_ns.saturating_add(more_ns as u64))
     }
 
-    /// The same for a request that is decided now. What was refused may have come back since, so once in `RECHECK_NS`
-    /// one request is let ask again.
+    /// The same for a request that is decided now. Once in `RECHECK_NS` it lets one request ask Redis again, because units
+    /// may have been refunded since.
     pub fn refuses(&mut self, plan: &Plan, cost: u64, now_ns: u64) -> Option<u64> {
         let wait_ns = self.refused_for(plan, cost, now_ns)?;
         if now_ns.saturating_sub(self.0.end_ns()) < RECHECK_NS {
@@ -277,14 +275,14 @@ impl Lease {
         None
     }
 
-    /// Whether forgetting it loses nothing: it holds, owes and denies nothing, awaits no answer, and a bucket of its
-    /// own has refilled.
+    /// Whether it can be dropped without loss: it holds, owes and denies nothing, has no renewal in flight, and a fallback
+    /// bucket has refilled.
     pub fn says_nothing(&self, plan: &Plan, now_ns: u64) -> bool {
         if now_ns < self.0.deny_until_ns() || self.0.has(Flag::InFlight) {
             return false;
         }
         let gone_ns = now_ns.saturating_sub(self.0.end_ns());
-        if self.0.has(Flag::Alone) {
+        if self.0.has(Flag::Fallback) {
             return seconds(gone_ns) * rate_of(&plan.quota) >= plan.quota.capacity() as f64;
         }
         gone_ns > plan.sharing.age_ns() && (0..UNIT).contains(&self.0.balance())
@@ -295,16 +293,16 @@ impl Lease {
     pub fn estimate(&self, plan: &Plan, now_ns: u64) -> (u64, u64) {
         let whole = plan.quota.capacity() as f64;
         let unit_ns = unit_ns(&plan.quota);
-        // Without a lease it may still owe.
+        // Without a lease there may still be a debt.
         let held = if self.0.epoch() == 0 { self.0.balance().min(0) } else { self.held(now_ns) };
         let held = held as f64 / UNIT as f64;
-        let level = if self.0.has(Flag::Alone) { 0.0 } else { self.0.level() };
-        // While the lease lasts others hold leases too, and what refills is theirs; after it, nobody's.
+        let level = if self.0.has(Flag::Fallback) { 0.0 } else { self.0.level() };
+        // While the lease lasts, what refills goes to the leases of all nodes; after it, count it as left.
         let gone_ns = now_ns.saturating_sub(self.0.end_ns().max(1));
         let refilled = match gone_ns {
             0 => 0.0,
-            // Nothing has been heard of it, so nothing is known to be spent.
-            _ if self.0.end_ns() == 0 && !self.0.has(Flag::Alone) => whole,
+            // Redis has said nothing about this key yet, so assume it is full.
+            _ if self.0.end_ns() == 0 && !self.0.has(Flag::Fallback) => whole,
             _ => gone_ns as f64 / unit_ns,
         };
         let left = (level + held + refilled).clamp(0.0, whole);
@@ -313,7 +311,7 @@ impl Lease {
 
     /// What this node knows of the key, for operators.
     pub fn view(&self, now_ns: u64) -> View {
-        let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Alone);
+        let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Fallback);
         View {
             held: if has_lease { self.held(now_ns) as f64 / UNIT as f64 } else { 0.0 },
             rate: if has_lease { self.0.rate() } else { 0.0 },
@@ -322,12 +320,12 @@ impl Lease {
             level: self.0.level(),
             demand: self.0.demand(),
             told_ns: self.0.unreported_ns(now_ns),
-            is_fallback: self.0.has(Flag::Alone),
+            is_fallback: self.0.has(Flag::Fallback),
             has_lease,
         }
     }
 
-    /// Held now, `2^-20` units; negative: owed. What is owed without end stays owed: nothing wraps.
+    /// Held now, `2^-20` units; negative: owed. Saturates, so that a huge debt does not wrap into units held.
     #[inline]
     fn held(&self, now_ns: u64) -> i64 {
         let to_come_ns = self.0.end_ns().saturating_sub(now_ns);
@@ -335,7 +333,7 @@ impl Lease {
         self.0.balance().saturating_sub(to_come)
     }
 
-    /// Whether what is `left` lasts no longer than a renewal takes, and the key is worth a lease.
+    /// Whether what is `left` lasts no longer than a renewal takes, and the demand is enough for a lease.
     #[inline]
     fn is_running_dry(&self, plan: &Plan, left: i64, now_ns: u64, lead_ns: u64) -> bool {
         let demand = self.0.demand();
@@ -347,21 +345,21 @@ impl Lease {
             && demand * seconds(plan.sharing.epoch_ns) >= LEASE_MIN
     }
 
-    /// Whether its lease was large enough for the unit to be within what the plan spares: leases are the limit's rate
-    /// together, so at most `spare` of them are.
+    /// Whether its lease is large enough to overdraw a unit. All leases together have the limit's rate, so at most
+    /// `spare` of them are as large as this.
     fn may_overdraw(&self, plan: &Plan) -> bool {
         let life_s = seconds(plan.sharing.epoch_ns);
         let lease_min = (rate_of(&plan.quota) * life_s / f64::from(plan.sharing.spare)).max(2.0);
         self.0.rate() * life_s >= lease_min
     }
 
-    /// Whether Redis had so much left that it gives what is asked for.
+    /// Whether Redis had so much left that it grants what is asked for.
     fn is_plenty(&self, quota: &Quota) -> bool {
         self.0.level() >= quota.capacity() as f64 / 4.0
     }
 }
 
-/// Units as the balance keeps them; what is more than any limit allows saturates.
+/// Units as the balance keeps them; saturates at `UNITS_MAX`.
 #[inline]
 fn fixed(units: u64) -> i64 {
     (units.min(UNITS_MAX) as i64) * UNIT
@@ -372,8 +370,8 @@ fn rate_of(quota: &Quota) -> f64 {
     quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64
 }
 
-/// Nanoseconds in which a quota refills one unit. The division knows nothing of a key, so none waits for it whose memory
-/// is waited for.
+/// Nanoseconds in which a quota refills one unit. The division does not depend on the key, so the processor does it while
+/// the key's memory is being fetched.
 #[inline]
 fn unit_ns(quota: &Quota) -> f64 {
     quota.period_ns().get() as f64 / quota.limit().get() as f64
@@ -386,15 +384,16 @@ fn seconds(ns: u64) -> f64 {
 /// One unit in a balance.
 const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
-/// Shorter ones are no pause.
+/// The shortest time without requests that counts as a pause.
 const PAUSE_NS: u64 = 8_000_000;
-/// How much longer than its life a lease denies while its renewal is on its way.
+/// How long after its end a lease still denies while its renewal is in flight.
 const GRACE_NS: u64 = 2_000_000;
-/// How long Redis's word that a window is spent is taken for true: others give back units they did not need.
+/// A denied key is checked again after this, because other nodes return units they did not need.
 const RECHECK_NS: u64 = 500_000_000;
-/// A renewal is asked for when what is held lasts no longer, nanoseconds: what answers take where requests wait for them.
+/// The shortest time ahead of need that a renewal is asked for, nanoseconds: about what an answer takes that requests can
+/// wait for.
 pub const LEAD_MIN_NS: u64 = 3_000_000;
-/// A demand of fewer units a lease's life is served by Redis, first come.
+/// A demand of fewer units in a lease's life gets no lease: Redis decides its requests one by one.
 const LEASE_MIN: f64 = 1.5;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! The six words of a lease: what lies where, and nothing of what it means.
+//! The bit layout of a lease's six words. What the fields mean is in the files beside it.
 //!
 //! | word | high bits to low bits |
 //! |---|---|
 //! | 0 | balance at the lease's end: signed, `2^-20` units |
 //! | 1 | lease's end, 48 bits of `2^10` ns; last arrival, 16 bits of `2^22` ns, wrapping |
 //! | 2 | rate the lease accrues, f32, units a second; epoch of the lease, 24 bits, 0: none; flags, 8 |
-//! | 3 | denied until, 48 bits of `2^10` ns (alone with a rate: since when); demand, 16 bits |
+//! | 3 | denied until, 48 bits of `2^10` ns (in fallback with a rate: since when); demand, 16 bits |
 //! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; held after the last grant, 16 |
-//! | 5 | units offered since the last report, 32 bits; level in Redis (alone: units owed), f32 |
+//! | 5 | units offered since the last report, 32 bits; level in Redis (in fallback: units owed), f32 |
 
 /// Six words; all zero is a key never seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Words {
         self.0[4] = (self.0[4] & !0xffff_0000) | (u64::from(encode(demand)) << 16);
     }
 
-    /// What Redis takes for held since the last grant, units, less up to 1/256 of it.
+    /// Units that Redis believes to be held since the last grant, rounded down by up to 1/256.
     pub(super) fn last_grant(&self) -> f64 {
         decode(self.0[4] as u16)
     }
@@ -148,7 +148,7 @@ impl Words {
         self.0[5] = (u64::from(units) << 32) | (self.0[5] & 0xffff_ffff);
     }
 
-    /// What was left in Redis, units; alone: what is owed to it.
+    /// Units left in Redis; in fallback: units owed to it.
     #[inline]
     pub(super) fn level(&self) -> f64 {
         f64::from(f32::from_bits(self.0[5] as u32))
@@ -162,26 +162,26 @@ impl Words {
 /// What a lease remembers in one bit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Flag {
-    /// A renewal is on its way.
+    /// A renewal is in flight.
     InFlight = 1,
-    /// The one unit a renewal may be awaited with is spent.
+    /// The one unit that may be owed until Redis answers is spent.
     Overdrawn = 2,
-    /// Redis is away: the words are a bucket of this node's own.
-    Alone = 4,
-    /// What is left of the limit is known, from Redis or from having been alone.
+    /// Redis is down: the words are a bucket of this node's own.
+    Fallback = 4,
+    /// What is left of the limit is known, from Redis or from an earlier fallback.
     Known = 8,
-    /// Requests still come, but far apart for what was told of them last.
+    /// Requests still come, but farther apart than the last reported demand says.
     Sparse = 16,
 }
 
-/// As Redis will read a demand that was told it: to 1/256 of it.
+/// A demand as the words keep it, to 1/256.
 pub(super) fn rounded(demand: f64) -> f64 {
     decode(encode(demand))
 }
 
 /// A binary fraction of 8 digits: the upper bits of an f32 without its sign.
 fn encode(demand: f64) -> u16 {
-    // What is known is never rounded to unknown; the largest f32 fits 16 bits.
+    // 0 means unknown, so a known demand is never rounded to it. The largest f32 fits 16 bits.
     (((demand.max(0.0) as f32).min(f32::MAX).to_bits() >> 15) as u16).max(u16::from(demand > 0.0))
 }
 
@@ -198,7 +198,7 @@ fn ticks(ns: u64) -> u64 {
 const TICK_BITS: u32 = 10;
 const EPOCH_MASK: u32 = (1 << 24) - 1;
 const SEEN_BITS: u32 = 22;
-/// What is known of the last arrival is known to so many nanoseconds.
+/// The last arrival is known to this many nanoseconds.
 pub(super) const SEEN_STEP_NS: u64 = 1 << SEEN_BITS;
 const REPORT_BITS: u32 = 20;
 

@@ -58,7 +58,7 @@ fn what_redis_has_back_is_not_missing_without_it() {
         let decision = decide(&node, &desk, &[charge], NOW);
         node.reconcile(&charge, decision.refund(0), NOW, cost, NOW);
     }
-    drop(node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits"));
+    drop(node.decide(&[charge], ClientAddress::default(), NOW, &mut Decision::default()).expect("it waits"));
     desk.answer(NOW);
     let decision = decide(&node, &desk, &[Charge { cost: 1, ..charge }], NOW);
     node.reconcile(&Charge { cost: 1, ..charge }, decision.refund(0), NOW, 8, NOW);
@@ -93,12 +93,12 @@ fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
     // Networks of 64 bits, as IPv6 clients are counted, and IPv4 clients.
     let networks = (1..=300u128).map(|network| (0x2001_0db8 << 32 | network) << 64);
     for address in networks.chain((1..=300).map(|host| 0xffff_0a00_0000 | host)) {
-        let caller = Caller { address };
+        let client = ClientAddress(address);
         let mut admits = |_: &u64| {
             let mut decision = Decision::default();
             key += 1 << 80;
             let charge = Charge { key: Key::new(key), ..charge };
-            assert!(node.decide(&[charge], caller, NOW, &mut decision).is_none(), "nothing to wait for");
+            assert!(node.decide(&[charge], client, NOW, &mut decision).is_none(), "nothing to wait for");
             assert!(decision.outcomes[0].remaining <= 10, "no more than the window that clients know");
             decision.is_admitted()
         };
@@ -130,7 +130,7 @@ fn demand_without_redis_is_counted_once() {
     assert_eq!(came.count(), 400);
     desk.answer(NOW + 4 * SECOND);
     desk.set_down(false);
-    node.decide(&[charge], Caller::default(), NOW + 4 * SECOND, &mut Decision::default());
+    node.decide(&[charge], ClientAddress::default(), NOW + 4 * SECOND, &mut Decision::default());
     let asked = desk.queue.lock().expect("no test panics here").pop();
     let Some((Op::Renew(renewal), _)) = asked else { panic!("nothing is asked") };
     assert!((95.0..105.0).contains(&renewal.demand), "{renewal:?}");
@@ -143,7 +143,8 @@ fn a_debt_that_was_lost_on_its_way_is_told_again_by_who_went_on_alone() {
     let charge = Charge { cost: 2, ..leased(&node, 1, 1_000) };
     let begin = |now_ns| {
         let mut decision = Decision::default();
-        let waiting = node.decide(&[charge], Caller::default(), now_ns, &mut decision).expect("it waits");
+        let waiting =
+            node.decide(&[charge], ClientAddress::default(), now_ns, &mut decision).expect("it waits");
         (waiting, decision)
     };
     let late = |(waiting, mut decision), now_ns| node.resume(waiting, now_ns, &mut decision);

@@ -48,7 +48,7 @@ fn costs_have_room_however_large_they_are() {
     // All that a limit can hold, wanted by several.
     for charge in [leased(&node, 2, u64::MAX), permits(&node, 3, u64::MAX, WhenDown::Local)] {
         let dear = Charge { cost: u64::MAX, ..charge };
-        let begin = |_| node.decide(&[dear], Caller::default(), NOW, &mut Decision::default());
+        let begin = |_| node.decide(&[dear], ClientAddress::default(), NOW, &mut Decision::default());
         let waiting: Vec<_> = (0..4).map(begin).collect();
         desk.answer(NOW);
         assert!(waiting.iter().flatten().all(Waiting::is_resolved));
@@ -70,7 +70,8 @@ fn a_denial_ends_where_units_come_back() {
     assert_eq!([denied(cheap), denied(cheap)], [(true, Tier::Global), (true, Tier::Local)]);
     node.reconcile(&charge, refund, NOW, 1, NOW);
     assert_eq!(desk.answer(NOW), 1);
-    let late = node.decide(&[cheap], Caller::default(), NOW, &mut Decision::default()).expect("it asks");
+    let late =
+        node.decide(&[cheap], ClientAddress::default(), NOW, &mut Decision::default()).expect("it asks");
     let (op, done) = desk.queue.lock().expect("no test panics here").remove(0);
     let taken = desk.act(&op, NOW);
     drop(late);
@@ -85,7 +86,7 @@ fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
         let desk = Arc::new(Desk::default());
         let node = node(&desk);
         let limited = |limit| Charge { cost: 2, ..charge(&node, 1, limit, overshoot, WhenDown::Local) };
-        let begin = |charge| node.decide(&[charge], Caller::default(), NOW, &mut Decision::default());
+        let begin = |charge| node.decide(&[charge], ClientAddress::default(), NOW, &mut Decision::default());
         let (old, new) = (limited(1_000), limited(5_000));
         let asked = begin(old).expect("it waits");
         let deny = || {

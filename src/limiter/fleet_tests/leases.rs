@@ -12,7 +12,8 @@ fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
     for turn in 0..40_000u64 {
         let (index, now_ns) = ((turn % 2) as usize, NOW + turn * SECOND / 4_000);
         let mut decision = Decision::default();
-        let waiting = nodes[index].decide(&charges[index..=index], Caller::default(), now_ns, &mut decision);
+        let waiting =
+            nodes[index].decide(&charges[index..=index], ClientAddress::default(), now_ns, &mut decision);
         asked += desk.answer(now_ns);
         if let Some(waiting) = waiting {
             nodes[index].resume(waiting, now_ns, &mut decision);
@@ -35,12 +36,15 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     let mut first = Decision::default();
-    assert!(node.decide(&[charge], Caller::default(), NOW, &mut first).is_none(), "a unit may be owed");
+    assert!(
+        node.decide(&[charge], ClientAddress::default(), NOW, &mut first).is_none(),
+        "a unit may be owed"
+    );
     assert_eq!((first.is_admitted(), first.tier), (true, Tier::Local));
     let mut decisions: Vec<Decision> = (0..100).map(|_| Decision::default()).collect();
     let waiting: Vec<_> = decisions
         .iter_mut()
-        .map(|decision| node.decide(&[charge], Caller::default(), NOW, decision).expect("and no more"))
+        .map(|decision| node.decide(&[charge], ClientAddress::default(), NOW, decision).expect("and no more"))
         .collect();
     assert_eq!(desk.answer(NOW + MS), 2, "one for the first, one for all others");
     for (waiting, decision) in waiting.into_iter().zip(&mut decisions) {
@@ -57,7 +61,7 @@ fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
     let (old, new) = (leased(&node, 1, 1_000), leased(&node, 1, 2_000));
     let wait = |charge: Charge, cost| {
         let charge = Charge { cost, ..charge };
-        node.decide(&[charge], Caller::default(), NOW, &mut Decision::default()).expect("it waits")
+        node.decide(&[charge], ClientAddress::default(), NOW, &mut Decision::default()).expect("it waits")
     };
     let first = wait(old, 2);
     let gone: Vec<_> = (0..300).map(|_| wait(old, 3)).collect();
@@ -82,7 +86,7 @@ fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
-    let decide = |decision: &mut Decision| node.decide(&[charge], Caller::default(), NOW, decision);
+    let decide = |decision: &mut Decision| node.decide(&[charge], ClientAddress::default(), NOW, decision);
     assert!(decide(&mut Decision::default()).is_none(), "a unit may be owed");
     desk.answer(NOW);
     assert!(decide(&mut Decision::default()).is_none(), "it is asked for so often that it asks for more");
@@ -102,7 +106,7 @@ fn a_lost_question_is_no_answer() {
     let node = node(&desk);
     let charges = [exact(&node, 1, 10), leased(&node, 2, 100)];
     let mut decision = Decision::default();
-    let waiting = node.decide(&charges, Caller::default(), NOW, &mut decision).expect("it waits");
+    let waiting = node.decide(&charges, ClientAddress::default(), NOW, &mut decision).expect("it waits");
     desk.lose(NOW + MS);
     assert!(waiting.is_resolved());
     node.resume(waiting, NOW + MS, &mut decision);
@@ -133,7 +137,7 @@ fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
     let node = node(&desk);
     let take = |key: u64, now_ns| {
         let charge = leased(&node, key << 14, 1_000);
-        drop(node.decide(&[charge], Caller::default(), now_ns, &mut Decision::default()));
+        drop(node.decide(&[charge], ClientAddress::default(), now_ns, &mut Decision::default()));
     };
     (1..=600).for_each(|key| take(key, NOW));
     assert_eq!(desk.answer(NOW + MS), 600);

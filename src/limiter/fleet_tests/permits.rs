@@ -50,7 +50,7 @@ fn permits_that_came_and_went_in_an_outage_leave_nothing() {
 
 /// Requests for one permit each that come at once, the first of which is asked for alone.
 fn volley(node: &Arc<Limiter>, charge: Charge, count: usize) -> Vec<Waiting> {
-    let begin = |_| node.decide(&[charge], Caller::default(), NOW, &mut Decision::default());
+    let begin = |_| node.decide(&[charge], ClientAddress::default(), NOW, &mut Decision::default());
     (0..count).map(begin).map(|waiting| waiting.expect("it waits")).collect()
 }
 

@@ -108,7 +108,7 @@ impl Play {
         let chosen = self.limits.iter().zip(which).filter(|(_, is_chosen)| *is_chosen);
         let charges: Vec<Charge> = chosen.map(|(limit, _)| Charge { cost, ..*limit }).collect();
         let mut decision = Decision::default();
-        match self.node.decide(&charges, Caller::default(), self.now_ns, &mut decision) {
+        match self.node.decide(&charges, ClientAddress::default(), self.now_ns, &mut decision) {
             Some(waiting) => self.waiting.push((waiting, charges, decision, self.now_ns)),
             None => self.decided(charges, decision, self.now_ns),
         }
