@@ -283,18 +283,18 @@ impl Global {
         let nodes = self.shared.nodes.load();
         let status = |shard: &Shard| {
             let place = nodes.get(shard.node.load(Ordering::Relaxed)).and_then(|node| node.place());
-            let figures = &shard.figures;
+            let stats = &shard.stats;
             let [calls, operations, late, lost, refused, resent, connects, opened] = [
-                &figures.calls,
-                &figures.operations,
-                &figures.late,
-                &figures.lost,
-                &figures.refused,
-                &figures.resent,
-                &figures.connects,
-                &figures.opened,
+                &stats.calls,
+                &stats.operations,
+                &stats.late,
+                &stats.lost,
+                &stats.refused,
+                &stats.resent,
+                &stats.connects,
+                &stats.opened,
             ]
-            .map(|figure| figure.load(Ordering::Relaxed));
+            .map(|count| count.load(Ordering::Relaxed));
             Status {
                 shard: shard.name.clone(),
                 server: place.as_ref().map(|place| place.0.to_string()),

@@ -140,7 +140,7 @@ impl Shared {
 
     /// An entry that was never sent, and will not be.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
-        self.shards[entry.shard].figures.lost.fetch_add(1, Ordering::Relaxed);
+        self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
         entry.asker.complete(Err(Unanswered::Down), now_ns);
     }
 
@@ -199,7 +199,7 @@ impl Shared {
                 }
                 None => {
                     is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
-                    shard.figures.refused.fetch_add(1, Ordering::Relaxed);
+                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
                     entry.asker.complete(Err(Unanswered::Refused), now_ns);
                 }
             }

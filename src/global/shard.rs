@@ -30,7 +30,7 @@ pub(super) struct Shard {
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     round_trip_ns: AtomicU64,
     /// Counts since the start.
-    pub(super) figures: Stats,
+    pub(super) stats: Stats,
 }
 
 /// What was counted of a shard since the start.
@@ -163,7 +163,7 @@ impl Shard {
             condition: AtomicU8::new(Condition::Unknown as u8),
             troubled_ns: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(0),
-            figures: Stats::default(),
+            stats: Stats::default(),
         }
     }
 
@@ -254,7 +254,7 @@ impl Shard {
 
     /// A call has had no answer within the deadline.
     pub(super) fn late(&self, now_ns: u64) {
-        self.figures.late.fetch_add(1, Ordering::Relaxed);
+        self.stats.late.fetch_add(1, Ordering::Relaxed);
         let mut breakers = self.breakers();
         let jitter = breakers.random.next();
         breakers.quick.failed(now_ns, jitter);
@@ -275,7 +275,7 @@ impl Shard {
         let mut breakers = self.breakers();
         let jitter = breakers.random.next();
         if breakers.up.phase(now_ns) == Phase::Closed {
-            self.figures.opened.fetch_add(1, Ordering::Relaxed);
+            self.stats.opened.fetch_add(1, Ordering::Relaxed);
             breakers.relapses.begin(now_ns);
         }
         breakers.up.refused(now_ns, jitter);

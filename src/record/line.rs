@@ -440,7 +440,7 @@ mod tests {
             texts in prop::array::uniform5(prop::collection::vec(any::<u8>(), 1..32)),
             names in prop::array::uniform5("(?s).{1,40}"),
             status in 0u16..1000,
-            figures in any::<[u64; 3]>(),
+            numbers in any::<[u64; 3]>(),
             client in any::<std::net::IpAddr>(),
         ) {
             let entry = Entry {
@@ -456,9 +456,9 @@ mod tests {
                 server: &names[4],
                 client: Some(client),
                 status,
-                total_us: Some(figures[0]),
-                bytes_in: figures[1],
-                wait_us: Some(figures[2]),
+                total_us: Some(numbers[0]),
+                bytes_in: numbers[1],
+                wait_us: Some(numbers[2]),
                 ..Entry::default()
             };
             let line = line(&entry);
@@ -474,7 +474,7 @@ mod tests {
             prop_assert_eq!(&value["client"], &json!(client.to_string()));
             prop_assert_eq!(value["status"].as_u64(), Some(u64::from(status)));
             let found = ["total_us", "bytes_in", "wait_us"].map(|key| value[key].as_u64());
-            prop_assert_eq!(found, figures.map(Some));
+            prop_assert_eq!(found, numbers.map(Some));
         }
     }
 }

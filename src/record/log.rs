@@ -18,7 +18,7 @@ use crate::metrics::AccessLog;
 pub struct Log {
     queue: Arc<Queue>,
     sink: Mutex<Sink>,
-    figures: AccessLog,
+    metrics: AccessLog,
 }
 
 /// Why a log cannot be opened. Both are for the operator.
@@ -42,24 +42,24 @@ impl Log {
     ///
     /// The writer is a thread of its own and not a task: a pipe nobody reads may block it for ever, and must
     /// block nothing else.
-    pub fn open(sink: &Sink, figures: &AccessLog) -> Result<Log, Error> {
-        Log::start(open(sink)?, sink, figures)
+    pub fn open(sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
+        Log::start(open(sink)?, sink, metrics)
     }
 
-    fn start(output: Output, sink: &Sink, figures: &AccessLog) -> Result<Log, Error> {
+    fn start(output: Output, sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
         let queue = Arc::new(Queue::default());
-        let writer = Writer { output, is_torn: false, is_failing: false, figures: figures.clone() };
+        let writer = Writer { output, is_torn: false, is_failing: false, metrics: metrics.clone() };
         let tasks = queue.clone();
         thread::Builder::new()
             .name("access-log".into())
             .spawn(move || writer.run(&tasks))
             .map_err(Error::Thread)?;
-        Ok(Log { queue, sink: Mutex::new(sink.clone()), figures: figures.clone() })
+        Ok(Log { queue, sink: Mutex::new(sink.clone()), metrics: metrics.clone() })
     }
 
     /// A buffer for one worker.
     pub fn buffer(&self) -> Buffer {
-        Buffer::new(self.queue.clone(), self.figures.dropped.clone())
+        Buffer::new(self.queue.clone(), self.metrics.dropped.clone())
     }
 
     /// Goes on in another sink, opened here and now; on an error everything stays as it was. Opens the file again
@@ -87,7 +87,7 @@ impl Log {
     pub fn close(self, wait: Duration) -> u64 {
         self.queue.flush(wait);
         let lost = self.queue.close();
-        self.figures.dropped.add(lost);
+        self.metrics.dropped.add(lost);
         lost
     }
 }
@@ -105,7 +105,7 @@ struct Writer {
     is_torn: bool,
     /// The last write failed, and that was said.
     is_failing: bool,
-    figures: AccessLog,
+    metrics: AccessLog,
 }
 
 impl Writer {
@@ -118,7 +118,7 @@ impl Writer {
                 }
                 Task::Write(chunk) => {
                     match self.write(&chunk.text) {
-                        Ok(()) => self.figures.written.add(chunk.lines),
+                        Ok(()) => self.metrics.written.add(chunk.lines),
                         Err(error) => self.lose(chunk.lines, &error),
                     }
                     queue.done(chunk);
@@ -139,7 +139,7 @@ impl Writer {
     }
 
     fn lose(&mut self, lines: u64, error: &io::Error) {
-        self.figures.dropped.add(lines);
+        self.metrics.dropped.add(lines);
         if !self.is_failing {
             tracing::warn!(%error, "access log cannot be written; lines are lost until it can");
             self.is_failing = true;
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn lines_reach_the_file_whole_and_in_order() {
         let scratch = Scratch::new("order");
-        let (log, figures) = open_log(&Sink::File(scratch.file("access.log")));
+        let (log, metrics) = open_log(&Sink::File(scratch.file("access.log")));
         write_lines(&log, 0..5_000);
         assert_eq!(log.close(LONG), 0);
         assert_eq!(statuses_of(&scratch.file("access.log")), (0..5_000).collect::<Vec<_>>());
-        assert_eq!((figures.written.value(), figures.dropped.value()), (5_000, 0));
+        assert_eq!((metrics.written.value(), metrics.dropped.value()), (5_000, 0));
     }
 
     #[test]
@@ -238,13 +238,13 @@ mod tests {
 
     #[test]
     fn a_reader_that_stalls_stalls_no_worker() {
-        let figures = AccessLog::default();
+        let metrics = AccessLog::default();
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start(output, &Sink::Stdout, &figures).expect("a thread");
+        let log = Log::start(output, &Sink::Stdout, &metrics).expect("a thread");
         let buffer = log.buffer();
         let mut offered = 0;
-        while figures.dropped.value() == 0 {
+        while metrics.dropped.value() == 0 {
             buffer.write(&everything(), &Entry { path: &[b'a'; 500], ..Entry::default() });
             offered += 1;
         }
@@ -258,30 +258,30 @@ mod tests {
         let text = read.join().expect("a reader");
         let whole =
             text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).count();
-        assert_eq!(whole as u64, figures.written.value());
-        assert_eq!(figures.written.value() + figures.dropped.value(), offered);
+        assert_eq!(whole as u64, metrics.written.value());
+        assert_eq!(metrics.written.value() + metrics.dropped.value(), offered);
     }
 
     #[test]
     fn a_writer_that_is_stuck_is_left_behind() {
-        let figures = AccessLog::default();
+        let metrics = AccessLog::default();
         let (reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start(output, &Sink::Stdout, &figures).expect("a thread");
+        let log = Log::start(output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);
         assert!(!log.flush(Duration::from_millis(1)));
         let lost = log.close(Duration::from_millis(1));
         assert!(lost > 0);
-        assert_eq!(figures.dropped.value(), lost);
+        assert_eq!(metrics.dropped.value(), lost);
         drop(reader);
     }
 
     #[test]
     fn a_full_disk_costs_counted_lines() {
-        let (log, figures) = open_log(&Sink::File("/dev/full".into()));
+        let (log, metrics) = open_log(&Sink::File("/dev/full".into()));
         write_lines(&log, 0..10);
         assert_eq!(log.close(LONG), 0, "nothing waits any more");
-        assert_eq!((figures.written.value(), figures.dropped.value()), (0, 10));
+        assert_eq!((metrics.written.value(), metrics.dropped.value()), (0, 10));
     }
 
     #[test]
@@ -300,15 +300,15 @@ mod tests {
         let scratch = Scratch::new("fifo");
         let made = std::process::Command::new("mkfifo").arg(scratch.file("pipe")).status();
         assert!(made.expect("mkfifo runs").success());
-        let (log, figures) = open_log(&Sink::File(scratch.file("pipe")));
+        let (log, metrics) = open_log(&Sink::File(scratch.file("pipe")));
         write_lines(&log, 0..1);
         assert_eq!(log.close(LONG), 0);
-        assert_eq!(figures.written.value(), 1);
+        assert_eq!(metrics.written.value(), 1);
     }
 
     fn open_log(sink: &Sink) -> (Log, AccessLog) {
-        let figures = AccessLog::default();
-        (Log::open(sink, &figures).expect("a log"), figures)
+        let metrics = AccessLog::default();
+        (Log::open(sink, &metrics).expect("a log"), metrics)
     }
 
     /// One line a number, from a buffer that ends here: so they are handed over for certain.

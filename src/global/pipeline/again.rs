@@ -31,7 +31,7 @@ impl Pipeline {
         if batch.record.is_none() || now_ns > batch.ends_ns() {
             return self.lose(batch, now_ns);
         }
-        self.shared.shards[batch.shard].figures.resent.fetch_add(1, Ordering::Relaxed);
+        self.shared.shards[batch.shard].stats.resent.fetch_add(1, Ordering::Relaxed);
         self.send(number, batch, now_ns);
     }
 

@@ -204,8 +204,8 @@ impl Pipeline {
         let ops = entries.iter().map(|entry| &entry.op);
         let command =
             batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
-        shard.figures.calls.fetch_add(1, Ordering::Relaxed);
-        shard.figures.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        shard.stats.calls.fetch_add(1, Ordering::Relaxed);
+        shard.stats.operations.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
         Vec::new()
@@ -317,7 +317,7 @@ impl Pipeline {
             match answer {
                 Answered::Reply(reply) => entry.asker.complete(Ok(reply), now_ns),
                 Answered::Error(text) => {
-                    shard.figures.refused.fetch_add(1, Ordering::Relaxed);
+                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
                     match Condition::of_text(&text) {
                         Some(condition) => trouble = Some((condition, text)),
                         None => shared.complain(&shard.name, &text, now_ns),
@@ -337,7 +337,7 @@ impl Pipeline {
     fn refused(&mut self, batch: Batch, error: &RedisError, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let (shard, count) = (batch.shard, batch.entries.len() as u64);
-        shared.shards[shard].figures.refused.fetch_add(count, Ordering::Relaxed);
+        shared.shards[shard].stats.refused.fetch_add(count, Ordering::Relaxed);
         let text = error.to_string();
         match Condition::of(error) {
             Some(condition) => self.troubled(shard, condition, &text, now_ns),

@@ -162,7 +162,7 @@ impl Pipeline {
                 self.link.serial += 1;
                 (self.link.failures, self.link.misses, self.link.active_ns) = (0, 0, now_ns);
                 for shard in shared.shards_of(&self.node) {
-                    shared.shards[shard].figures.connects.fetch_add(1, Ordering::Relaxed);
+                    shared.shards[shard].stats.connects.fetch_add(1, Ordering::Relaxed);
                     shared.shards[shard].recovered(now_ns);
                 }
                 self.send_again(now_ns);
@@ -215,7 +215,7 @@ impl Pipeline {
 
     pub(super) fn lose(&mut self, batch: Batch, now_ns: u64) {
         let lost = batch.entries.len() as u64;
-        self.shared.shards[batch.shard].figures.lost.fetch_add(lost, Ordering::Relaxed);
+        self.shared.shards[batch.shard].stats.lost.fetch_add(lost, Ordering::Relaxed);
         batch.fail(Unanswered::Lost, now_ns);
     }
 }
