@@ -1,4 +1,4 @@
--- Whole numbers in doubles: exact below 2^53, and products that are longer taken apart.
+-- Whole numbers in doubles, which are exact below 2^53; longer products are computed in parts.
 --
 -- scaled(a, b, c)     floor(a * b / c) and the remainder, exact for whole b <= c <= 2^51 and a < 2^53
 -- scaled_up(a, b, c)  ceil(a * b / c) for any whole a, b < 2^53 and 0 < c: exact where the product or c allows it
@@ -18,7 +18,7 @@ local function scaled(a, b, c)
     local rest = product % c
     return (product - rest) / c, rest
   end
-  -- Of what no record ever held there is no end; what comes of it is no number, and nothing fits it.
+  -- Infinity, from a record that is not ours, would never end the loop below. NaN is returned, into which no cost fits.
   if not is_count(a) then return 0 / 0, 0 end
   -- Long multiplication: so many binary digits of `a` at a time that no step leaves the exact range.
   local step = 2 ^ floor(math.log(exact / (2 * c)) / math.log(2))

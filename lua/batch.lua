@@ -108,7 +108,7 @@ local function performing()
     elseif plan.epoch_us == 0 then
       wait_us, remaining, reset_us = peek(part)
     end
-    -- Logs and permits are no strings.
+    -- Logs and permits are not kept in strings.
     if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
     return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
   end
@@ -142,7 +142,7 @@ local replies = {}
 -- Charges or looks that are alone: key, plan and cost of each, from where to go on, and how much of it is replies by now.
 local run, run_at, said, is_look
 
--- The long way of one charge.
+-- One charge that did not fit a run.
 local function one(run, at, before, plan)
   run_at, said = at + 3, before
   local part = parts[1] or {}
@@ -210,7 +210,7 @@ local function refusal(format, letter, why)
   return pack(format, letter, #text) .. text
 end
 
--- Each operation by itself: what one of them runs into is its own, and the others go on. Returns the reply.
+-- Each operation on its own: an error of one ends only that one. Returns the reply.
 local function perform_all()
   local is_done, why
   repeat
@@ -223,7 +223,7 @@ local function perform_all()
     end
   until is_done
   is_done, why = pcall(write_keys)
-  -- Redis takes nothing now: nobody is told that something was spent.
+  -- Redis refuses writes now, so no operation may be reported as applied.
   if not is_done then return refusal('<dI2', -1, why) end
   local said = pack('<d', now_us) .. table.concat(replies)
   return repaired > 0 and pack('<dd', -2, repaired) .. said or said

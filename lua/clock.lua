@@ -1,4 +1,4 @@
--- The clock of everything that is shared: Redis' own.
+-- The clock of all shared limits is Redis' own, because the clocks of nodes differ.
 -- returns microseconds since 1970, a whole number below 2^53
 
 local function clock_us()

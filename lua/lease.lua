@@ -1,4 +1,4 @@
--- A lease on a token bucket: what a node may spend by itself until the epoch ends.
+-- A lease on a token bucket: the units that a node may spend on its own until the epoch ends.
 --
 -- lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead, costs)
 -- reads and changes the one string of `key` (keys.lua). Windows it leaves to window_lease.lua, which stands before this
@@ -14,7 +14,7 @@
 -- who reported (16 bits). What is promised is paid already: the bucket refills at `refill - promised`. A key's first
 -- epoch begins when its record is made, so keys do not renew all at once.
 --
--- Its twin is src/limit/centre/bucket.rs, operation for operation; a test compares them bit by bit. What the script
+-- Its twin is src/limit/script_model/bucket.rs, operation for operation; a test compares them bit by bit. What the script
 -- leaves out where it cannot matter, it leaves out because the twin's answer is the same without it.
 --
 -- A call of a function and a field of a table cost more than what they are for: a record is locals, and the greater of

@@ -1,8 +1,8 @@
--- How many gateways there are: each says once a second that it is there.
+-- Counts the nodes of a fleet: each reports once a second that it is there.
 --
--- KEYS  [1] a sorted set of gateways by when they were last heard of, milliseconds
--- ARGV  [1] the gateway, [2] 1: it is there; 0: it leaves
--- returns how many were heard of within five seconds
+-- KEYS  [1] a sorted set of nodes by the time of their last report, milliseconds
+-- ARGV  [1] the node, [2] 1: it is there; 0: it leaves
+-- returns how many have reported within five seconds
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -12,7 +12,7 @@ else
   redis.call('ZREM', KEYS[1], ARGV[1])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - 5000)
--- Heard of in the future: the clock was set back.
+-- A report from the future: the clock was set back.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], now_ms + 5000, '+inf')
 redis.call('PEXPIRE', KEYS[1], 10000)
 return redis.call('ZCARD', KEYS[1])

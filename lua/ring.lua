@@ -1,4 +1,4 @@
--- Which ring of servers this one is in: what gateways said of it last, and before that.
+-- Which ring this server is in: the layout that nodes reported last, and the one before.
 --
 -- KEYS  [1] a string of three: the layout, since when (seconds), the layout before
 -- ARGV  the asking node's layout, and now (seconds)

@@ -1,4 +1,4 @@
-//! Limits that hold something of a request while it lasts: permits in flight, places in a queue; and the log.
+//! Concurrency, the leaky bucket and the sliding log, as a client meets them.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! What a request costs: said by a trusted hop, settled by the upstream's answer, not charged twice to a retry.
+//! What a request costs: stated by a trusted hop, reconciled with the upstream's answer, and charged once over retries.
 
 use crate::support::{Gateway, Upstream, eventually};
 

@@ -1,5 +1,5 @@
-//! Exact windows in a rush, and over an outage: Redis decides all of it, in time, or what was decided without it is in
-//! its books.
+//! Exact windows in a rush and over an outage: Redis decides every request, or counts afterwards what was decided without
+//! it.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};

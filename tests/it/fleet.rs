@@ -1,4 +1,4 @@
-//! Several gateways and one Redis: one limit, whoever is asked.
+//! Several nodes and one Redis: one limit, whichever node is asked.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ fn node_with(redis: &Redis, policy: &str, more: &str) -> Gateway {
     gateway
 }
 
-/// A gateway starts without its store, too, and connects when it can: waits until requests are Redis's to decide.
+/// Waits until the gateway asks Redis: it starts without Redis, too, and connects when it can.
 fn connected(gateway: &Gateway) {
     let is = |name: &str| gateway.metric(name, &[]) > 0.0;
     eventually("it is connected", || {

@@ -1,5 +1,5 @@
-//! The global tier when Redis, or the way to it, does not work: nothing is counted twice, nobody waits in vain, and
-//! it comes back by itself.
+//! The global tier when Redis or the network to it fails: nothing is counted twice, nobody waits in vain, and it recovers
+//! on its own.
 
 use std::time::{Duration, Instant};
 

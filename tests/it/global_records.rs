@@ -1,4 +1,4 @@
-//! What the scripts make of records that are not as they left them: of a clock that was set since, or of another make.
+//! Records that the scripts did not leave as they find them: the clock was set meanwhile, or another program wrote them.
 
 use sluicegate::global::Condition;
 use sluicegate::global::config::Topology;

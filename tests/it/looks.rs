@@ -1,4 +1,4 @@
-//! What people are shown of a shared key: Redis's word beside the gateway's, and nothing spent for it.
+//! What operators are shown of a shared key: what Redis holds beside what the node knows, and nothing is spent for it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! What one gateway of a fleet remembers and the others do not: as docs/configuration.md says beside each key.
+//! What each node of a fleet remembers on its own: penalties, and idempotency keys without Redis, as
+//! docs/configuration.md says.
 
 use crate::support::redis::Redis;
 use crate::support::{Gateway, Response, eventually};

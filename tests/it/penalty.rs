@@ -1,4 +1,4 @@
-//! Callers that ignore what they are told, as they meet it.
+//! Penalties, as clients that ignore `Retry-After` meet them.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn explained(gateway: &Gateway, client: &str) -> serde_json::Value {
     gateway.admin(&format!("/v1/explain?url=/a&from={client}")).json()["limits"][0].clone()
 }
 
-/// Asks until the caller is kept out, and returns the refusal.
+/// Asks until the client has a penalty, and returns the refusal.
 fn provoke(gateway: &Gateway, client: &str) -> Response {
     (0..1_000).map(|_| ask(gateway, client)).find(is_penalty).expect("whoever asks on is kept out")
 }

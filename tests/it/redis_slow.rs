@@ -1,4 +1,4 @@
-//! A Redis that answers, and later than requests wait: whoever runs the gateway learns of it.
+//! A Redis that answers later than requests wait: logs and `check` tell the operator.
 
 use std::time::{Duration, Instant};
 

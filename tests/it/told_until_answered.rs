@@ -1,5 +1,5 @@
-//! What must count is told until it is answered: over lost replies, broken connections and servers that stand still for
-//! far longer than anybody waits. It counts once, and whoever asked learns of it.
+//! Renewals, returns and debits are sent again until they are answered, over lost replies, broken connections and servers
+//! that hang for far longer than anybody waits. Each counts once, and its sender gets the answer.
 
 use std::time::{Duration, Instant};
 
