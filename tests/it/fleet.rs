@@ -553,7 +553,7 @@ fn a_policy_whose_count_begins_anew_is_named() {
     let said = |count: usize| {
         eventually("the log says so", || {
             let lines = node.stderr();
-            let said = lines.iter().filter(|line| line.contains("begins anew")).count();
+            let said = lines.iter().filter(|line| line.contains("start from zero")).count();
             assert!(said <= count, "{lines:?}");
             (said == count).then_some(())
         });
