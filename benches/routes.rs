@@ -108,7 +108,7 @@ fn finding(criterion: &mut Criterion) {
                     // table's need not be.
                     let find = |(host, path): &mut (String, String)| {
                         let found = table.find(&facts(host, path, &headers, &identity));
-                        black_box(found.expect("every request has its route").route.index)
+                        black_box(found.expect("every request has its route").route.id)
                     };
                     bencher.iter_batched_ref(&mut next, find, BatchSize::NumIterations(64));
                 },

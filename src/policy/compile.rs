@@ -67,7 +67,7 @@ impl Table {
         }
         let routes: Box<[Route]> = compiled_routes.into_iter().flatten().collect();
         for leaf in tree.leaves() {
-            leaf.sort_by_key(|&index| precedence(&routes[index as usize]));
+            leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
         Ok(Table { routes, policies, hosts, tree })
     }
@@ -129,13 +129,12 @@ fn check_params(
 fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
     let (mut hosts, mut tree) = (Hosts::default(), Tree::default());
     for route in routes.iter().flatten() {
-        let number = u32::try_from(route.index).expect("at most ROUTES_MAX routes, checked first");
         if route.hosts.is_empty() {
-            tree.insert(ANY_HOST, &route.pattern, number);
+            tree.insert(ANY_HOST, &route.pattern, route.id);
         }
         for host in &route.hosts {
             let root = hosts.root(host, || tree.plant());
-            tree.insert(root.get(), &route.pattern, number);
+            tree.insert(root.get(), &route.pattern, route.id);
         }
     }
     (hosts, tree)

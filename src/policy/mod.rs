@@ -38,6 +38,6 @@ pub use counting::{MissingDimension, Policy, Window};
 pub use error::Error;
 pub use http_subject::HttpSubject;
 pub use request::{Facts, Params, Values};
-pub use route::{Access, Action, Found, Route};
+pub use route::{Access, Action, Found, Route, RouteId};
 pub use subject::Subject;
 pub use table::{NotFound, Table};

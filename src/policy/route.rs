@@ -17,11 +17,28 @@ use super::request::{Facts, Params, Values};
 use super::template::{HeaderTemplate, Rewrite};
 use crate::limit::PolicyId;
 
+/// A route: its position in the table that it was compiled into. A type of its own, so that no other index passes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteId(u32);
+
+impl RouteId {
+    /// The route at this position.
+    pub const fn new(index: u32) -> RouteId {
+        RouteId(index)
+    }
+
+    /// Its position in its table, and in every list that follows the table's order.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// One route.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its index in the table, in the order of the definitions.
-    pub index: usize,
+    /// Its position in the table, in the order of the definitions.
+    pub id: RouteId,
     /// Its name.
     pub name: Box<str>,
     /// What happens to an admitted request.

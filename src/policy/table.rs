@@ -17,7 +17,7 @@ use super::host::{Host, Hosts};
 use super::list_field::join_items;
 use super::method::Fit;
 use super::request::{Facts, Params};
-use super::route::{Found, Route};
+use super::route::{Found, Route, RouteId};
 use super::tree::{ANY_HOST, Tree};
 use crate::limit::{Charge, PlanId, Quota};
 
@@ -176,10 +176,10 @@ impl Table {
 
     /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for
     /// HEAD: a later route that lists it goes before an earlier one that lists GET.
-    fn pick(&self, leaf: &[u32], facts: &Facts<'_, '_>) -> Option<&Route> {
+    fn pick(&self, leaf: &[RouteId], facts: &Facts<'_, '_>) -> Option<&Route> {
         let mut by_get = None;
         for &index in leaf {
-            let route = &self.routes[index as usize];
+            let route = &self.routes[index.index()];
             match route.methods.fit(facts.method) {
                 Some(Fit::Listed) if route.asks_for(facts) => return Some(route),
                 Some(Fit::ByGet) if by_get.is_none() && route.asks_for(facts) => by_get = Some(route),
@@ -199,7 +199,7 @@ impl Table {
         let mut allow = BTreeSet::new();
         for root in self.roots(facts.host) {
             self.tree.walk(root, facts.path, |leaf| {
-                let routes = leaf.iter().map(|&index| &self.routes[index as usize]);
+                let routes = leaf.iter().map(|id| &self.routes[id.index()]);
                 for route in routes.filter(|route| route.asks_for(facts)) {
                     allow.extend(route.methods.listed().map(|method| method.as_str()));
                 }
@@ -243,7 +243,7 @@ fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_
     if let Some(header) = route.headers.iter().find(|header| !header.holds(facts)) {
         return Verdict::Header(&header.name);
     }
-    let Some(than) = winner.filter(|winner| winner.index != route.index) else { return Verdict::Wins };
+    let Some(than) = winner.filter(|winner| winner.id != route.id) else { return Verdict::Wins };
     let by = if than.host(facts.host) != Ok(host) {
         Aspect::Host
     } else if than.pattern.cmp_specific(&route.pattern).is_ne() {

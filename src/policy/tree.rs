@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::literals::Literals;
 use super::pattern::{FIRST, Pattern, Segment, is_end, split};
+use super::route::RouteId;
 
 /// The tree; each host has a root of its own in it, and node 0 is the root of any host.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ struct Node {
     rest: Option<NonZeroU32>,
     has_literals: bool,
     /// The routes whose pattern ends here.
-    routes: SmallVec<[u32; 4]>,
+    routes: SmallVec<[RouteId; 4]>,
 }
 
 /// The root of routes that answer to any host.
@@ -51,7 +52,7 @@ impl Tree {
     }
 
     /// Adds a route under a root.
-    pub fn insert(&mut self, root: u32, pattern: &Pattern, route: u32) {
+    pub fn insert(&mut self, root: u32, pattern: &Pattern, route: RouteId) {
         let mut node = root;
         for segment in pattern.segments() {
             node = self.child(node, segment);
@@ -60,13 +61,18 @@ impl Tree {
     }
 
     /// The routes of each place that has some: those that match exactly the same paths of one host.
-    pub fn leaves(&mut self) -> impl Iterator<Item = &mut [u32]> {
+    pub fn leaves(&mut self) -> impl Iterator<Item = &mut [RouteId]> {
         self.nodes.iter_mut().map(|node| &mut *node.routes).filter(|routes| !routes.is_empty())
     }
 
     /// Calls `visit` with the routes of each matching pattern under `root`, the most specific pattern first,
     /// until it returns something.
-    pub fn walk<R>(&self, root: u32, path: &str, mut visit: impl FnMut(&[u32]) -> Option<R>) -> Option<R> {
+    pub fn walk<R>(
+        &self,
+        root: u32,
+        path: &str,
+        mut visit: impl FnMut(&[RouteId]) -> Option<R>,
+    ) -> Option<R> {
         if !path.starts_with('/') {
             return None;
         }

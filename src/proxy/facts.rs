@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, Uri, Version};
 use super::request_body::Upload;
 use crate::cause::Cause;
 use crate::identity::Identity;
+use crate::policy::RouteId;
 use crate::record;
 use crate::service::reason::Reason;
 
@@ -34,8 +35,8 @@ pub struct RequestFacts {
     pub request_id: HeaderValue,
     /// The values of the header fields that the log is configured to show.
     pub shown: record::Values,
-    /// The index of the route that matches it.
-    pub route: Option<usize>,
+    /// The route that matches it.
+    pub route: Option<RouteId>,
     /// Who sent it, if it was authenticated.
     pub identity: Option<Arc<Identity>>,
 }

@@ -141,7 +141,7 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
         Ok(found) => found,
         Err(refusal) => return reply::refuse(context, &refusal),
     };
-    context.facts.route = Some(found.route.index);
+    context.facts.route = Some(found.route.id);
     let arrived =
         Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
     let Some(cors) = &found.route.access.cors else {
@@ -177,7 +177,7 @@ fn preflight(
     cors: &Cors,
     headers: &HeaderMap,
 ) -> Response<ResponseBody> {
-    context.facts.route = Some(route.index);
+    context.facts.route = Some(route.id);
     if !route.access.addresses.admit(context.facts.client) {
         return reply::refuse(context, &Refusal::AddressDenied);
     }

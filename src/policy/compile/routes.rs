@@ -14,7 +14,7 @@ use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
-use crate::policy::route::{Access, Action, HeaderMatch, Respond, Route};
+use crate::policy::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
 use crate::policy::template::{HeaderTemplate, Rewrite};
 
 pub(super) fn compile(
@@ -59,7 +59,7 @@ fn route_of(
     let action = action_of(&route.action, index, &pattern, names, errors)?;
     let mut changes = |changes, direction| changes_of(changes, index, direction, &pattern, errors);
     Some(Route {
-        index,
+        id: RouteId::new(u32::try_from(index).expect("at most ROUTES_MAX routes, checked first")),
         name: route.name.as_str().into(),
         action,
         policies,

@@ -16,7 +16,7 @@ use crate::policy::tree::Tree;
 pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
     let mut reported = HashSet::new();
     for leaf in tree.leaves() {
-        let leaf: Vec<&Route> = leaf.iter().filter_map(|&index| routes[index as usize].as_ref()).collect();
+        let leaf: Vec<&Route> = leaf.iter().filter_map(|id| routes[id.index()].as_ref()).collect();
         let mut earlier = Earlier::default();
         for (position, later) in leaf.iter().enumerate() {
             let tied = earlier.may_tie(later).into_iter().map(|position| leaf[position]).find(|earlier| {
@@ -24,13 +24,13 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Erro
             });
             earlier.add(position, later);
             let Some(earlier) = tied else { continue };
-            if reported.insert(later.index) {
+            if reported.insert(later.id.index()) {
                 let problem = Problem::Tie {
-                    other: earlier.index,
+                    other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                errors.route(later.index, RouteField::Path, problem);
+                errors.route(later.id.index(), RouteField::Path, problem);
             }
         }
     }
@@ -155,11 +155,11 @@ mod tests {
                 };
                 let earlier = all[..position].iter().find(tied)?;
                 let problem = Problem::Tie {
-                    other: earlier.index,
+                    other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                Some((Place::Route { index: later.index, field: RouteField::Path }, problem))
+                Some((Place::Route { index: later.id.index(), field: RouteField::Path }, problem))
             });
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }

@@ -347,7 +347,7 @@ proptest! {
                 let wins = matches!(considered.verdict, Verdict::Wins);
                 prop_assert_eq!(wins, *considered.route.name == *answer);
                 let matches = wins || matches!(considered.verdict, Verdict::LessSpecific { .. });
-                prop_assert_eq!(matches, rank(&routes[considered.route.index], ask).is_some());
+                prop_assert_eq!(matches, rank(&routes[considered.route.id.index()], ask).is_some());
             }
         }
     }

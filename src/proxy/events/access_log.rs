@@ -42,7 +42,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
         path: request.uri.path_and_query().map_or(b"", |target| target.path().as_bytes()),
         query: request.uri.query().map(str::as_bytes),
         shown_query: snapshot.shown.query,
-        route: request.route.map_or("", |route| &*table.routes()[route].name),
+        route: request.route.map_or("", |route| &*table.routes()[route.index()].name),
         consumer: identity.and_then(|identity| identity.consumer.as_deref()).unwrap_or(""),
         tenant: identity.and_then(|identity| identity.tenant.as_deref()).unwrap_or(""),
         tier: identity.and_then(|identity| identity.tier.as_deref()).unwrap_or(""),

@@ -9,7 +9,7 @@ use crate::service::reason::Reason;
 /// Counts a request at its route, and at its upstream if one has answered.
 pub fn finished(services: &Services, event: &Finished<'_>) {
     let metrics = &event.snapshot.figures;
-    let route = event.request.route.map_or(&metrics.no_route, |route| &metrics.routes[route]);
+    let route = event.request.route.map_or(&metrics.no_route, |route| &metrics.routes[route.index()]);
     let request = Request {
         status: event.status,
         duration_ns: event.duration.as_nanos() as u64,

@@ -90,7 +90,7 @@ fuzz_target!(|input: Input| {
         let wins = best(&routes, &method, host, &path);
         match (found, wins) {
             (Ok(found), Some(index)) => {
-                assert_eq!(found.route.index, index, "{method} {host} {path} {routes:?}")
+                assert_eq!(found.route.id.index(), index, "{method} {host} {path} {routes:?}")
             }
             (Err(NotFound::Route), None) => assert!(!any_method(&routes, host, &path)),
             (Err(NotFound::Method { .. }), None) => assert!(any_method(&routes, host, &path)),
