@@ -1,5 +1,5 @@
-//! What both sides of the wire share, towards clients and towards upstreams: where messages of HTTP/1 end, and what
-//! the frames of HTTP/2 say. It reads bytes and does no I/O of its own.
+//! Code that both sides of the wire share, towards clients and towards upstreams: where HTTP/1 messages end, and counting
+//! HTTP/2 frames against budgets. It follows bytes and opens no connection; the protocols themselves are hyper's.
 
 pub mod http1;
 pub mod http2;

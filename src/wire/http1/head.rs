@@ -1,8 +1,8 @@
-//! What of a request's head decides where its body ends. Fields that do not are not looked at.
+//! Reads the parts of a request's head that decide where its body ends. All other fields are ignored.
 
 use super::{BodyEnd, Fault};
 
-/// What is known of a head so far.
+/// A head as far as it has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
     is_http_10: bool,
@@ -11,13 +11,13 @@ pub(super) struct Head {
     upgrade: bool,
 }
 
-/// What `Transfer-Encoding` says.
+/// The value of `Transfer-Encoding`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Coding {
     #[default]
     None,
     Chunked,
-    /// One coding that is not known here.
+    /// One coding that is not supported.
     Unknown,
     /// Anything else.
     Unclear,
@@ -46,8 +46,7 @@ impl Head {
         Ok(Head { is_http_10, ..Head::default() })
     }
 
-    /// Reads one field, without the end of its line. A name counts only as it must be written, right up to its colon:
-    /// others are no names to hyper either.
+    /// Reads one field, without the end of its line. A name must be followed directly by its colon; hyper refuses others.
     pub(super) fn field(&mut self, line: &[u8]) -> Result<(), Fault> {
         folded(line)?;
         match line[0] | 0x20 {
@@ -65,7 +64,7 @@ impl Head {
                 }
             }
             b'u' => {
-                // To HTTP/2 nothing is ever switched, so nothing has to wait for it.
+                // The gateway never switches to h2c, so nothing has to wait for that answer.
                 let is_h2c =
                     |value: &[u8]| value.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
                 self.upgrade |= value(line, b"upgrade:").is_some_and(|value| !is_h2c(value));
@@ -80,7 +79,7 @@ impl Head {
         match (self.coding, self.length) {
             (Coding::None, length) => Ok(BodyEnd::Length(length.unwrap_or(0))),
             (_, Some(_)) => Err(Fault::LengthAndCoding),
-            // A server of that age does not know it, and reads the chunks as the next request.
+            // A server of HTTP/1.0 does not know the coding and would read the chunks as the next request.
             _ if self.is_http_10 => Err(Fault::Coding),
             (Coding::Chunked, None) => Ok(BodyEnd::Chunked),
             (Coding::Unknown, None) => Err(Fault::CodingUnknown),
@@ -94,7 +93,7 @@ impl Head {
     }
 }
 
-/// Whether a request line has all its parts, and says that it is of another protocol.
+/// Whether a request line has three parts, and the last names another protocol than HTTP.
 fn names_another(line: &[u8]) -> bool {
     let mut words = line.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -106,7 +105,7 @@ fn names_another(line: &[u8]) -> bool {
     !is_http && [method, target, version].iter().all(|word| !word.is_empty())
 }
 
-/// Refuses a line that goes on the one before, or is empty where it must not be.
+/// Refuses a line that continues the one before, or is empty where it must not be.
 pub(super) fn folded(line: &[u8]) -> Result<(), Fault> {
     if matches!(line.first(), None | Some(b' ' | b'\t')) { Err(Fault::Folded) } else { Ok(()) }
 }
@@ -127,12 +126,12 @@ fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Digits alone, and no zero in front that somebody might read as octal.
+/// Only digits, without a leading zero, which some parsers read as octal.
 fn length(value: &[u8]) -> Result<u64, Fault> {
     let is_plain = value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || !value.starts_with(b"0"));
     let digits = std::str::from_utf8(value).ok().filter(|_| is_plain);
     let length: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(Fault::Length)?;
-    // Many a server keeps a length in 63 bits.
+    // Many servers keep a length in a signed 64-bit integer.
     if i64::try_from(length).is_ok() { Ok(length) } else { Err(Fault::Length) }
 }
 
@@ -140,7 +139,7 @@ fn coding(value: &[u8]) -> Coding {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Coding::Chunked;
     }
-    // `identity` is no coding any more, and was how servers were told to look for a length instead.
+    // `identity` was removed from HTTP. Some servers still read it as "use Content-Length", so it is not merely unknown.
     let is_one = value.iter().all(u8::is_ascii_alphanumeric) && !value.is_empty();
     if is_one && !value.eq_ignore_ascii_case(b"identity") { Coding::Unknown } else { Coding::Unclear }
 }

@@ -1,34 +1,34 @@
-//! Where one request ends and the next begins, decided once and strictly, in front of hyper.
+//! Decides where one request ends and the next begins, once and strictly, before hyper reads the bytes.
 //!
-//! hyper forgives what a server behind the gateway may read otherwise: a line that ends in a bare LF, a length beside
-//! chunks, codings in a list, blanks behind a chunk's size. [`Framing`] follows the bytes of an HTTP/1 connection
-//! through heads and bodies and lets nothing of that pass (RFC 9112 sections 2.2, 6 and 7). What it lets pass has one
-//! framing in every reader, so hyper and it cannot be out of step; what makes a field or a target valid is left to
-//! hyper and to the reader behind it. It does no I/O.
+//! hyper accepts forms that a server behind the gateway may read differently, which is how requests are smuggled: a line
+//! that ends in a bare LF, a length beside chunks, a list of codings, blanks after a chunk's size. [`Framing`] follows
+//! the bytes of an HTTP/1 connection through heads and bodies and refuses all of these (RFC 9112 sections 2.2, 6 and 7).
+//! What passes has the same framing in every reader, so hyper and `Framing` cannot get out of step. Whether a field or a
+//! target is valid is not checked here. It does no I/O.
 
 mod head;
 
 use head::Head;
 
-/// Why a message cannot be told from the next, or is not one we serve.
+/// Why it is unclear where a message ends, or why it is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A line ends in LF without CR.
     #[error("a line ends without CR")]
     BareLineFeed,
     /// The first line is not `method target version`.
-    #[error("the request line is none")]
+    #[error("the request line is not `method target version`")]
     RequestLine,
-    /// The first line is three words, and the last names no HTTP.
-    #[error("this is no HTTP")]
+    /// The first line is three words, and the last is not an HTTP version.
+    #[error("this is not HTTP")]
     OtherProtocol,
     /// HTTP, but neither 1.0 nor 1.1.
     #[error("this version of HTTP is not served here")]
     Version,
-    /// The target has a fragment, which belongs to no request (RFC 9112 section 3.2).
+    /// The target has a fragment, which no request may have (RFC 9112 section 3.2).
     #[error("the request target has a fragment")]
     Fragment,
-    /// A line that goes on the one before (RFC 9112 section 5.2).
+    /// A line continues the one before (RFC 9112 section 5.2).
     #[error("a field is folded over lines")]
     Folded,
     /// `Content-Length` that is not one plain number, or comes twice.
@@ -44,7 +44,7 @@ pub enum Fault {
     #[error("Content-Length beside Transfer-Encoding")]
     LengthAndCoding,
     /// The line in front of a chunk is not `size` or `size;extension`.
-    #[error("the size of a chunk is none")]
+    #[error("the size of a chunk is not a number")]
     ChunkSize,
     /// The request line is longer than a head may be.
     #[error("the request target is too long")]
@@ -60,7 +60,7 @@ pub enum Fault {
 /// Where the body of a message ends (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
     /// After the last chunk.
     Chunked,
@@ -69,11 +69,11 @@ pub enum BodyEnd {
 /// How far bytes may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scanned {
-    /// So many of them.
+    /// How many bytes may pass.
     pub passed: usize,
-    /// So many of these are whole heads and what there is of their bodies; the rest is the begin of a head.
+    /// How many of these are whole heads and their bodies as far as they have come; the rest is the begin of a head.
     pub whole: usize,
-    /// Why not the rest.
+    /// Why the bytes after `passed` may not pass.
     pub end: End,
 }
 
@@ -82,11 +82,12 @@ pub struct Scanned {
 pub enum End {
     /// All bytes may pass.
     Bytes,
-    /// What follows belongs to the next protocol, if the answer switches to one: it waits for the answer.
+    /// A request to switch the protocol ends here. What follows must wait for its answer, which decides whether it is
+    /// HTTP.
     Upgrade,
-    /// What follows is refused, and with it the message whose head has not passed whole yet.
+    /// The message that begins at `passed` is refused.
     Head(Fault),
-    /// The body of a message whose head has passed before goes wrong.
+    /// The body of a message is faulty whose head has passed in an earlier scan.
     Body(Fault),
 }
 
@@ -95,7 +96,7 @@ pub enum End {
 pub struct Framing {
     state: State,
     head: Head,
-    /// The beginning of a line whose end has not come.
+    /// The begin of a line whose end has not come.
     line: Vec<u8>,
     heads: u64,
 }
@@ -106,20 +107,20 @@ enum State {
     #[default]
     Start,
     Fields,
-    /// Within a body, so many bytes before its end.
+    /// Within a body, this many bytes before its end.
     Length(u64),
     ChunkSize,
-    /// Within a chunk, so many bytes before its end.
+    /// Within a chunk, this many bytes before its end.
     Chunk(u64),
     ChunkEnd,
     Trailers,
-    /// Behind a message that asks to switch the protocol.
+    /// After a request to switch the protocol.
     Upgrade,
 }
 
 impl Framing {
-    /// Follows `bytes` as far as they may pass; after a fault nothing may. A message whose head ends among them and
-    /// that has a fault among them does not pass: nobody has acted on it yet.
+    /// Follows `bytes` as far as they may pass; after a fault nothing may. If a message's head ends within `bytes` and its
+    /// body has a fault within them, the whole message is refused: nothing has acted on it yet.
     pub fn scan(&mut self, bytes: &[u8]) -> Scanned {
         let mut at = 0;
         let mut message = None;
@@ -146,7 +147,7 @@ impl Framing {
         Scanned { passed: at, whole, end: End::Bytes }
     }
 
-    /// The fault of a head that has become too long without an end.
+    /// The fault to report for a head that has no end within its limit.
     pub fn too_long(&self) -> Fault {
         if self.state == State::Start { Fault::TargetTooLong } else { Fault::HeadTooLong }
     }
@@ -156,12 +157,12 @@ impl Framing {
         self.state == State::Fields || self.state == State::Start && !self.line.is_empty()
     }
 
-    /// Heads that have passed whole.
+    /// How many whole heads have passed.
     pub fn heads(&self) -> u64 {
         self.heads
     }
 
-    /// Whether what comes next waits for the answer to the message before.
+    /// Whether what comes next must wait for the answer to a request to switch the protocol.
     pub fn is_held(&self) -> bool {
         self.state == State::Upgrade
     }
@@ -171,17 +172,17 @@ impl Framing {
         !matches!(self.state, State::Start | State::Upgrade) || !self.line.is_empty()
     }
 
-    /// The protocol was not switched: the next message is HTTP.
+    /// The protocol was not switched, so the next bytes are HTTP.
     pub fn release(&mut self) {
         self.state = State::Start;
     }
 
-    /// Whether the head of the message at hand is known.
+    /// Whether the head of the current message has passed.
     fn is_in_body(&self) -> bool {
         !matches!(self.state, State::Start | State::Fields | State::Upgrade)
     }
 
-    /// Follows a line, the lines of a head, or a piece of a body: how many bytes that is, at least one.
+    /// Follows a line, the lines of a head, or a piece of a body; returns how many bytes that is, at least one.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         match self.state {
             State::Length(left) => Ok(self.skip(left, bytes.len(), State::Length)),
@@ -202,7 +203,7 @@ impl Framing {
         count
     }
 
-    /// Takes a line, and of a head as many as there are: one search finds all their ends.
+    /// Takes one line, or all lines of a head that have come: a single search finds all their ends.
     fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
@@ -219,12 +220,13 @@ impl Framing {
             }
         }
         self.line.extend_from_slice(&bytes[start..]);
-        self.judge_beginning()?;
+        self.check_partial_line()?;
         Ok(bytes.len())
     }
 
-    /// Bounds lines that hyper would not keep: a fault that can be seen before their end is one.
-    fn judge_beginning(&self) -> Result<(), Fault> {
+    /// Checks an incomplete line of chunked coding. Here and not at its end, because nothing else bounds its length; a
+    /// head's length is bounded by the caller.
+    fn check_partial_line(&self) -> Result<(), Fault> {
         match self.state {
             State::ChunkSize if self.line.len() > CHUNK_LINE_BYTES_MAX => Err(Fault::ChunkSize),
             State::ChunkEnd if !b"\r".starts_with(&self.line) => Err(Fault::ChunkEnd),
@@ -276,8 +278,8 @@ impl Framing {
     }
 }
 
-/// `size` or `size;extension` (RFC 9112 section 7.1). Extensions mean nothing to anybody, and are not passed on; what
-/// no line may hold, they may not either.
+/// Reads `size` or `size;extension` (RFC 9112 section 7.1). Extensions are ignored and not passed on, but may not hold
+/// control characters.
 fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (size, extension) = line.split_at(digits);
@@ -286,12 +288,12 @@ fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
     if !is_plain || line.len() > CHUNK_LINE_BYTES_MAX {
         return Err(Fault::ChunkSize);
     }
-    // No digit at all is no number, and more than sixteen are more than any body has.
+    // No digits are not a number, and more than sixteen do not fit 64 bits.
     let size = std::str::from_utf8(size).ok().filter(|size| size.len() <= 16);
     size.and_then(|size| u64::from_str_radix(size, 16).ok()).ok_or(Fault::ChunkSize)
 }
 
-/// The longest line in front of a chunk.
+/// The longest line before a chunk, extensions included.
 const CHUNK_LINE_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

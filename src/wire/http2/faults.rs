@@ -1,9 +1,9 @@
-//! Which rule a peer has broken, for the GOAWAY that says so.
+//! Finds which rule a peer has broken, for the error code of the GOAWAY.
 //!
-//! hyper finds the faults and ends the connection, but it says PROTOCOL_ERROR of nearly all of them. Heads of frames
-//! tell others apart: a length that a kind cannot have, DATA of a stream that has ended. Nothing is refused here, so a
-//! wrong guess costs no more than the name of the fault. Fields are not decoded, so PROTOCOL_ERROR is still said where
-//! they cannot be (RFC 9113 section 4.3 has COMPRESSION_ERROR for that).
+//! hyper detects faults and ends the connection, but sends PROTOCOL_ERROR for nearly all of them. The heads of frames
+//! distinguish more: a length that a frame type cannot have, DATA on a stream that has ended. Nothing is refused here, so
+//! a wrong guess costs only a wrong error code. Fields are not decoded, so a fault in HPACK stays PROTOCOL_ERROR (RFC
+//! 9113 section 4.3 has COMPRESSION_ERROR for it).
 
 use super::splitter::{
     ACK, CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, Head, PADDED, PING, PRIORITY, PUSH_PROMISE,
@@ -13,17 +13,17 @@ use super::splitter::{
 /// Watches the frames of one peer for the first that breaks a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// What is wrong with the last frame, if something is; of one that is wrong for certain, from then on.
+    /// What would be wrong with the last frame if hyper refuses it now. Once a fault is certain, it stays.
     code: u8,
     is_certain: bool,
     /// The highest stream opened.
     last: u32,
-    /// The stream whose fields go on in the next frame; 0 is none.
+    /// The stream whose fields continue in the next frame; 0 if none.
     continued: u32,
 }
 
 impl Faults {
-    /// A connection that begins.
+    /// For a new connection.
     pub fn new() -> Faults {
         Faults { code: PROTOCOL_ERROR, is_certain: false, last: 0, continued: 0 }
     }
@@ -40,7 +40,7 @@ impl Faults {
         }
         match self.broken(head) {
             Some(code) => self.is_certain_of(code),
-            // More padding than there is payload is another fault, and no head shows it.
+            // Not if it is padded: more padding than payload is another fault, which the head does not show.
             None if head.kind == DATA && head.flags & PADDED == 0 => self.code = STREAM_CLOSED,
             None if may_be_refused(head) => self.code = PROTOCOL_ERROR,
             None => {}
@@ -51,7 +51,7 @@ impl Faults {
         }
     }
 
-    /// This stream is open, and all below it have been.
+    /// This stream is open, and all with lower numbers have been.
     pub fn open(&mut self, stream: u32) {
         self.last = self.last.max(stream);
     }
@@ -72,7 +72,7 @@ impl Faults {
     /// The code of the rule that the head alone breaks (RFC 9113 sections 4.2, 5.1 and 6).
     fn broken(&self, head: &Head) -> Option<u8> {
         let Head { kind, stream, length, .. } = *head;
-        // Nobody opens even ones here.
+        // Even streams are a server's pushes, which do not exist here.
         let (is_idle, is_even) = (stream > self.last, stream.is_multiple_of(2));
         let (is_misplaced, is_missized) = match kind {
             _ if self.continued != 0 => (kind != CONTINUATION || stream != self.continued, false),
@@ -97,7 +97,7 @@ impl Faults {
     }
 }
 
-/// Whether something may be wrong with a frame whose head is not.
+/// Whether hyper may refuse a frame whose head is valid.
 fn may_be_refused(head: &Head) -> bool {
     match head.kind {
         SETTINGS => head.flags & ACK == 0,

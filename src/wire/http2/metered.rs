@@ -1,4 +1,5 @@
-//! A stream with a meter on both directions: what comes in excess ends it, with GOAWAY where there is room for one.
+//! A stream whose frames a [`Meter`] counts in both directions. It ends a connection that exceeds a budget, with a GOAWAY
+//! if one can be sent at once. The budgets are the meter's.
 
 use std::cell::RefCell;
 use std::io;
@@ -29,16 +30,16 @@ impl<S> Metered<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Metered<S> {
-    /// Says why, if that can be said at once, and ends the stream.
+    /// Sends a GOAWAY with the reason, if that is possible at once, and returns the error that ends the stream.
     fn close(&mut self, cx: &mut Context<'_>) -> io::Error {
         let (before, code) = match self.meter.borrow().excess() {
-            // Before the peer's first frame ours may have to go out, too: empty, it does for either side.
+            // Our SETTINGS may not have been sent yet, and must come first; an empty frame is valid for both sides.
             Some(Excess::Unannounced) => (frame(SETTINGS, 0, 0, &[]), PROTOCOL_ERROR),
             Some(Excess::PseudoTrailers | Excess::PseudoAnswer) => (Vec::new(), PROTOCOL_ERROR),
             _ => (Vec::new(), ENHANCE_YOUR_CALM),
         };
         let goaway = [&before[..], GOAWAY, &[code]].concat();
-        // Within a frame of ours there is no place for another, and a peer that does not read is not waited for.
+        // Not within another frame of ours, and without waiting for a peer that does not read.
         if self.meter.borrow().may_interpose()
             && let Poll::Ready(Ok(_)) = Pin::new(&mut self.stream).poll_write(cx, &goaway)
         {
@@ -47,9 +48,8 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
         io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames")
     }
 
-    /// The bytes to write in place of `bytes`, where these end in a GOAWAY that could say more than it does.
-    ///
-    /// Where a write is cut within it, the rest is what it was: frame and length are the same.
+    /// The bytes to write instead of `bytes`, if these end in hyper's GOAWAY with PROTOCOL_ERROR and the fault is known
+    /// more exactly. Only the code differs, so a write that is cut within the frame stays in step.
     fn reworded(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let (rest, goaway) = bytes.split_last_chunk::<GOAWAY_BYTES>()?;
         let (code, before) = goaway.split_last()?;
@@ -117,8 +117,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// GOAWAY but for the last byte of its code (RFC 9113 section 6.8). Which streams were looked at is not known here:
-/// all may have been.
+/// GOAWAY without the last byte of its code (RFC 9113 section 6.8). The last stream is the highest possible, because it is
+/// not known here which streams hyper has processed.
 const GOAWAY: &[u8; 16] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0";
 const GOAWAY_BYTES: usize = GOAWAY.len() + 1;
 /// RFC 9113 section 7.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_begin_with_settings_is_told_and_left() {
+    async fn a_peer_that_does_not_begin_with_settings_gets_a_goaway() {
         for first in [&b"\0\0\x08\x06\0\0\0\0\0question"[..], b"\0\0\0\x04\x01\0\0\0\0"] {
             let (ours, mut theirs) = duplex(4096);
             let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, 100, Instant::now())));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_only_looks_like_one_goes_out_as_it_is() {
+    async fn bytes_that_only_look_like_a_goaway_are_not_changed() {
         let data = [b"\0\0\x13\0\0\0\0\0\x01ab", &VAGUE[..]].concat();
         assert_eq!(sent(PING_TOO_SHORT, &[&data]).await, data);
         assert_eq!(sent(PING_TOO_SHORT, &[&data[..11], &data[11..]]).await, data);

@@ -1,9 +1,9 @@
-//! HTTP/2 by its frames (RFC 9113 section 4.1): what a connection carries, counted against budgets while it passes.
+//! Counts the frames of an HTTP/2 connection (RFC 9113 section 4.1) against budgets while they pass.
 //!
-//! The protocol itself is hyper's. It accepts what the RFC allows, and the RFC allows a peer to send PING for ever:
-//! here is what we allow. Where it ends a connection, what is wrong is named here. Of payloads this reads the codes of
-//! RST_STREAM and GOAWAY, a parameter of SETTINGS, and whether trailers have pseudo-headers; it decodes no field and
-//! reads no clock that is not handed in.
+//! The protocol itself is hyper's. It accepts everything the RFC allows, and the RFC allows a peer to send PING for ever;
+//! the budgets here are the gateway's own bounds. If hyper ends a connection, the fault is named here. Of payloads only the
+//! codes of RST_STREAM and GOAWAY, one parameter of SETTINGS, and the presence of pseudo-headers are read. No field is
+//! decoded, and the clock is passed in.
 
 mod faults;
 mod meter;

@@ -1,4 +1,4 @@
-//! Bytes into heads of frames, however they are cut on their way.
+//! Finds the heads of HTTP/2 frames in a stream of bytes, however those are cut. Payloads are skipped.
 
 /// The head of a frame, with the code that RST_STREAM and GOAWAY carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Finds the heads in one direction of a connection. It holds a part of a head at most.
+/// Finds the heads in one direction of a connection. It buffers at most a part of one head.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     part: [u8; PART_BYTES],
@@ -44,7 +44,7 @@ impl Splitter {
         Splitter { skip: PREFACE_BYTES, ..Splitter::new() }
     }
 
-    /// The next head that ends in `bytes`, which go on behind it; `None` when they are used up.
+    /// The next head that ends in `bytes`, and advances `bytes` past it; `None` when they are used up.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Head> {
         loop {
             let passed = self.skip.min(bytes.len());
@@ -103,7 +103,7 @@ impl Splitter {
         }
     }
 
-    /// Takes what `bytes` hold of the payload behind the last head, instead of passing over it.
+    /// Takes the part of the last head's payload that is in `bytes`, instead of skipping it.
     pub fn payload<'a>(&mut self, bytes: &mut &'a [u8]) -> &'a [u8] {
         let (payload, rest) = bytes.split_at(self.skip.min(bytes.len()));
         self.skip -= payload.len();
@@ -123,7 +123,7 @@ impl Default for Splitter {
     }
 }
 
-/// Whether a code is to be read behind the head. Frames too short for theirs are the protocol's to refuse.
+/// Whether a code follows the head. A frame that is too short for its code is left for hyper to refuse.
 fn has_code(head: &[u8; HEAD_BYTES]) -> bool {
     let long_enough = |bytes: u8| head[0] > 0 || head[1] > 0 || head[2] >= bytes;
     match head[3] {

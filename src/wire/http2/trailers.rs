@@ -1,12 +1,12 @@
-//! Pseudo-headers where RFC 9113 has none and hyper passes over them in silence: in trailers (section 8.1), and those of
+//! Finds pseudo-headers where RFC 9113 forbids them and hyper silently drops them: in trailers (section 8.1), and those of
 //! a request in an answer (section 8.3.2).
 //!
-//! This reads as much of HPACK (RFC 7541) as that takes: it decodes no value and keeps no dynamic table, so a
-//! pseudo-header that an earlier head left in the table is not seen. It would not reach anybody either.
+//! It reads only as much of HPACK (RFC 7541) as that needs: it decodes no value and keeps no dynamic table. So it misses a
+//! pseudo-header that an earlier head put into the table; hyper still drops that one.
 
 use super::splitter::{HAS_PRIORITY, Head, PADDED};
 
-/// Whether the payload of HEADERS names a pseudo-header. What cannot be read is the protocol's to refuse.
+/// Whether the payload of HEADERS names a pseudo-header. An unreadable payload is left for hyper to refuse.
 pub fn have_pseudo(head: Head, payload: &[u8]) -> bool {
     let Some(mut block) = fields(head, payload) else { return false };
     while let Some(field) = next(&mut block) {
@@ -51,7 +51,7 @@ pub fn beginning(mut block: &[u8]) -> Beginning {
             Field::Named(STATUS_FIRST..=PSEUDO_LAST, value) => found.is_interim |= begins_with_one(value),
             Field::Literal(name, value) if is_status(name) => found.is_interim |= begins_with_one(value),
             Field::Literal(name, _) if begins_with_colon(name) => found.is_of_a_request = true,
-            // By the name of a field that came before: in front of all others it is the status.
+            // The name is in the dynamic table, which is not kept here. As the first field it must be the status.
             Field::Named(TABLE_DYNAMIC.., value) if is_first => found.is_interim |= begins_with_one(value),
             Field::Table(TABLE_DYNAMIC..) | Field::Named(TABLE_DYNAMIC.., _) => {}
             Field::Table(_) | Field::Named(..) | Field::Literal(..) => break,

@@ -1,9 +1,9 @@
-//! What a peer may make us do, and when it is too much.
+//! Budgets for the frames of one peer, against floods.
 //!
-//! Each kind of frame that asks for work without asking for an answer has a budget a second and one for the life of
-//! the connection. What we send of answers (or, to an upstream, of requests) earns the peer more: whoever downloads
-//! must open windows, and a library that measures its path asks with PING at every burst. What the protocol's own
-//! implementation bounds already is not counted again: CONTINUATION, empty and tiny DATA, resets for errors.
+//! Each kind of frame that causes work has a budget per second and one for the life of the connection. Every frame that we
+//! send of answers (to an upstream: of requests) earns the peer more, because a client that downloads must open windows,
+//! and some libraries send PING at every burst to measure the path. What hyper bounds itself is not counted again:
+//! CONTINUATION, empty and tiny DATA, resets for errors.
 
 #[cfg(test)]
 mod tests;
@@ -57,7 +57,7 @@ pub enum Excess {
 }
 
 impl Excess {
-    /// In a word, for logs.
+    /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
             Excess::RapidReset => "rapid reset",
@@ -75,12 +75,12 @@ impl Excess {
         }
     }
 
-    /// Whether this is counted by the second.
+    /// The budget per second, before anything is earned; `u64::MAX` for what is not counted by the second.
     fn per_second(self, streams: u32) -> u64 {
         match self {
             Excess::Settings => 50,
             Excess::Ping | Excess::Priority | Excess::Headers | Excess::Other => 100,
-            // A client may leave all its requests at once, and opens each stream's window where it likes.
+            // A client may cancel all its requests at once, and update the window of every stream.
             Excess::Reset => u64::from(streams).max(100),
             Excess::WindowUpdate => 100 + 2 * u64::from(streams),
             Excess::RapidReset
@@ -92,7 +92,7 @@ impl Excess {
     }
 }
 
-/// A request that was refused before anybody here read it.
+/// How hyper refused a request that it never handed to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// By a reset with this code (RFC 9113 section 7).
@@ -146,12 +146,12 @@ struct Unread {
     stream: u32,
     /// The client has taken it back.
     is_reset: bool,
-    /// We have refused it, with this code. Whether by its head, and nobody will ever read it, or by what came behind
-    /// that, is not known before all are read that can be.
+    /// hyper has reset it with this code. If that was because of its head, it will never be handed over; if because of
+    /// something after the head, it will. Which one is known only when hyper has handed over all that it can.
     refused: Option<u32>,
 }
 
-/// One kind of frame: this second, and ever.
+/// One kind of frame: its count in this second and in the connection's life.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     second: u64,
@@ -198,10 +198,10 @@ impl Meter {
         }
     }
 
-    /// Counts what the peer has sent. The clock is read only where a second's budget is used up.
+    /// Counts what the peer has sent. The clock is read only if a second's budget is used up.
     ///
     /// # Errors
-    /// What there is too much of: the connection is to be closed, and this answers the same from then on.
+    /// The budget that is exceeded. The connection must be closed; every later call returns the same error.
     pub fn read(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Excess> {
         if let Some(excess) = self.excess {
             return Err(excess);
@@ -229,7 +229,7 @@ impl Meter {
         }
     }
 
-    /// Looks at the head of an answer, which has come whole as a rule: then nothing of it is copied.
+    /// Looks at the head of an answer. It has usually come whole, and then nothing is copied.
     fn answers(&mut self, head: Head, bytes: &[u8]) -> Result<(), Excess> {
         let is_whole = head.kind == HEADERS && head.flags & END_HEADERS != 0;
         match bytes.get(..head.length as usize) {
@@ -237,7 +237,7 @@ impl Meter {
                 let fields = trailers::fields(head, payload).unwrap_or_default();
                 self.answered_with(fields, head.flags & END_STREAM != 0)
             }
-            // The protocol refuses a larger one.
+            // hyper refuses a larger one.
             _ if head.length <= FRAME_BYTES_MAX => {
                 self.gathered = Some((head, Vec::new()));
                 Ok(())
@@ -246,7 +246,7 @@ impl Meter {
         }
     }
 
-    /// What ends its stream is an answer or its trailers, and none before it.
+    /// Looks at the fields of an answer or its trailers. One that ends its stream is not an interim answer.
     fn answered_with(&mut self, fields: &[u8], ends: bool) -> Result<(), Excess> {
         let beginning = trailers::beginning(fields);
         self.has_interim |= beginning.is_interim && !ends;
@@ -264,7 +264,7 @@ impl Meter {
                 fields.extend_from_slice(payload);
                 (ends, fields)
             }
-            // Of one that is too long to be looked at, or is none.
+            // The rest of a head that is too long to be looked at, or that had no begin.
             (_, None) => return Ok(()),
         };
         if head.flags & END_HEADERS != 0 {
@@ -326,8 +326,8 @@ impl Meter {
         }
     }
 
-    /// A budget a second begins with the first frame after the one before is over, so that twice of it may come
-    /// within a second across that border and never more.
+    /// A second begins with the first frame after the one before is over. So at most twice the budget can come within any
+    /// second, across that border.
     fn count(&mut self, kind: Excess, now: &impl Fn() -> Instant) -> Result<(), Excess> {
         let (earned, streams) = (self.earned, self.streams);
         let count = &mut self.counts[kind as usize];
@@ -374,7 +374,7 @@ impl Meter {
 
     fn reset_by_client(&mut self, stream: u32) -> Result<(), Excess> {
         if let Some(unread) = self.unread.iter_mut().find(|unread| unread.stream == stream) {
-            // It is read all the same, later: its place in the order stays.
+            // hyper still hands it over later, so it keeps its place in the order.
             unread.is_reset = true;
         } else if let Some(place) = self.unanswered.iter().position(|open| *open == stream) {
             self.unanswered.swap_remove(place);
@@ -382,7 +382,7 @@ impl Meter {
             return Ok(());
         }
         self.taken_back += 1;
-        // All of what may be open may be left once; beyond that, every other request.
+        // A client may cancel as many requests as may be open, once; beyond that, one for every two answered.
         if self.taken_back > u64::from(self.streams) + self.answered / 2 {
             return Err(Excess::RapidReset);
         }
@@ -414,8 +414,8 @@ impl Meter {
             self.unanswered.swap_remove(place);
             self.answered += 1;
         } else if self.forget_unread(head.stream) {
-            // hyper's own answer has no body. Any other is ours, to a request whose turn another had taken: hyper
-            // hands over in order all that it does not refuse, and if it should not, no more comes of it than this.
+            // hyper's own answer (fields too large) has no body. An answer with a body is ours, to a request that was not
+            // matched because hyper handed requests over in another order than expected; then only the counts are off.
             if head.flags & END_STREAM != 0 {
                 self.refuse(Refused::TooLarge);
             } else {
@@ -434,7 +434,7 @@ impl Meter {
     }
 
     fn refuse(&mut self, refused: Refused) {
-        // Whoever reads these does so at every turn.
+        // Bounded, although the connection takes them out after every poll.
         if self.refused.len() < UNREAD_MAX {
             self.refused.push(refused);
         }
@@ -445,7 +445,7 @@ impl Meter {
         place.is_some_and(|place| self.unread.remove(place).is_some())
     }
 
-    /// The next request of the client is being read; they are in the order they came, but for those refused.
+    /// hyper has handed over the next request. It does so in the order they came, except for those it refuses.
     pub fn accepted(&mut self) {
         let place = self.unread.iter().position(|unread| unread.refused.is_none());
         let Some(unread) = self.unread.remove(place.unwrap_or(0)) else { return };
@@ -456,7 +456,7 @@ impl Meter {
         }
     }
 
-    /// A request that was refused unread, each told once. To be asked when all are read that can be.
+    /// Takes out a request that hyper refused. Only valid after hyper has handed over all requests that it can.
     pub fn take_refused(&mut self) -> Option<Refused> {
         self.refused.pop().or_else(|| {
             let place = self.unread.iter().position(|unread| unread.refused.is_some())?;
@@ -464,60 +464,60 @@ impl Meter {
         })
     }
 
-    /// How many requests were refused, while they were read or behind that, for what the client did; each told once.
+    /// Takes out how many requests were reset, after they were handed over, because the client broke the protocol.
     pub fn take_broken(&mut self) -> u32 {
         std::mem::take(&mut self.broken)
     }
 
-    /// Requests that were taken back before they were answered.
+    /// Requests that the client cancelled before they were answered.
     pub fn taken_back(&self) -> u64 {
         self.taken_back
     }
 
-    /// Bytes of bodies that have gone out.
+    /// Bytes of bodies that were sent.
     pub fn data_sent(&self) -> u64 {
         self.data_sent
     }
 
-    /// The code of the last GOAWAY that has gone out.
+    /// The code of the last GOAWAY that was sent.
     pub fn goaway_sent(&self) -> Option<u32> {
         self.goaway_sent
     }
 
-    /// What is wrong, for a GOAWAY that says no more than that something is.
+    /// The error code for a GOAWAY, where hyper only says PROTOCOL_ERROR.
     pub fn fault(&self) -> u8 {
         self.faults.code()
     }
 
-    /// Whether a server has ever sent an answer before the answer.
+    /// Whether the server has ever sent an interim answer (1xx).
     pub fn has_interim(&self) -> bool {
         self.has_interim
     }
 
-    /// What there was too much of.
+    /// The budget that was exceeded, if one was.
     pub fn excess(&self) -> Option<Excess> {
         self.excess
     }
 
-    /// Heads of messages begun so far, and whether the last is still to be continued: nothing else may come before.
+    /// How many heads have begun so far, and whether the last is incomplete: then no other frame may come before its rest.
     pub fn head(&self) -> (u64, bool) {
         (self.heads, self.is_continued || (self.is_head && !self.reads.is_between_frames()))
     }
 
-    /// Whether a frame begins behind `bytes`, if they go out next.
+    /// Whether `bytes`, if they are written next, end at the end of a frame.
     pub fn ends_between_frames(&self, mut bytes: &[u8]) -> bool {
         let mut writes = self.writes.clone();
         while writes.next(&mut bytes).is_some() {}
         writes.is_between_frames()
     }
 
-    /// Whether a frame may be put in between what goes out.
+    /// Whether a frame of ours may be written now: not within another one.
     pub fn may_interpose(&self) -> bool {
         self.writes.is_between_frames()
     }
 }
 
-/// Whether we reset a stream with this code because the client has broken a rule (RFC 9113 section 7).
+/// Whether a reset with this code means that the client has broken a rule (RFC 9113 section 7).
 fn is_fault(code: u32) -> bool {
     [PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR].map(u32::from).contains(&code)
 }
@@ -533,5 +533,5 @@ const EARNED_BY_FRAME: u64 = 10;
 const FRAME_BYTES_MAX: u32 = 16_384;
 /// The fields of an answer that are looked at: all that the protocol takes (`connect.rs`), compressed.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Requests on the wire that nobody has taken, where twice of what may be open is less.
+/// Requests that hyper has not handed over: at least this many may wait, or twice the number that may be open.
 const UNREAD_MAX: usize = 1024;
