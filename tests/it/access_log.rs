@@ -1,4 +1,4 @@
-//! What the access log shows of a request by choice, and what it never does.
+//! The optional parts of an access log line, and the values that it never shows.
 
 use serde_json::{Value, json};
 

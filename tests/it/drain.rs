@@ -1,4 +1,4 @@
-//! Stopping: what is in flight ends, what is new goes elsewhere, and nobody waits for ever.
+//! The drain: requests in flight are finished, new ones are not accepted, and the deadline ends the rest.
 
 use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};

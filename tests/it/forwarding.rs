@@ -1,4 +1,4 @@
-//! What the gateway adds to a request and takes from it, both ways, and whom it believes about the client.
+//! The header fields that the gateway adds and removes, both ways, and from which hops it accepts a client's address.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn hop_by_hop_fields_of_an_answer_stay_on_their_hop() {
 }
 
 #[test]
-fn connection_cannot_name_away_what_the_gateway_says() {
+fn connection_cannot_remove_fields_that_the_gateway_sets() {
     let upstream = Upstream::ok();
     let gateway = before(&upstream, "");
     let field = "Connection: Host, X-Forwarded-For, X-Request-Id, Authorization, Via";
@@ -84,7 +84,7 @@ fn the_upstream_learns_of_the_client() {
 }
 
 #[test]
-fn what_a_stranger_claims_is_overwritten() {
+fn forwarding_fields_of_an_untrusted_peer_are_overwritten() {
     let request = seen(
         "",
         &[
@@ -104,7 +104,7 @@ fn what_a_stranger_claims_is_overwritten() {
 }
 
 #[test]
-fn what_a_trusted_hop_says_is_kept_and_continued() {
+fn forwarding_fields_of_a_trusted_hop_are_kept_and_continued() {
     let request = seen(
         TRUST,
         &["X-Forwarded-For: 203.0.113.9, 10.1.1.1", "X-Forwarded-Proto: https", "X-Request-Id: theirs"],

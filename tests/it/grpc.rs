@@ -43,7 +43,7 @@ fn ends(gateway: &Gateway, methods: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn a_refused_call_is_told_in_grpc_s_own_words() {
+fn a_refused_call_gets_a_grpc_status() {
     let server = Python::serve("grpc_server.py");
     let silent = Upstream::raw(|stream| {
         let mut peer = Connection::serve(stream);
@@ -124,7 +124,7 @@ fn a_call_over_its_limit_is_told_when_to_come_back() {
 }
 
 #[test]
-fn what_is_no_call_is_refused_as_http_has_it() {
+fn a_request_that_is_not_a_grpc_call_is_refused_over_http() {
     let gateway = Gateway::start("[[route]]\npath = \"/known\"\nto = \"echo\"");
     let ask = |method: &str, kind: &str| {
         let mut h2 = Connection::open(gateway.plain());

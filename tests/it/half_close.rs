@@ -1,5 +1,5 @@
-//! Clients that end their side of the connection while they wait for an answer, as probes and shell scripts do, beside
-//! those that are gone: both send the same, and only the first may cost an upstream anything.
+//! Clients that half-close, that is end their side of the connection while they wait for an answer, as probes and shell
+//! scripts do. Clients that are gone send the same FIN; for those the upstream must not go on working.
 
 use std::net::Shutdown;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -71,7 +71,7 @@ fn before(waiting: &Waiting) -> Gateway {
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
-fn who_ends_its_side_gets_its_answer_however_long_it_waits() {
+fn a_client_that_half_closes_gets_its_answer_however_long_it_waits() {
     for version in ["1.1", "1.0"] {
         let waiting = waiting(&["", OK]);
         let gateway = before(&waiting);
@@ -91,7 +91,7 @@ fn who_ends_its_side_gets_its_answer_however_long_it_waits() {
 }
 
 #[test]
-fn who_ends_its_side_at_once_gets_all_its_answers() {
+fn a_client_that_half_closes_at_once_gets_all_its_answers() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!("[[route]]\nto = \"http://{}\"", upstream.addr()));
     for number in 1..50 {
@@ -115,7 +115,7 @@ const BEGUN: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na
 const BEGUN_LONG: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n1\r\na\r\n";
 
 #[test]
-fn chunks_reach_who_has_ended_its_side_as_they_come() {
+fn chunks_reach_a_half_closed_client_as_they_come() {
     for (pieces, body) in [
         (&[BEGUN, "5\r\nhello\r\n0\r\n\r\n"], "hello"),
         // The last chunk's size, too, may have a zero more.
@@ -134,7 +134,7 @@ fn chunks_reach_who_has_ended_its_side_as_they_come() {
 }
 
 #[test]
-fn a_length_reaches_who_ended_its_side_before_however_long_it_takes() {
+fn a_body_with_a_length_reaches_a_client_that_half_closed_before_it() {
     let waiting = waiting(&["", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "world"]);
     let gateway = before(&waiting);
     let mut client = gateway.client();
@@ -158,7 +158,7 @@ fn a_length_reaches_who_ended_its_side_before_however_long_it_takes() {
 }
 
 #[test]
-fn a_long_answer_that_flows_reaches_who_ends_its_side_within_it() {
+fn a_long_answer_that_flows_reaches_a_client_that_half_closes_within_it() {
     let begin = format!("HTTP/1.1 200 OK\r\nContent-Length: 100005\r\n\r\n{}", "x".repeat(100_000));
     let waiting = waiting(&[Box::leak(begin.into_boxed_str()), "hello"]);
     let gateway = before(&waiting);
@@ -178,7 +178,7 @@ const LEAVE: [(&str, Leave); 2] =
     [("closes", |client| drop(client)), ("resets", |client| reset(client.into_stream()))];
 
 #[test]
-fn who_is_gone_is_noticed_within_a_second_while_it_waits() {
+fn a_client_that_leaves_while_it_waits_is_noticed_within_a_second() {
     for (how, leave) in LEAVE {
         for version in ["1.1", "1.0"] {
             let waiting = waiting(&[""]);
@@ -197,7 +197,7 @@ fn who_is_gone_is_noticed_within_a_second_while_it_waits() {
 }
 
 #[test]
-fn who_is_gone_is_noticed_within_a_second_within_a_body() {
+fn a_client_that_leaves_within_a_body_is_noticed_within_a_second() {
     for ((how, leave), begun) in LEAVE.into_iter().flat_map(|leave| [(leave, BEGUN), (leave, BEGUN_LONG)]) {
         let waiting = waiting(&[begun]);
         let gateway = before(&waiting);
@@ -214,7 +214,7 @@ fn who_is_gone_is_noticed_within_a_second_within_a_body() {
 }
 
 #[test]
-fn over_tls_it_is_the_same() {
+fn half_close_works_the_same_over_tls() {
     let directory = Directory::new();
     tls::certify(&directory, "a", &["localhost"]);
     let file = directory.join("a").display().to_string();

@@ -1,4 +1,4 @@
-//! The host as what is counted, asked for and put into headers: one, however a client spells it.
+//! A host is the same in keys of limits, in header matches and in header values, however a client spells it.
 
 use crate::support::gateway::binary;
 use crate::support::{Directory, Gateway, Upstream, get, stdout_of, text};
@@ -73,7 +73,7 @@ fn a_route_asks_for_a_host_and_sends_it_in_one_form() {
 }
 
 #[test]
-fn a_host_that_no_request_has_is_told() {
+fn a_header_match_on_a_host_with_a_port_or_wildcard_is_an_error() {
     for (written, said) in [
         ("api.example.com:80", "a host has neither scheme nor port"),
         ("*.example.com", "write `host = \"*.example.com\"` on the route itself"),

@@ -1,5 +1,5 @@
-//! The PROXY protocol: whom a connection is for is taken from the proxies that are named, from them always, and from
-//! nobody else.
+//! The PROXY protocol: a client's address is announced by the proxies that the configuration names. From them a header is
+//! required, from any other peer it is not accepted.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ fn binary(client: [u8; 4]) -> Vec<u8> {
 }
 
 #[test]
-fn the_client_is_whom_the_proxy_names() {
+fn the_client_is_the_one_that_the_proxy_announces() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&config("", &format!("to = \"http://{}\"", upstream.addr())));
     for (header, client) in [
@@ -64,7 +64,7 @@ fn the_client_is_whom_the_proxy_names() {
 }
 
 #[test]
-fn a_proxy_that_does_not_say_is_closed() {
+fn a_proxy_that_announces_no_client_is_closed() {
     let gateway = responding("");
     let too_long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(120));
     let far_too_long = [&binary([192, 0, 2, 1])[..14], b"\xff\xff"].concat();
@@ -104,7 +104,7 @@ fn half_a_header_and_none_at_all_have_the_deadline_of_a_head() {
 }
 
 #[test]
-fn nobody_else_may_say() {
+fn an_unlisted_peer_cannot_announce_a_client() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&config("", &format!("to = \"http://{}\"", upstream.addr())));
     let mut honest = Client::connect_from(STRANGER, gateway.plain());
@@ -119,7 +119,7 @@ fn nobody_else_may_say() {
 }
 
 #[test]
-fn limits_and_caps_count_whom_the_proxy_names() {
+fn limits_and_caps_count_the_announced_client() {
     let gateway = Gateway::start(&config(
         "max-connections-per-ip = 2\nmax-connections = 4",
         "respond = { status = 200, body = \"ok\" }\nlimit = \"1/h by ip\"",

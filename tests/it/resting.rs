@@ -1,4 +1,4 @@
-//! Connections without a request: nothing is kept of them but their sockets, and they come back as they were.
+//! Idle connections: nothing is kept of them but their sockets, and they are served again as before.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn client(gateway: &Gateway, used: bool) -> Client {
 }
 
 #[test]
-fn a_connection_that_has_rested_is_served_as_before() {
+fn an_idle_connection_is_served_again() {
     let gateway = gateway("");
     for used in [false, true] {
         let mut one = client(&gateway, used);
@@ -52,7 +52,7 @@ fn a_connection_that_has_rested_is_served_as_before() {
 }
 
 #[test]
-fn the_first_words_after_a_rest_tell_the_protocol() {
+fn the_first_bytes_on_an_idle_connection_decide_the_protocol() {
     let gateway = gateway("");
     let silent = gateway.client();
     until_resting(&gateway, 1);
@@ -67,7 +67,7 @@ fn the_first_words_after_a_rest_tell_the_protocol() {
 }
 
 #[test]
-fn who_goes_while_it_rests_is_gone() {
+fn a_client_that_closes_while_idle_is_forgotten() {
     let gateway = gateway("");
     let open = || gateway.metric("sluicegate_connections_open", &["listener=\"plain\""]);
     let clients: Vec<Client> = (0..20).map(|number| client(&gateway, number % 2 == 0)).collect();
@@ -79,7 +79,7 @@ fn who_goes_while_it_rests_is_gone() {
 }
 
 #[test]
-fn a_rest_has_its_deadline() {
+fn an_idle_connection_has_a_deadline() {
     let gateway = gateway("timeouts = { idle = \"3s\", header = \"1s\" }");
     let begin = Instant::now();
     let clients: Vec<Client> = [false, true].map(|used| client(&gateway, used)).into();
@@ -98,7 +98,7 @@ fn a_rest_has_its_deadline() {
 }
 
 #[test]
-fn a_drain_waits_for_nobody_who_rests() {
+fn a_drain_does_not_wait_for_idle_connections() {
     let upstream = Upstream::ok();
     let mut gateway = Gateway::start(&format!(
         "[shutdown]\ndrain = \"1h\"\n[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"",
@@ -115,7 +115,7 @@ fn a_drain_waits_for_nobody_who_rests() {
 }
 
 #[test]
-fn thousands_that_rest_are_a_few_mebibytes() {
+fn thousands_of_idle_connections_take_a_few_mebibytes() {
     let gateway = gateway("");
     drop((0..50).map(|_| client(&gateway, true)).collect::<Vec<_>>());
     eventually("they are gone", || {

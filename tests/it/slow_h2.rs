@@ -92,7 +92,7 @@ fn half_a_preface_behind_tls_is_closed_at_its_deadline() {
 }
 
 #[test]
-fn a_connection_that_only_talks_is_idle() {
+fn a_connection_with_frames_but_no_requests_is_idle() {
     let upstream = Upstream::ok();
     let gateway = before(upstream.addr(), "idle = \"500ms\"");
     // Neither silence, nor settings that are not answered, nor PING keep it.
@@ -182,7 +182,7 @@ fn settings_until_answered(
 }
 
 #[test]
-fn who_introduces_itself_is_answered_once_and_asks_when_it_likes() {
+fn a_client_s_preface_is_answered_once_and_it_may_wait_with_its_request() {
     let upstream = Upstream::ok();
     let gateway = before(upstream.addr(), "");
     let introduction = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), encoded(SETTINGS, 0, 0, &[])].concat();

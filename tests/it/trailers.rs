@@ -1,4 +1,4 @@
-//! Trailers of an answer: what becomes of them, of the connection they came on, and of the line in the log.
+//! Trailers of an answer: which of them reach the client, and that their connection and log line are as usual.
 
 use crate::support::h2::{Connection, END_HEADERS, END_STREAM, HEADERS, fields};
 use crate::support::{Gateway, Upstream};
@@ -22,7 +22,7 @@ fn an_answer_that_ends_in_trailers_is_whole() {
 }
 
 #[test]
-fn who_takes_trailers_over_http_1_1_gets_those_that_are_announced() {
+fn a_client_that_accepts_trailers_over_http_1_1_gets_the_announced_ones() {
     let upstream = Upstream::answering(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Content-Length\r\nTrailer: X-More\r\n\r\n\
          5\r\nhello\r\n0\r\nX-Sum: 1\r\nX-More: 2\r\nX-Unsaid: 3\r\nContent-Length: 9\r\n\r\n",

@@ -153,7 +153,7 @@ fn connections_upstream_show_in_the_metrics() {
 }
 
 #[test]
-fn what_is_no_http_is_a_bad_response() {
+fn an_answer_that_is_not_http_is_a_bad_response() {
     for answer in [
         "SSH-2.0-OpenSSH_9.2\r\n\r\n",
         "HTTP/1.1 OK\r\n\r\n",
@@ -218,7 +218,7 @@ fn a_body_that_is_reset_does_not_look_whole() {
 }
 
 #[test]
-fn chunks_that_are_none_do_not_look_whole() {
+fn invalid_chunks_do_not_look_whole() {
     let upstream = after_a_request(|mut peer| {
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzzz\r\n");
         peer.rest();
@@ -236,7 +236,7 @@ fn a_body_that_stalls_is_given_up() {
 }
 
 #[test]
-fn bytes_behind_an_answer_are_nobody_s_answer() {
+fn bytes_after_an_answer_are_not_the_next_answer() {
     let count = Arc::new(AtomicUsize::new(0));
     let number = Arc::clone(&count);
     let upstream = Upstream::replying(move |_| {

@@ -68,7 +68,7 @@ fn bytes_pass_both_ways_after_101_and_the_end_too() {
 }
 
 #[test]
-fn bytes_of_a_tunnel_that_breaks_are_told() {
+fn bytes_of_a_tunnel_that_breaks_are_logged() {
     let upstream = Upstream::raw(|stream| {
         let mut peer = Client::over(stream);
         if receive(&mut peer).is_some() {

@@ -1,4 +1,4 @@
-//! Requests' bodies that take their time: steady ones arrive, drips hold nothing that others need.
+//! Slow request bodies: steady ones arrive, and those that drip hold no connection that other requests need.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

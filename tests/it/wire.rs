@@ -276,7 +276,7 @@ fn an_answer_that_ends_with_its_connection_promises_no_more() {
 }
 
 #[test]
-fn what_has_begun_to_be_answered_is_not_asked_again() {
+fn a_request_is_not_sent_again_once_its_answer_has_begun() {
     for begin in [
         "H",
         "HTTP/1.1 200 OK\r\nContent-Le",
@@ -311,7 +311,7 @@ fn breaking_off(begin: &'static str) -> (Upstream, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn what_has_begun_to_be_answered_over_http_2_is_not_asked_again() {
+fn a_request_is_not_sent_again_once_its_answer_has_begun_over_http_2() {
     for (status, times) in [(Some("103"), 1), (Some("100"), 1), (None, 2)] {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -329,7 +329,7 @@ fn what_has_begun_to_be_answered_over_http_2_is_not_asked_again() {
 }
 
 #[test]
-fn what_is_no_answer_over_http_2_is_not_asked_for_again() {
+fn a_request_is_not_sent_again_after_an_invalid_answer_over_http_2() {
     for (name, value) in [("x y", "1"), ("X-Up", "1"), ("connection", "close"), ("content-length", "2x")] {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);

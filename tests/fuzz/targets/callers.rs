@@ -1,4 +1,4 @@
-//! Files that say who may call: any text is read or refused whole, with a place, and no value is ever quoted.
+//! Files of keys and users: any text is read or refused as a whole, with a place, and errors never quote a value.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Who the client is: a header can name only whom the nearest hop that is not trusted cannot choose.
+//! Finding the client's address: nothing that an untrusted hop writes changes the address that trusted hops report.
 
 #![no_main]
 

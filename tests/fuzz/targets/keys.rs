@@ -1,4 +1,4 @@
-//! Keys of limits: what a key is made of can be read back, so no two callers have one.
+//! Keys of limits: the dimensions of a key can be read back from it, so no two clients share one.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A gateway as attackers meet it: in the clear and under TLS, before an upstream that shows what got through.
+//! A gateway in the clear and under TLS before an upstream that records what reaches it, for tests of hostile clients.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -43,8 +43,8 @@ impl Edge {
         Client::over(tls::connect(addr, "a.example", &["http/1.1"]).expect("the handshake succeeds"))
     }
 
-    /// Every case is answered so and its connection closed, in the clear (whole, in two pieces, byte by byte) and under TLS;
-    /// each has its line with this reason and is counted; the upstream sees nothing of any.
+    /// Asserts for every case, in the clear (whole, in two pieces, byte by byte) and under TLS: the status, the closed
+    /// connection, a log line with this reason, the counter, and that nothing reaches the upstream.
     pub fn refuses(&self, cases: impl IntoIterator<Item = Case>, reason: &str) {
         let mut expected: BTreeMap<u16, usize> = BTreeMap::new();
         for (bytes, status) in cases {

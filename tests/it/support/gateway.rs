@@ -1,4 +1,4 @@
-//! The gateway under test: its process, its configuration, what it says of itself.
+//! The gateway under test: its process, its configuration, its logs and metrics.
 
 use std::collections::HashSet;
 use std::fs;
@@ -207,7 +207,7 @@ impl Gateway {
     /// The most memory of its own it ever had resident, KiB.
     pub fn memory_peak_kib(&self) -> u64 {
         let status = self.status();
-        // How much of the program's file the kernel maps at a touch is the kernel's affair.
+        // Without mapped pages of files: how much of the program's file the kernel maps is not the gateway's doing.
         kib(&status, "VmHWM:").saturating_sub(kib(&status, "RssFile:"))
     }
 
@@ -220,7 +220,8 @@ impl Gateway {
         fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs")
     }
 
-    /// Connections that rest: an epoll, which is open twice, watches them for reading alone, under large numbers.
+    /// Idle connections: those that an epoll instance other than the runtime's watches, only for reading and under large
+    /// tokens. That instance is open twice.
     pub fn resting(&self) -> usize {
         let files = fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).expect("it runs");
         let infos = files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok());

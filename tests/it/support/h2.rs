@@ -1,6 +1,6 @@
-//! HTTP/2 frame by frame (RFC 9113), for what whole clients hide: GOAWAY, resets, stalled windows.
+//! HTTP/2 frame by frame (RFC 9113), for what complete clients hide: GOAWAY, resets, stalled windows.
 //!
-//! It writes fields as literals without indexing and never decodes fields: whole clients judge answers.
+//! It writes fields as literals without indexing and never decodes fields; tests of answers use complete clients.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

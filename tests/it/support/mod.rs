@@ -1,6 +1,6 @@
-//! What makes a test five lines: a gateway process, the peers around it, raw clients, bounded waits.
+//! Helpers that make a test five lines: a gateway process, its peers, raw clients, bounded waits.
 //!
-//! Everything blocks, on purpose: a test reads from top to bottom. Nothing here judges; assertions stay in the tests.
+//! Everything blocks, so that a test reads from top to bottom. Nothing here asserts what a test is about.
 
 pub mod client;
 pub mod edge;
@@ -30,10 +30,10 @@ pub use nginx::Nginx;
 pub use python::Python;
 pub use upstream::Upstream;
 
-/// How long anything may take that is expected to happen at once.
+/// How long to wait for something that should happen at once.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Asks until there is an answer; panics with `what` when [`PATIENCE`] is over.
+/// Calls `ask` until it returns something; panics with `what` after [`PATIENCE`].
 #[track_caller]
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;

@@ -1,6 +1,6 @@
-//! A relay between a client and a server that does what bad networks do: delays, loses answers, goes deaf.
+//! A relay between a client and a server that does what bad networks do: it delays, loses answers, goes deaf.
 //!
-//! It relays bytes and knows no protocol: what was cut off was received and acted upon.
+//! It relays bytes and knows no protocol. Requests always reach the server, so a lost answer was acted upon.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -112,7 +112,7 @@ impl Upstream {
         requests.recv_timeout(PATIENCE).expect("a request reaches the upstream")
     }
 
-    /// Whether no request has come but those already taken; one that is on its way is given a moment.
+    /// Whether no further request comes within a moment.
     pub fn is_quiet(&self) -> bool {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(requests.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout))
