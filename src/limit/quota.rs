@@ -32,6 +32,11 @@ impl Algorithm {
         Algorithm::Concurrency,
     ];
 
+    /// The algorithm of a number.
+    pub fn of_number(number: u8) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.number() == number)
+    }
+
     /// The number by which scripts and fingerprints know it, from 1.
     pub fn number(self) -> u8 {
         match self {

@@ -26,6 +26,16 @@ impl Log {
         log
     }
 
+    /// When each unit was taken, nanoseconds, the oldest first.
+    pub fn times_ns(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.times_ns.iter().copied()
+    }
+
+    /// A log of these times; they come in order.
+    pub fn of_times(times_ns: impl IntoIterator<Item = u64>) -> Log {
+        Log { times_ns: times_ns.into_iter().collect() }
+    }
+
     /// Takes `cost` if it fits. A denied cost spends nothing; expired units are dropped either way.
     pub fn take(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> Outcome {
         self.forget(quota, now_ns);

@@ -147,6 +147,34 @@ impl Logs {
         Some((kept.fingerprint, kept.log))
     }
 
+    /// Every key's log and the quota it was written under, a shard at a time.
+    pub(super) fn each<E>(&self, mut tell: impl FnMut(u128, u32, &Log) -> Result<(), E>) -> Result<(), E> {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, kept) in &shard.logs {
+                tell(*key, kept.fingerprint, &kept.log)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a predecessor's log. Its logs fitted the same memory; how much each takes may differ a little, so that there
+    /// is room for twice as much.
+    pub(super) fn fill(&self, key: u128, fingerprint: u32, log: Log) {
+        let bytes = log.bytes();
+        if self.bytes() >= self.bytes_max.saturating_mul(2) {
+            return;
+        }
+        let before = self.shard(key).logs.insert(key, Kept { fingerprint, log });
+        match before {
+            Some(before) => self.account(before.log.bytes(), bytes),
+            None => {
+                self.account(0, bytes + ENTRY_BYTES);
+                self.kept.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
     /// Forgets overflow logs of quotas that are no more.
     pub(super) fn retain(&self, is_declared: impl Fn(u32) -> bool) {
         self.overflow().retain(|fingerprint, _| is_declared(*fingerprint));
@@ -209,7 +237,8 @@ impl Logs {
         self.shards[key.low() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn overflow(&self) -> MutexGuard<'_, HashMap<u32, Log>> {
+    /// Overflow logs by quota.
+    pub(super) fn overflow(&self) -> MutexGuard<'_, HashMap<u32, Log>> {
         self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,6 +11,7 @@
 //! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
 
 mod families;
+mod handover;
 mod leases;
 mod logs;
 mod memory;
@@ -20,6 +21,7 @@ mod slots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use handover::{FORMAT, HandoverError};
 pub use leases::{Leases, Words};
 
 use crate::limit::penalty::Record;

@@ -26,6 +26,11 @@ impl Default for Places {
 }
 
 impl Places {
+    /// Notes what a successor's table is told of a key by its lowest bits.
+    pub(super) fn note(&self, low_bits: u64, until_ns: u64) {
+        self.0[low_bits as usize % PLACES].fetch_max(until_ns, Ordering::Relaxed);
+    }
+
     #[inline]
     fn of(&self, key: Key) -> &AtomicU64 {
         &self.0[key.low() as usize % PLACES]

@@ -135,6 +135,37 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         })
     }
 
+    /// The words of every slot that holds a key, and the slot's number: each as it is at one moment.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = (usize, [u64; W])> {
+        let slots: &[[AtomicU64; W]] = self.words[self.first..].as_chunks().0;
+        slots[..self.len()].iter().enumerate().filter_map(|(number, slot)| {
+            if slot[TAG].load(Relaxed) & OCCUPIED == 0 {
+                return None;
+            }
+            let locked = Locked::<W, S>::wait_for(slot);
+            let mut words = std::array::from_fn(|word| slot[word].load(Relaxed));
+            words[TAG] = locked.tag;
+            Some((number, words))
+        })
+    }
+
+    /// Puts the words of another table's slot into the same place of this one, whose size has to be the same; false if
+    /// there is a key already, or no such place.
+    pub(super) fn fill(&self, number: usize, words: [u64; W]) -> bool {
+        let slots: &[[AtomicU64; W]] = self.words[self.first..].as_chunks().0;
+        let Some(slot) = slots[..self.len()].get(number) else { return false };
+        let mut locked = Locked::<W, S>::wait_for(slot);
+        if locked.is_occupied() || words[TAG] & OCCUPIED == 0 {
+            return false;
+        }
+        slot[KEY].store(words[KEY], Relaxed);
+        for (place, word) in slot[STATE..].iter().zip(&words[STATE..]) {
+            place.store(*word, Relaxed);
+        }
+        locked.tag = words[TAG] & !LOCKED;
+        true
+    }
+
     /// First slot of the key's window: the first of a cache line, chosen by the key's low half.
     #[inline]
     fn home(&self, key: Key) -> usize {
@@ -260,12 +291,23 @@ fn tag_bits(key: Key) -> u64 {
     key.low() << 34
 }
 
+/// The fingerprint of a slot's words.
+pub(super) fn fingerprint_of(words: &[u64]) -> u32 {
+    words[TAG] as u32
+}
+
+/// The lowest bits of a slot's key, as many as it keeps.
+pub(super) fn low_bits_of(words: &[u64]) -> u64 {
+    (words[TAG] & KEY_BITS) >> KEY_BITS.trailing_zeros()
+}
+
 /// How many slots a key may lie in.
 pub(super) const WINDOW_SLOTS: usize = 64;
 
 const KEY: usize = 0;
 const TAG: usize = 1;
-const STATE: usize = 2;
+/// Where the state begins in a slot's words.
+pub(super) const STATE: usize = 2;
 const WORDS_PER_LINE: usize = 8;
 const LINE_BYTES: usize = WORDS_PER_LINE * size_of::<u64>();
 
