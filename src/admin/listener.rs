@@ -3,10 +3,12 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -17,8 +19,8 @@ use super::config::Bind;
 #[derive(Debug)]
 pub struct Listener {
     open: Open,
-    /// Held for its `Drop`, which removes the file of a Unix socket.
-    _file: Option<SocketFile>,
+    /// Only held: it takes the file of a Unix socket away when the listener goes.
+    file: Option<SocketFile>,
 }
 
 #[derive(Debug)]
@@ -27,6 +29,24 @@ enum Open {
     Unix(UnixListener),
 }
 
+/// A listener's socket, to be handed on.
+#[derive(Debug)]
+pub struct Shared {
+    /// The socket.
+    pub socket: OwnedFd,
+    is_left: Option<Arc<AtomicBool>>,
+}
+
+impl Shared {
+    /// Leaves the file of a Unix socket to a successor, which listens there now.
+    pub fn leave_file(&self) {
+        if let Some(is_left) = &self.is_left {
+            is_left.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A connection as it was accepted.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -65,6 +85,38 @@ impl Listener {
         }
     }
 
+    /// The same over a socket that listens already, where `bind` says.
+    ///
+    /// # Errors
+    /// If it is no such socket.
+    pub fn adopt(socket: Socket, bind: &Bind) -> Result<Listener, Error> {
+        let adopted = match bind {
+            Bind::Tcp(_) => TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))
+                .map(|listener| Listener { open: Open::Tcp(listener), file: None }),
+            Bind::Unix(path) => UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))
+                .and_then(|listener| {
+                    Ok(Listener { open: Open::Unix(listener), file: Some(SocketFile::of(path)?) })
+                }),
+        };
+        adopted.map_err(|source| match bind {
+            Bind::Tcp(address) => at(address.to_string(), source),
+            Bind::Unix(path) => at(path.display().to_string(), source),
+        })
+    }
+
+    /// The same socket for a successor.
+    ///
+    /// # Errors
+    /// If there is no descriptor for it.
+    pub fn share(&self) -> io::Result<Shared> {
+        let socket = match &self.open {
+            Open::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Open::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        };
+        let is_left = self.file.as_ref().map(|file| Arc::clone(&file.is_left));
+        Ok(Shared { socket: socket?, is_left })
+    }
+
     /// Its TCP address; `None` for a Unix socket.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match &self.open {
@@ -93,7 +145,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let listener = TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))?;
-    Ok(Listener { open: Open::Tcp(listener), _file: None })
+    Ok(Listener { open: Open::Tcp(listener), file: None })
 }
 
 fn bind_unix(path: &Path) -> io::Result<Listener> {
@@ -105,7 +157,7 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let listener = UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))?;
-    Ok(Listener { open: Open::Unix(listener), _file: Some(file) })
+    Ok(Listener { open: Open::Unix(listener), file: Some(file) })
 }
 
 /// Removes the socket file of a process that is gone.
@@ -136,16 +188,25 @@ fn is_answered(path: &Path) -> io::Result<bool> {
 struct SocketFile {
     path: PathBuf,
     device_and_inode: (u64, u64),
+    /// Another process listens on the same socket.
+    is_left: Arc<AtomicBool>,
 }
 
 impl SocketFile {
     fn of(path: &Path) -> io::Result<SocketFile> {
-        Ok(SocketFile { path: path.to_owned(), device_and_inode: device_and_inode(path)? })
+        Ok(SocketFile {
+            path: path.to_owned(),
+            device_and_inode: device_and_inode(path)?,
+            is_left: Arc::default(),
+        })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         if device_and_inode(&self.path).is_ok_and(|found| found == self.device_and_inode) {
             // If this fails, the next start finds the file stale and replaces it.
             fs::remove_file(&self.path).ok();

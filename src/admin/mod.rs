@@ -30,7 +30,7 @@ pub use access::{Access, Role};
 pub use config::{Bind, Config};
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
-pub use listener::{Error, Listener};
+pub use listener::{Error, Listener, Shared};
 pub use readiness::{Phase, Readiness};
 pub use serve::serve;
 pub use state::{KeyReader, State, Text};

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -11,6 +12,7 @@ use socket2::Socket;
 use tokio::sync::mpsc::Sender;
 
 use super::certificates::{self, CertificateExpiry, Expiries, Tls};
+use super::inherited::Inherited;
 use super::neighbour;
 use crate::metrics::Metrics;
 use crate::server::listener::{self, Listener};
@@ -33,6 +35,8 @@ struct Open {
     /// As bound: port 0 has become a real port.
     addr: SocketAddr,
     expiries: Vec<CertificateExpiry>,
+    /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
+    sockets: Vec<Socket>,
 }
 
 /// The listeners of a configuration with their new sockets, before any of it is in force.
@@ -43,8 +47,16 @@ pub(super) struct Prepared {
 struct Wanted {
     config: config::Listener,
     tls: Tls,
-    /// One for each worker if the address is new; `None` if the listener has its sockets already.
-    sockets: Option<Vec<Socket>>,
+    /// What it listens on where it is new; `None` where it listens already.
+    sockets: Option<Sockets>,
+}
+
+/// The sockets of a listener that opens.
+struct Sockets {
+    /// Each once.
+    kept: Vec<Socket>,
+    /// One a worker at least: where there are fewer sockets than workers, some share one.
+    given: Vec<Socket>,
 }
 
 impl Listeners {
@@ -57,28 +69,38 @@ impl Listeners {
         &self.tickets
     }
 
-    /// Binds new sockets and reads every certificate, but changes nothing in force. `listen` comes last, after everything
-    /// that can fail: the kernel would complete connections to a socket that is then closed, and reset them.
-    pub(super) fn prepare(&self, wanted: &[config::Listener], workers: usize) -> anyhow::Result<Prepared> {
+    /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
+    /// that can fail has been done: a connection in the queue of one that is given up would be broken. Sockets that this
+    /// process has inherited are taken instead of new ones.
+    pub(super) fn prepare(
+        &self,
+        wanted: &[config::Listener],
+        workers: usize,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Prepared> {
         let is_new = |config: &config::Listener| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
+        let mut opened: HashMap<&str, Vec<Socket>> = HashMap::new();
         for config in wanted.iter().filter(|config| is_new(config)) {
-            self.check_free(config)?;
+            let sockets = inherited.take(&config.name, &config.bind.to_string());
+            if sockets.is_empty() {
+                self.check_free(config)?;
+            }
+            opened.insert(&config.name, sockets);
         }
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
             let tls =
                 certificates::read(config, &self.tickets).with_context(|| format!("listener {name:?}"))?;
-            let sockets = match is_new(config) {
-                false => None,
-                true => Some(bind_all(config.bind, workers).with_context(|| cannot_bind(config))?),
-            };
+            let sockets = opened.remove(name.as_str());
+            let sockets = sockets.map(|inherited| Sockets::open(config.bind, inherited, workers));
+            let sockets = sockets.transpose().with_context(|| cannot_bind(config))?;
             prepared.push(Wanted { config: config.clone(), tls, sockets });
         }
         for wanted in &prepared {
-            for socket in wanted.sockets.iter().flatten() {
+            for socket in wanted.sockets.iter().flat_map(|sockets| &sockets.kept) {
                 listener::listen(socket).with_context(|| cannot_bind(&wanted.config))?;
             }
         }
@@ -126,20 +148,20 @@ impl Listeners {
         &mut self,
         config: config::Listener,
         tls: Tls,
-        sockets: Vec<Socket>,
+        sockets: Sockets,
         metrics: &Metrics,
         orders: &[Sender<Order>],
     ) {
         let scheme = if tls.config.is_some() { "https" } else { "http" };
         let (name, bind) = (config.name.clone(), config.bind);
-        let bound = sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
+        let bound = sockets.kept.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
         let addr = bound.unwrap_or(bind);
         eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}");
         let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
-        for (socket, orders) in sockets.into_iter().zip(orders) {
+        for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
             let _ = orders.send(Order::Listen(socket.into(), Arc::clone(&listener))).await;
         }
-        self.open.insert(name, Open { listener, bind, addr, expiries: tls.expiries });
+        self.open.insert(name, Open { listener, bind, addr, expiries: tls.expiries, sockets: sockets.kept });
     }
 
     async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
@@ -148,6 +170,25 @@ impl Listeners {
                 let _ = orders.send(Order::Close(name.to_owned())).await;
             }
         }
+    }
+
+    /// Every socket with its listener's name and address, as its configuration writes that, for a successor.
+    ///
+    /// # Errors
+    /// If there are no descriptors for them.
+    pub(super) fn share(&self) -> std::io::Result<Vec<(String, String, OwnedFd)>> {
+        let sockets = self
+            .open
+            .iter()
+            .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
+        sockets
+            .map(|(name, open, socket)| Ok((name.clone(), open.bind.to_string(), socket.try_clone()?.into())))
+            .collect()
+    }
+
+    /// Lets go of every socket, so that each closes when its workers have closed theirs.
+    pub(super) fn let_go(&mut self) {
+        self.open.values_mut().for_each(|open| open.sockets.clear());
     }
 
     /// The bound address of a listener.
@@ -193,6 +234,16 @@ pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
             None => error,
         },
         _ => error,
+    }
+}
+
+impl Sockets {
+    /// Those that were inherited, or new ones.
+    fn open(bind: SocketAddr, inherited: Vec<Socket>, workers: usize) -> std::io::Result<Sockets> {
+        let kept = if inherited.is_empty() { bind_all(bind, workers)? } else { inherited };
+        let count = kept.len().max(workers);
+        let given = kept.iter().cycle().take(count).map(Socket::try_clone).collect::<std::io::Result<_>>()?;
+        Ok(Sockets { kept, given })
     }
 }
 

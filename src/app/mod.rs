@@ -9,45 +9,80 @@ pub mod descriptors;
 pub mod explain;
 mod files;
 mod first_try;
+mod inherited;
 mod keys;
 mod listeners;
 mod neighbour;
 mod publisher;
 mod redis_view;
 mod reload;
+mod service_manager;
 mod shared_tier;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::admin::{self, Phase, Readiness};
 use crate::cause::Cause;
-use crate::config::Config;
+use crate::config::{Config, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::proxy::services::{self, Services};
 use crate::server::run;
-use crate::server::worker::{Order, Shared};
+use crate::server::worker::{Deadlines, Order, Shared};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use crate::{clock, record, upstream};
+use inherited::Inherited;
 pub use publisher::prepare::{Prepared, prepare};
 use publisher::{Process, Publisher};
+use service_manager::Alive;
 pub use shared_tier::{explain_from_outside, measure_from_outside};
+pub use upgrade::request as request_upgrade;
+use upgrade::{Predecessor, Program, Report, UnderWay};
+
+/// What a process has before it begins: sockets, and whose place it takes.
+#[derive(Debug, Default)]
+pub struct Inheritance {
+    sockets: Inherited,
+    predecessor: Option<Predecessor>,
+}
+
+/// What this process inherits: from a predecessor, or from systemd. Has to be called before anything reads the clock.
+///
+/// # Errors
+/// If a predecessor does not say what it has to, or systemd passes what is no listening socket.
+pub fn inherit() -> anyhow::Result<Inheritance> {
+    match upgrade::find()? {
+        Some((predecessor, sockets)) => Ok(Inheritance { sockets, predecessor: Some(predecessor) }),
+        None => Ok(Inheritance { sockets: Inherited::from_systemd()?, predecessor: None }),
+    }
+}
+
+/// The process that listens on one of the addresses of a configuration, if it can be seen.
+pub fn process_listening(config: &Config) -> Option<u32> {
+    let admin = config.admin.iter().filter_map(|admin| match admin.bind {
+        admin::Bind::Tcp(addr) => Some(addr),
+        admin::Bind::Unix(_) => None,
+    });
+    let addresses = admin.chain(config.listeners.iter().map(|listener| listener.bind));
+    addresses.filter(|addr| addr.port() != 0).find_map(neighbour::on).map(|process| process.pid())
+}
 
 /// Runs the gateway until a signal stops it. `prepared` comes from the file at `path`, which SIGHUP reads again.
 ///
 /// # Errors
 /// If the gateway cannot start: an address is in use, a certificate cannot be read, a thread cannot be spawned.
-pub fn run(path: &Path, prepared: Prepared) -> anyhow::Result<()> {
+pub fn run(path: &Path, prepared: Prepared, inheritance: Inheritance) -> anyhow::Result<()> {
     let config = &prepared.loaded.config;
     let limit = crate::descriptors::raise();
     descriptors::keep(config, limit);
@@ -64,8 +99,8 @@ pub fn run(path: &Path, prepared: Prepared) -> anyhow::Result<()> {
         let _entered = runtime.enter();
         // First, because the default action of these signals ends the process: a SIGHUP during a slow start would kill it.
         let signals = Signals::new().context("signals")?;
-        Gateway::start(path, &prepared.loaded.config)
-            .and_then(|gateway| runtime.block_on(gateway.serve(prepared, signals)))
+        Gateway::start(path, &prepared.loaded.config, inheritance.predecessor.as_ref())
+            .and_then(|gateway| runtime.block_on(gateway.serve(prepared, inheritance, signals)))
     };
     // A reload that the stop has cancelled may still be reading a file in a blocking thread, which cannot be aborted.
     runtime.shutdown_background();
@@ -82,16 +117,43 @@ struct Gateway {
     log: Arc<record::Log>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::State>)>,
+    /// The admin listener, once it is open.
+    admin_serving: Option<AdminServing>,
+    /// What a successor is told.
+    program: Program,
+    salt: [u8; 16],
+    table_bytes: usize,
     shared_tier: Option<shared_tier::SharedTier>,
 }
 
+/// The admin listener at work.
+struct AdminServing {
+    socket: admin::Shared,
+    task: Option<JoinHandle<()>>,
+    /// Lets it end when it is dropped: answers under way are given.
+    stop: Option<oneshot::Sender<()>>,
+}
+
 impl Gateway {
-    /// Starts the parts that no reload changes: workers, limiter, Redis, admin state. Nothing is served yet.
-    fn start(path: &Path, config: &Config) -> anyhow::Result<Gateway> {
+    /// Starts everything that is fixed when a process starts, as `config` says. Nothing is served yet.
+    fn start(path: &Path, config: &Config, predecessor: Option<&Predecessor>) -> anyhow::Result<Gateway> {
+        let program = Program::of_this_process().context("the path of this program")?;
+        let wanted_bytes = shared_tier::own_bytes_of(config);
+        let table_bytes = predecessor.map_or(wanted_bytes, |before| before.table_bytes);
+        if table_bytes != wanted_bytes {
+            tracing::warn!(
+                setting = "limits.memory",
+                "the table of the predecessor is kept: a change takes effect after a restart"
+            );
+        }
+        let salt = match predecessor {
+            Some(before) if config.redis.is_none() => before.salt,
+            _ => shared_tier::salt(config),
+        };
         let count = config.workers.unwrap_or_else(cores);
         let (metrics, cells) = Metrics::new(count);
         let log = Arc::new(record::Log::open(&config.access_log.to, &metrics.access_log)?);
-        let (limiter, shared_tier) = shared_tier::limiter(config)?;
+        let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
         let overload = Arc::new(Overload::new(config.overload.clone()));
         let process = Process {
@@ -100,7 +162,7 @@ impl Gateway {
             overload: Arc::clone(&overload),
             log: Arc::clone(&log),
             orders: senders.clone(),
-            salt: shared_tier::salt(config),
+            salt,
         };
         let publisher = Publisher::new(process, config)?;
         let services = Arc::new(services::Shared {
@@ -117,6 +179,7 @@ impl Gateway {
             overload: Arc::clone(&overload),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
+            turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             orders: senders,
         });
@@ -136,39 +199,65 @@ impl Gateway {
         let state = Arc::new(admin_state::state(&metrics, &readiness, &publisher, &limiter, admin.as_ref()));
         let admin = admin.map(|admin| (admin, state));
         let config_path = path.to_owned();
-        Ok(Gateway { config_path, publisher, metrics, workers, shared, log, readiness, admin, shared_tier })
+        Ok(Gateway {
+            config_path,
+            publisher,
+            metrics,
+            workers,
+            shared,
+            log,
+            readiness,
+            admin,
+            admin_serving: None,
+            program,
+            salt,
+            table_bytes,
+            shared_tier,
+        })
     }
 
-    async fn serve(mut self, prepared: Prepared, mut signals: Signals) -> anyhow::Result<()> {
-        let mut admin = None;
+    async fn serve(
+        mut self,
+        prepared: Prepared,
+        inheritance: Inheritance,
+        mut signals: Signals,
+    ) -> anyhow::Result<()> {
         let is_ready = tokio::select! {
-            begun = self.begin(prepared, &mut admin) => begun.map(|()| true)?,
+            begun = self.begin(prepared, inheritance) => begun.map(|()| true)?,
             () = signals.stop.any() => false,
         };
-        if is_ready {
-            self.attend(&mut signals).await;
-        }
-        self.drain(signals).await;
-        if let Some(admin) = admin {
-            admin.abort();
-        }
+        let end = match is_ready {
+            true => self.attend(&mut signals).await,
+            false => End::Stop,
+        };
+        self.drain(signals, end).await;
         Ok(())
     }
 
     /// Publishes the first configuration and reports readiness. A stop signal may drop this future at any await; the
     /// gateway can then be drained like one that has fully started.
-    async fn begin(&mut self, prepared: Prepared, admin: &mut Option<JoinHandle<()>>) -> anyhow::Result<()> {
+    async fn begin(&mut self, prepared: Prepared, inheritance: Inheritance) -> anyhow::Result<()> {
+        let Inheritance { mut sockets, predecessor } = inheritance;
         // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
         // started at once with one configuration, the second fails here. It is served only after the first publication.
-        let admin_listener = self.open_admin()?;
-        self.publisher.put_in_force(prepared).await?;
-        *admin = admin_listener
-            .map(|(listener, state)| tokio::spawn(admin::serve(listener, state, std::future::pending())));
-        self.publisher.warm_up().await;
-        if let Some(shared_tier) = &self.shared_tier {
+        let admin_listener = self.open_admin(&mut sockets)?;
+        if let (Some(_), Some(shared_tier)) = (&predecessor, &self.shared_tier) {
             shared_tier.ready().await;
         }
+        let (_, predecessor) = self.publisher.put_in_force(prepared, sockets, predecessor).await?;
+        self.admin_serving =
+            admin_listener.map(|(listener, state)| serve_admin(listener, state)).transpose()?;
+        if predecessor.is_none() {
+            self.publisher.warm_up().await;
+            if let Some(shared_tier) = &self.shared_tier {
+                shared_tier.ready().await;
+            }
+        }
         self.readiness.enter(Phase::Ready);
+        if let Some(predecessor) = predecessor {
+            predecessor.serving()?;
+        }
+        service_manager::ready();
         eprintln!("sluicegate: ready");
         let address = |listener: &str| self.publisher.address(listener);
         if let Some(url) = first_try::url(self.publisher.config(), address) {
@@ -177,9 +266,10 @@ impl Gateway {
         Ok(())
     }
 
-    /// Handles signals, watches files and memory, until a signal asks to stop. A stop is noticed during a reload too:
+    /// Handles signals, watches files and memory, until a signal ends the service. A stop is noticed during a reload too:
     /// the reload is dropped, and what is in force can be drained.
-    async fn attend(&mut self, signals: &mut Signals) {
+    async fn attend(&mut self, signals: &mut Signals) -> End {
+        let mut alive = Alive::new(&self.shared);
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut memory = tokio::time::interval(MEMORY_EVERY);
@@ -188,21 +278,25 @@ impl Gateway {
             let asked = tokio::select! {
                 asked = signals.next() => Some(asked),
                 _ = watch.tick() => None,
+                () = alive.due() => {
+                    alive.say();
+                    continue;
+                }
                 _ = memory.tick() => {
                     self.shared.overload.look();
                     continue;
                 }
             };
             let is_reload = match asked {
-                Some(Asked::Stop) => return,
+                Some(Asked::Stop) => return End::Stop,
                 Some(Asked::Reopen) => {
                     reopen(&self.log);
                     continue;
                 }
-                Some(Asked::Upgrade) => {
-                    no_upgrade();
-                    continue;
-                }
+                Some(Asked::Upgrade) => match self.upgrade(signals, &mut alive).await {
+                    Some(end) => return end,
+                    None => continue,
+                },
                 Some(Asked::Reload) => true,
                 None => false,
             };
@@ -217,18 +311,90 @@ impl Gateway {
             let mut work = std::pin::pin!(work);
             loop {
                 tokio::select! {
-                    () = signals.stop.any() => return,
+                    () = signals.stop.any() => return End::Stop,
                     () = &mut work => break,
                     _ = memory.tick() => self.shared.overload.look(),
+                    () = alive.due() => alive.say(),
                 }
             }
         }
     }
 
-    /// Binds the admin listener, if one is configured. Nothing answers on it yet.
-    fn open_admin(&self) -> anyhow::Result<Option<(admin::Listener, Arc<admin::State>)>> {
+    /// Hands over to a successor, and says how this process is to end then; `None` if it serves on.
+    async fn upgrade(&mut self, signals: &mut Signals, alive: &mut Alive) -> Option<End> {
+        let report = Report::open();
+        let succeeded = self.handover().map_err(anyhow::Error::from).and_then(|handover| {
+            eprintln!("sluicegate: upgrading");
+            Ok(self.program.clone().succeed(handover)?)
+        });
+        let (under_way, mut told) = match succeeded {
+            Ok(under_way) => under_way,
+            Err(error) => return self.not_upgraded(report, &error),
+        };
+        let mut memory = tokio::time::interval(MEMORY_EVERY);
+        loop {
+            tokio::select! {
+                told = &mut told => return match told.map_err(anyhow::Error::from).and_then(|told| Ok(told?)) {
+                    Ok(pid) => Some(self.upgraded(under_way, report, pid)),
+                    Err(error) => self.not_upgraded(report, &error),
+                },
+                asked = signals.next() => match asked {
+                    Asked::Reload => eprintln!("sluicegate: upgrading, SIGHUP is ignored"),
+                    Asked::Reopen => reopen(&self.log),
+                    Asked::Upgrade => refuse_upgrade("an upgrade is under way"),
+                    Asked::Stop => {
+                        report.end(false, "the process was told to stop meanwhile");
+                        return Some(End::Stop);
+                    }
+                },
+                _ = memory.tick() => self.shared.overload.look(),
+                () = alive.due() => alive.say(),
+            }
+        }
+    }
+
+    /// What a successor is given.
+    fn handover(&self) -> std::io::Result<upgrade::Handover> {
+        let mut sockets = self.publisher.share_sockets()?;
+        if let (Some((config, _)), Some(serving)) = (&self.admin, &self.admin_serving) {
+            sockets.push((ADMIN.to_owned(), admin_place(&config.bind), serving.socket.socket.try_clone()?));
+        }
+        let limiter = Arc::clone(self.publisher.limiter());
+        Ok(upgrade::Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes })
+    }
+
+    fn upgraded(&mut self, under_way: UnderWay, report: Report, pid: u32) -> End {
+        under_way.finish();
+        service_manager::main_process(pid);
+        let done = format!("process {pid} serves, process {} drains", std::process::id());
+        eprintln!("sluicegate: upgraded: {done}");
+        report.end(true, &done);
+        if let Some(serving) = &mut self.admin_serving {
+            serving.socket.leave_file();
+            // Probes ask the successor from here on.
+            serving.stop = None;
+        }
+        End::Upgraded
+    }
+
+    fn not_upgraded(&self, report: Report, error: &anyhow::Error) -> Option<End> {
+        let error = error_chain(error);
+        tracing::error!("not upgraded, this process serves on: {error}");
+        report.end(false, &format!("not upgraded, process {} serves on: {error}", std::process::id()));
+        None
+    }
+
+    /// Opens the admin listener, if there is to be one.
+    fn open_admin(
+        &self,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Option<(admin::Listener, Arc<admin::State>)>> {
         let Some((config, state)) = &self.admin else { return Ok(None) };
-        let listener = admin::Listener::bind(&config.bind).map_err(|error| match config.bind {
+        let listener = match inherited.take(ADMIN, &admin_place(&config.bind)).pop() {
+            Some(socket) => admin::Listener::adopt(socket, &config.bind),
+            None => admin::Listener::bind(&config.bind),
+        };
+        let listener = listener.map_err(|error| match config.bind {
             admin::Bind::Tcp(addr) => listeners::in_use(error.into(), addr),
             admin::Bind::Unix(_) => error.into(),
         })?;
@@ -241,18 +407,23 @@ impl Gateway {
     }
 
     /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice, stops accepting, and lets
-    /// requests finish until `shutdown.drain` is over.
-    async fn drain(self, mut signals: Signals) {
+    /// requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
+    async fn drain(mut self, mut signals: Signals, end: End) {
         let shutdown = self.publisher.shutdown();
         eprintln!("sluicegate: draining");
         self.readiness.enter(Phase::Draining);
-        let (log, publisher) = (self.log, self.publisher);
-        let log_to_reopen = Arc::clone(&log);
-        let signals = tokio::spawn(async move { while_draining(&mut signals, &log_to_reopen).await });
-        tokio::time::sleep(shutdown.ready_delay).await;
-        let deadline = clock::instant() + shutdown.drain;
+        if end == End::Stop {
+            service_manager::stopping();
+        }
+        let heard = Arc::clone(&self.log);
+        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
+        if end == End::Stop {
+            tokio::time::sleep(shutdown.ready_delay).await;
+        }
+        self.publisher.let_sockets_go();
+        let deadlines = deadlines(&shutdown, end);
         for orders in &self.shared.orders {
-            let _ = orders.send(Order::Drain(deadline)).await;
+            let _ = orders.send(Order::Drain(deadlines)).await;
         }
         let workers = self.workers;
         let joined =
@@ -266,12 +437,57 @@ impl Gateway {
         signals.abort();
         let _ = signals.await;
         // The publisher owns a reference to the log, which can be closed only by its last owner.
-        drop(publisher);
-        let dropped = Arc::into_inner(log).map_or(0, |log| log.close(LOG_WAIT));
+        drop(self.publisher);
+        let dropped = Arc::into_inner(self.log).map_or(0, |log| log.close(LOG_WAIT));
         if dropped > 0 {
             tracing::warn!(dropped, "access-log lines were not written in time");
         }
+        if let Some(admin) = self.admin_serving.and_then(|serving| serving.task) {
+            admin.abort();
+        }
         eprintln!("sluicegate: stopped");
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nobody takes its place.
+    Stop,
+    /// A successor accepts in its place.
+    Upgraded,
+}
+
+/// When the moments of a drain come that begins now.
+fn deadlines(shutdown: &Shutdown, end: End) -> Deadlines {
+    let now = clock::instant();
+    let requests = now + shutdown.drain;
+    match end {
+        End::Stop => Deadlines { idle: now, tunnels: now + shutdown.drain_tunnels, requests },
+        // Nobody waits for this process: clients that have a connection are served once more, and tunnels stay.
+        End::Upgraded => Deadlines {
+            idle: now + IDLE_SERVED.min(shutdown.drain / 2),
+            tunnels: now + shutdown.drain_tunnels.max(shutdown.drain),
+            requests,
+        },
+    }
+}
+
+fn serve_admin(listener: admin::Listener, state: Arc<admin::State>) -> anyhow::Result<AdminServing> {
+    let socket = listener.share().context("admin listener")?;
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async {
+        let _: Result<(), _> = stopped.await;
+    };
+    let task = tokio::spawn(admin::serve(listener, state, stopped));
+    Ok(AdminServing { socket, task: Some(task), stop: Some(stop) })
+}
+
+/// Where the admin listener is, as its configuration writes it.
+fn admin_place(bind: &admin::Bind) -> String {
+    match bind {
+        admin::Bind::Tcp(addr) => addr.to_string(),
+        admin::Bind::Unix(path) => format!("unix:{}", path.display()),
     }
 }
 
@@ -359,7 +575,7 @@ async fn while_draining(signals: &mut Signals, log: &record::Log) {
         match signals.next().await {
             Asked::Reload => eprintln!("sluicegate: draining, SIGHUP is ignored"),
             Asked::Reopen => reopen(log),
-            Asked::Upgrade => no_upgrade(),
+            Asked::Upgrade => refuse_upgrade("the process drains"),
             Asked::Stop => {
                 eprintln!("sluicegate: stopped at once by a second signal");
                 std::process::exit(1);
@@ -375,8 +591,9 @@ fn reopen(log: &record::Log) {
     }
 }
 
-fn no_upgrade() {
-    eprintln!("sluicegate: SIGUSR2 is ignored: this version has no upgrade to a new binary");
+fn refuse_upgrade(why: &str) {
+    eprintln!("sluicegate: SIGUSR2 is ignored: {why}");
+    Report::open().end(false, why);
 }
 
 /// An error and its causes, joined by `: `. A cause that the message before it ends with already is left out, since some
@@ -406,6 +623,10 @@ const ORDERS: usize = 1024;
 const FILES_EVERY: Duration = Duration::from_secs(1);
 /// How often resident memory is compared with the marks of `[overload]`.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
+/// How long idle connections go on to be served once after a successor has taken over.
+const IDLE_SERVED: Duration = Duration::from_secs(5);
+/// The name of the admin listener's socket.
+const ADMIN: &str = "admin";
 /// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);
 

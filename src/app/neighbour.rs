@@ -12,6 +12,13 @@ pub(super) struct Neighbour {
     program: String,
 }
 
+impl Neighbour {
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
 impl fmt::Display for Neighbour {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "process {} ({})", self.pid, self.program)

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::publisher::{Changes, Publisher};
+use super::service_manager;
 use crate::config;
 use crate::metrics::Metrics;
 use crate::record;
@@ -14,7 +15,10 @@ pub(super) async fn reload(path: &Path, publisher: &mut Publisher, log: &record:
     if let Err(error) = log.reopen() {
         tracing::error!(%error, "the access log cannot be reopened");
     }
-    match publish(path, publisher).await {
+    service_manager::reloading();
+    let published = publish(path, publisher).await;
+    service_manager::ready();
+    match published {
         Ok(changes) => {
             publisher.warn_of(&changes);
             metrics.reload_succeeded();

@@ -24,22 +24,33 @@ pub(super) struct SharedTier {
     sweeping: JoinHandle<()>,
 }
 
-/// The limiter of a configuration, and the shared tier if `[redis]` is configured.
+/// The limiter of a configuration, and Redis where it names one. Its own table has so many bytes.
 ///
 /// # Errors
-/// If Redis is to be spoken to over TLS and no authority can be read to verify it.
-pub(super) fn limiter(config: &Config) -> anyhow::Result<(Arc<Limiter>, Option<SharedTier>)> {
+/// Where Redis is spoken to over TLS and there are no certificates to trust it by.
+pub(super) fn limiter(
+    config: &Config,
+    own_bytes: usize,
+) -> anyhow::Result<(Arc<Limiter>, Option<SharedTier>)> {
     let Some(redis) = &config.redis else {
-        return Ok((Arc::new(Limiter::new(Table::with_memory(config.limits_memory))), None));
+        return Ok((Arc::new(Limiter::new(Table::with_memory(own_bytes))), None));
     };
     let global = Global::start(redis).context("[redis]")?;
-    // The local table holds only unshared policies and the fallback of exact ones, so leases get most of the memory.
-    let own_bytes = config.limits_memory / OWN_PART;
     let link = Arc::clone(&global) as Arc<dyn crate::limiter::Link>;
-    let fleet = Fleet::new(link, config.limits_memory - own_bytes, redis.deadline).salted(&salt(config));
+    let fleet =
+        Fleet::new(link, config.limits_memory - own_bytes_of(config), redis.deadline).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
     let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
     Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping })))
+}
+
+/// Memory of the table that a node decides in on its own, bytes. In a fleet what is not shared, and what exact policies
+/// fall back on, takes the smaller part.
+pub(super) fn own_bytes_of(config: &Config) -> usize {
+    match config.redis {
+        None => config.limits_memory,
+        Some(_) => config.limits_memory / OWN_PART,
+    }
 }
 
 /// Explains a request without a running gateway. If the configuration names Redis, that says what is left. This process

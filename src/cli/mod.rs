@@ -4,6 +4,7 @@ pub mod check;
 pub mod explain;
 pub mod hash_key;
 pub mod run;
+pub mod upgrade;
 
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
+    /// Let a running gateway hand over to the binary at its path, without losing a connection
+    Upgrade(upgrade::Arguments),
     /// Print the version
     Version,
 }
@@ -56,6 +59,10 @@ pub fn main() -> ExitCode {
         Command::HashKey(arguments) => {
             let hashed = hash_key::run(&arguments, &mut io::stdin(), &mut io::stdout(), &mut io::stderr());
             hashed.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+        }
+        Command::Upgrade(arguments) => {
+            let upgraded = upgrade::run(&arguments, &config, &mut io::stdout(), &mut io::stderr());
+            upgraded.map_or_else(|error| failed(&error), ExitCode::from)
         }
         Command::Version => {
             println!("sluicegate {}", env!("CARGO_PKG_VERSION"));

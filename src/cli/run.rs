@@ -12,6 +12,11 @@ use crate::{app, config};
 
 /// Serves until told to stop.
 pub fn run(path: &Path) -> ExitCode {
+    // First of all: what a predecessor has counted by its clock is to mean the same here.
+    let inheritance = match app::inherit() {
+        Ok(inheritance) => inheritance,
+        Err(error) => return super::failed(&error),
+    };
     let prepared = match config::read(path).and_then(prepare) {
         Ok(prepared) => prepared,
         Err(errors) => {
@@ -23,7 +28,7 @@ pub fn run(path: &Path) -> ExitCode {
         eprintln!("{}", prepared.loaded.report);
     }
     start_log(&prepared.loaded.config.log_level);
-    match app::run(path, prepared) {
+    match app::run(path, prepared, inheritance) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => super::failed(&error),
     }

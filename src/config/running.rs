@@ -58,6 +58,7 @@ pub(super) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
 fn shutdown_keys(keys: &mut impl Keys, shutdown: &mut Shutdown) {
     keys.duration("ready-delay", Duration::ZERO, &mut shutdown.ready_delay);
     keys.duration("drain", Duration::ZERO, &mut shutdown.drain);
+    keys.duration("drain-tunnels", Duration::ZERO, &mut shutdown.drain_tunnels);
 }
 
 /// Writes `[shutdown]`.
@@ -123,7 +124,7 @@ pub(super) fn read_overload(documents: &[Table<'_>]) -> Overload {
 }
 
 fn default_shutdown() -> Shutdown {
-    Shutdown { ready_delay: Duration::ZERO, drain: Duration::from_secs(30) }
+    Shutdown { ready_delay: Duration::ZERO, drain: Duration::from_secs(30), drain_tunnels: Duration::ZERO }
 }
 
 /// The values of `headers` in `[limits]`.

@@ -68,4 +68,6 @@ pub struct Shutdown {
     pub ready_delay: Duration,
     /// How long requests in flight may take after that.
     pub drain: Duration,
+    /// How long tunnels go on before they are told to end.
+    pub drain_tunnels: Duration,
 }

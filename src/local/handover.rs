@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::Table;
 use super::slots::{STATE, fingerprint_of, low_bits_of};
 use crate::limit::penalty::Record;
-use crate::limit::{Algorithm, Log, Quota, State};
+use crate::limit::{Algorithm, Key, Log, Quota, State};
 
 /// The way states are written. A successor that reads another begins anew.
 pub const FORMAT: u32 = 1;
@@ -74,8 +74,8 @@ impl Table {
         self.logs.each(|key, fingerprint, log| {
             keys += 1;
             put(out, u64::from(fingerprint))?;
-            put(out, (key >> 64) as u64)?;
-            put(out, key as u64)?;
+            put(out, key.high())?;
+            put(out, key.low())?;
             put_log(out, log)
         })?;
         put(out, END)?;
@@ -121,7 +121,7 @@ impl Table {
             self.quotas.overflow().entry(fingerprint).or_insert(state);
         }
         while let Some(fingerprint) = get_unless_end(input)? {
-            let key = u128::from(get(input)?) << 64 | u128::from(get(input)?);
+            let key = Key::new(u128::from(get(input)?) << 64 | u128::from(get(input)?));
             self.logs.fill(key, fingerprint as u32, get_log(input)?);
             keys += 1;
         }
@@ -190,7 +190,7 @@ mod tests {
         let word = number.wrapping_add(algorithm.number().into()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let key =
             u128::from(word) << 64 | u128::from(word.rotate_left(23).wrapping_mul(0x94d0_49bb_1331_11eb));
-        Charge { cost, ..Charge::one(key, quota) }
+        Charge { cost, ..Charge::one(Key::new(key), quota) }
     }
 
     fn handed_over(from: &Table, memory: usize) -> Result<Table, HandoverError> {

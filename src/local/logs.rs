@@ -148,7 +148,7 @@ impl Logs {
     }
 
     /// Every key's log and the quota it was written under, a shard at a time.
-    pub(super) fn each<E>(&self, mut tell: impl FnMut(u128, u32, &Log) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn each<E>(&self, mut tell: impl FnMut(Key, u32, &Log) -> Result<(), E>) -> Result<(), E> {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, kept) in &shard.logs {
@@ -160,7 +160,7 @@ impl Logs {
 
     /// Keeps a predecessor's log. Its logs fitted the same memory; how much each takes may differ a little, so that there
     /// is room for twice as much.
-    pub(super) fn fill(&self, key: u128, fingerprint: u32, log: Log) {
+    pub(super) fn fill(&self, key: Key, fingerprint: u32, log: Log) {
         let bytes = log.bytes();
         if self.bytes() >= self.bytes_max.saturating_mul(2) {
             return;

@@ -61,6 +61,10 @@ pub async fn accept<S: Service>(
             }
         }
     }
+    if worker.drain.wants_last_answers() {
+        // Another process accepts on the same socket: what waits there is its.
+        return;
+    }
     let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
     while let std::task::Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
         start(&worker, stream, peer, listener.clone());
@@ -167,9 +171,9 @@ fn resume<S: Service>(served: Served<S>, idle: IdleConnection, first_bytes: Byte
     });
 }
 
-/// Puts a connection among the worker's idle ones; closes it if it is over (`None`) or the worker drains.
+/// Puts a connection among the worker's idle ones; closes it if it is over (`None`) or a drain closes idle ones.
 fn keep_idle<S: Service>(served: Served<S>, idle: Option<IdleConnection>) {
-    let Some(idle) = idle.filter(|_| !served.worker.drain.has_begun()) else { return };
+    let Some(idle) = idle.filter(|_| !served.worker.drain.closes_idle()) else { return };
     let worker = Rc::clone(&served.worker);
     worker.idle.add(served, idle);
 }
@@ -201,7 +205,7 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: Poll) {
     loop {
         let ready = tokio::select! {
             biased;
-            () = worker.drain.begins() => break,
+            () = worker.drain.idle_closes() => break,
             ready = watched.readable_mut() => ready,
         };
         let Ok(mut ready) = ready else { break };

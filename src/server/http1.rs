@@ -78,7 +78,7 @@ async fn wait_readable<S: Service>(
                 false
             }
         },
-        () = conn.facts.drain.begins() => false,
+        () = conn.facts.drain.idle_closes() => false,
     }
 }
 
@@ -102,8 +102,8 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
         service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
-    let drain = pin!(conn.facts.drain.begins());
-    let (mut drain, mut draining) = (Some(drain), false);
+    let (drain, cuts) = (pin!(conn.facts.drain.idle_closes()), pin!(conn.facts.drain.cuts()));
+    let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     conn.facts.activity.mind_presence();
     let mut presence = Presence::There;
     let end = std::future::poll_fn(|cx| {
@@ -111,10 +111,13 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
             if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
                 return Poll::Ready(End::Done(result));
             }
-            if !draining && conn.facts.drain.poll_begun(&mut drain, cx) {
+            if !draining && conn.facts.drain.poll_idle_closes(&mut drain, cx) {
                 draining = true;
                 Pin::new(&mut served).graceful_shutdown();
                 continue;
+            }
+            if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
+                return Poll::Ready(End::Gone);
             }
             if let Some(fault) = conn.facts.activity.due_fault() {
                 return Poll::Ready(End::Refused(fault));

@@ -59,8 +59,8 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
-    let drain = pin!(conn.facts.drain.begins());
-    let (mut drain, mut draining) = (Some(drain), false);
+    let (drain, cuts) = (pin!(conn.facts.drain.begins()), pin!(conn.facts.drain.cuts()));
+    let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     let end = std::future::poll_fn(|cx| {
         loop {
             let polled = served.as_mut().poll(cx);
@@ -76,8 +76,11 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
                 served.as_mut().graceful_shutdown();
                 continue;
             }
+            if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
+                return Poll::Ready(End::Gone);
+            }
             match ready!(timer.poll(&conn.facts.activity, cx)) {
-                // An idle client is sent GOAWAY and gets a moment to read it.
+                // An idle connection is told to go (GOAWAY) and given one more period to do so.
                 Expiry::Idle if !draining => {
                     conn.deadline_passed(metrics::Deadline::Idle);
                     draining = true;

@@ -29,7 +29,7 @@ pub async fn client<S: Service>(
     let deadline = listener.config.load().timeouts.header;
     let read = tokio::select! {
         read = timeout(deadline, read(tcp)) => read,
-        () = worker.drain.begins() => return None,
+        () = worker.drain.idle_closes() => return None,
     };
     let Ok(read) = read else {
         listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Header);

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::idle::IdleConnections;
-use super::worker::{Order, Shared, Worker};
+use super::worker::{Deadlines, Order, Shared, Worker};
 use super::{accept, panics};
 use crate::clock;
 use crate::service::Service;
@@ -57,7 +58,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
     tokio::task::spawn_local(accept::watch_idle(Rc::clone(&worker), poll));
     let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
-    let deadline = loop {
+    let deadlines = loop {
         tokio::select! {
             order = orders.recv() => match order {
                 Some(Order::Listen(socket, listener)) => {
@@ -67,26 +68,39 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 }
                 Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
                 Some(Order::Adopt(socket, listener)) => accept::adopt(&worker, socket, listener),
-                Some(Order::Drain(deadline)) => break deadline,
-                // The control runtime is gone without an order, so the process is ending: there is nothing to wait for.
-                None => break clock::instant(),
+                Some(Order::Drain(deadlines)) => break deadlines,
+                // The process is going down without a word: so do we.
+                None => break Deadlines::at(clock::instant()),
             },
             _ = tick.tick() => upkeep(&worker),
         }
     };
     worker.drain.begin();
+    advance(&worker, &deadlines);
     // The accept loops take what the kernel has accepted already, then close their sockets.
     for task in listeners.into_values().flatten() {
         let _ = task.await;
     }
-    while worker.connections() > 0 {
+    loop {
+        if worker.connections() == 0 {
+            // From here on other workers keep what they accept; what one of them has sent already is served.
+            orders.close();
+            let Ok(order) = orders.try_recv() else { break };
+            if let Order::Adopt(socket, listener) = order {
+                accept::adopt(&worker, socket, listener);
+            }
+            continue;
+        }
         tokio::select! {
             () = worker.emptied.notified() => {}
-            _ = tick.tick() => upkeep(&worker),
-            // Another worker may have handed a connection over before its own order to drain arrived.
+            _ = tick.tick() => {
+                upkeep(&worker);
+                advance(&worker, &deadlines);
+            }
+            // A connection may have been handed over by a worker that had not heard yet.
             Some(Order::Adopt(socket, listener)) = orders.recv() => accept::adopt(&worker, socket, listener),
-            () = tokio::time::sleep_until(deadline.into()) => {
-                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline reached: closing the remaining connections");
+            () = tokio::time::sleep_until(deadlines.end().into()) => {
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
                 worker.drain.cut();
                 break;
             }
@@ -95,8 +109,24 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
     worker.service.close();
 }
 
+/// Lets those moments of the drain come that are due.
+fn advance<S: Service>(worker: &Worker<S>, deadlines: &Deadlines) {
+    let now = clock::instant();
+    let drain = &worker.drain;
+    if deadlines.idle <= now {
+        drain.close_idle();
+    }
+    if deadlines.tunnels <= now {
+        drain.end_tunnels();
+    }
+    if deadlines.requests <= now && deadlines.requests < deadlines.end() {
+        drain.cut();
+    }
+}
+
 /// The worker's periodic work: closing idle connections that are too old, and the service's own.
 fn upkeep<S: Service>(worker: &Worker<S>) {
+    worker.shared.turns[worker.index].fetch_add(1, Ordering::Relaxed);
     let now = clock::instant();
     worker.service.upkeep(now);
     accept::expire(worker, now);

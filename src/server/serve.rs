@@ -115,7 +115,7 @@ async fn first_bytes<S: Service>(
     tokio::select! {
         biased;
         read = timeout(IDLE_AFTER, tcp.read_buf(ahead)) => read.ok(),
-        () = worker.drain.begins() => Some(Ok(0)),
+        () = worker.drain.idle_closes() => Some(Ok(0)),
     }
 }
 
@@ -162,7 +162,7 @@ async fn sniff<S: Service>(
     let read = async {
         tokio::select! {
             read = timeout_at(deadline.into(), read) => read,
-            () = conn.facts.drain.begins() => Ok(false),
+            () = conn.facts.drain.idle_closes() => Ok(false),
         }
     };
     match read.await {

@@ -85,7 +85,7 @@ where
     match end {
         End::Sides => tokio::select! {
             ended = &mut up => ended.map(|()| End::Sides),
-            () = drain.begins() => Ok(End::Drain),
+            () = drain.tunnels_end() => Ok(End::Drain),
         },
         End::Drain => {
             // The client's close frame still goes to the server, which learns from it that the client leaves.
@@ -141,7 +141,7 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
         let early = std::mem::take(&mut self.early);
         self.pass(&early).await?;
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut drain = pin!(drain.begins());
+        let mut drain = pin!(drain.tunnels_end());
         let mut is_draining = false;
         loop {
             if is_draining && self.frames.as_ref().is_some_and(Frames::is_between) {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -24,8 +24,31 @@ pub enum Order {
     Close(String),
     /// Serve this connection, which another worker accepted.
     Adopt(std::net::TcpStream, Arc<Listener>),
-    /// Stop accepting, finish the requests under way, end at the deadline at the latest.
-    Drain(Instant),
+    /// Accept no more, finish what runs, end when the drain says so at the latest.
+    Drain(Deadlines),
+}
+
+/// When the moments of a drain come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Connections without a request are closed.
+    pub idle: Instant,
+    /// Tunnels are told to end.
+    pub tunnels: Instant,
+    /// Requests are broken off.
+    pub requests: Instant,
+}
+
+impl Deadlines {
+    /// Everything at once.
+    pub fn at(now: Instant) -> Deadlines {
+        Deadlines { idle: now, tunnels: now, requests: now }
+    }
+
+    /// When the worker ends.
+    pub fn end(&self) -> Instant {
+        if self.tunnels > self.requests { self.tunnels + TUNNEL_FAREWELL } else { self.requests }
+    }
 }
 
 /// What all workers share.
@@ -39,6 +62,8 @@ pub struct Shared {
     pub accept_errors: metrics::Counter,
     /// Connections of each worker, by its index: a worker with clearly more hands new ones to the one with fewest.
     pub loads: Vec<AtomicUsize>,
+    /// How often each worker has looked after its connections: it stands still if this does.
+    pub turns: Vec<AtomicU64>,
     /// Where each worker receives, by its index.
     pub orders: Vec<mpsc::Sender<Order>>,
 }
@@ -121,6 +146,8 @@ impl<S: Service> Drop for Served<S> {
     }
 }
 
+/// How long tunnels have to end once they are told.
+const TUNNEL_FAREWELL: Duration = Duration::from_secs(3);
 /// TLS handshakes of one worker at once. Each holds some 12 KiB, so that is 48 MiB.
 const HANDSHAKES_MAX: usize = 4096;
 
@@ -172,6 +199,7 @@ pub(super) mod tests {
             overload: Arc::new(Overload::new(Default::default())),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
+            turns: vec![AtomicU64::new(0)],
             loads: vec![AtomicUsize::new(0)],
             orders: Vec::new(),
         };

@@ -7,43 +7,99 @@ use std::task::Context;
 
 use tokio::sync::Notify;
 
-/// One worker's drain.
+/// One worker's drain: four moments, each of which comes once. A process that stops lets the first two come together;
+/// one whose sockets another process has taken over leaves idle clients a while to be served once more.
 #[derive(Debug, Default)]
 pub struct Drain {
-    has_begun: Cell<bool>,
-    is_cut: Cell<bool>,
-    begins: Notify,
+    begins: Moment,
+    idle_closes: Moment,
+    tunnels_end: Moment,
+    cuts: Moment,
+}
+
+/// Something that happens once.
+#[derive(Debug, Default)]
+struct Moment {
+    has_come: Cell<bool>,
+    comes: Notify,
+}
+
+impl Moment {
+    fn come(&self) {
+        if !self.has_come.replace(true) {
+            self.comes.notify_waiters();
+        }
+    }
+
+    async fn wait(&self) {
+        // Made before the flag is read: `notify_waiters` wakes only those that exist already.
+        let comes = self.comes.notified();
+        if !self.has_come.get() {
+            comes.await;
+        }
+    }
 }
 
 impl Drain {
     /// From now on the worker takes no new work.
     pub fn begin(&self) {
-        self.has_begun.set(true);
-        self.begins.notify_waiters();
+        self.begins.come();
+    }
+
+    /// Connections without a request are closed from now on.
+    pub fn close_idle(&self) {
+        self.idle_closes.come();
+    }
+
+    /// Tunnels are told to end from now on.
+    pub fn end_tunnels(&self) {
+        self.tunnels_end.come();
     }
 
     /// The deadline has come: what still runs is about to be dropped, and logs that the drain ended it.
     pub fn cut(&self) {
-        self.is_cut.set(true);
+        self.cuts.come();
     }
 
     /// Whether [`Drain::begin`] was called.
     pub fn has_begun(&self) -> bool {
-        self.has_begun.get()
+        self.begins.has_come.get()
+    }
+
+    /// Whether a connection has no place here once its answer is out.
+    pub fn closes_idle(&self) -> bool {
+        self.idle_closes.has_come.get()
+    }
+
+    /// Whether an answer is to tell its client to connect anew: idle connections stay open meanwhile, because a client's
+    /// next request may be on its way already.
+    pub fn wants_last_answers(&self) -> bool {
+        self.has_begun() && !self.closes_idle()
     }
 
     /// Whether [`Drain::cut`] was called.
     pub fn is_cut(&self) -> bool {
-        self.is_cut.get()
+        self.cuts.has_come.get()
     }
 
     /// Waits until the drain begins; ready at once if it has.
     pub async fn begins(&self) {
-        // Made before the flag is read: `notify_waiters` wakes only those that exist already.
-        let begins = self.begins.notified();
-        if !self.has_begun.get() {
-            begins.await;
-        }
+        self.begins.wait().await;
+    }
+
+    /// Ready once connections without a request are closed.
+    pub async fn idle_closes(&self) {
+        self.idle_closes.wait().await;
+    }
+
+    /// Ready once tunnels are told to end.
+    pub async fn tunnels_end(&self) {
+        self.tunnels_end.wait().await;
+    }
+
+    /// Ready at the deadline.
+    pub async fn cuts(&self) {
+        self.cuts.wait().await;
     }
 
     /// Whether it has begun, for a task that asks at every poll. `begins` is [`Drain::begins`]; it is polled once, which
@@ -52,9 +108,32 @@ impl Drain {
     where
         F: Future<Output = ()>,
     {
-        match begins.take() {
-            Some(begins) => begins.poll(cx).is_ready(),
-            None => self.has_begun.get(),
-        }
+        poll(&self.begins, begins, cx)
+    }
+
+    /// The same of [`Drain::idle_closes`].
+    pub fn poll_idle_closes<F>(&self, closes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+    where
+        F: Future<Output = ()>,
+    {
+        poll(&self.idle_closes, closes, cx)
+    }
+
+    /// The same of [`Drain::cuts`].
+    pub fn poll_cuts<F>(&self, cuts: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+    where
+        F: Future<Output = ()>,
+    {
+        poll(&self.cuts, cuts, cx)
+    }
+}
+
+fn poll<F>(moment: &Moment, comes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+where
+    F: Future<Output = ()>,
+{
+    match comes.take() {
+        Some(comes) => comes.poll(cx).is_ready(),
+        None => moment.has_come.get(),
     }
 }

@@ -12,6 +12,7 @@ mod warm_up;
 mod watch;
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -20,7 +21,9 @@ use tokio::sync::mpsc::Sender;
 
 use super::certificates::Expiries;
 use super::descriptors;
+use super::inherited::Inherited;
 use super::listeners::Listeners;
+use super::upgrade::Predecessor;
 use crate::config::{Config, Definition, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -108,6 +111,24 @@ impl Publisher {
         self.config.shutdown.clone()
     }
 
+    /// The listeners' sockets, for a successor.
+    ///
+    /// # Errors
+    /// If there are no descriptors for them.
+    pub(super) fn share_sockets(&self) -> std::io::Result<Vec<(String, String, OwnedFd)>> {
+        self.listeners.share()
+    }
+
+    /// Lets go of the listeners' sockets: the workers close theirs.
+    pub(super) fn let_sockets_go(&mut self) {
+        self.listeners.let_go();
+    }
+
+    /// The limiter that every configuration tells its quotas.
+    pub(super) fn limiter(&self) -> &Arc<Limiter> {
+        &self.process.limiter
+    }
+
     /// The expiry of every listener's certificates; follows every publication.
     pub(super) fn expiries(&self) -> &Expiries {
         self.listeners.expiries()
@@ -130,7 +151,7 @@ impl Publisher {
         if !prepared.loaded.report.is_empty() {
             tracing::warn!("{}", prepared.loaded.report);
         }
-        let changes = self.put_in_force(prepared).await?;
+        let (changes, _) = self.put_in_force(prepared, Inherited::default(), None).await?;
         self.warm_up().await;
         Ok(changes)
     }
@@ -138,10 +159,18 @@ impl Publisher {
     /// Puts into force what was prepared, and returns what changed.
     ///
     /// # Errors
-    /// The socket or log that cannot be opened. What was in force stays.
-    pub(super) async fn put_in_force(&mut self, mut prepared: Prepared) -> anyhow::Result<Changes> {
+    /// The socket or log that cannot be opened; a predecessor that has gone. What was in force stays.
+    pub(super) async fn put_in_force(
+        &mut self,
+        mut prepared: Prepared,
+        mut inherited: Inherited,
+        predecessor: Option<Predecessor>,
+    ) -> anyhow::Result<(Changes, Option<Predecessor>)> {
         let config = &prepared.loaded.config;
-        let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len())?;
+        let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
+        for socket in inherited.close() {
+            tracing::warn!(socket, "no listener takes this socket: it is closed");
+        }
         if config.access_log.to != self.config.access_log.to {
             self.process.log.switch(&config.access_log.to)?;
         }
@@ -158,9 +187,16 @@ impl Publisher {
         self.published += 1;
         self.kept = kept;
         self.config = config;
+        let predecessor = match predecessor {
+            None => None,
+            Some(predecessor) => {
+                self.warm_up().await;
+                Some(predecessor.take_over(&self.process.limiter).await?)
+            }
+        };
         self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
         self.watch = Watch::new(&self.config.listeners, &self.kept);
-        Ok(made.changes)
+        Ok((made.changes, predecessor))
     }
 
     /// Builds the snapshot in a blocking thread, because with many routes it takes long.

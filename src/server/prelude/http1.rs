@@ -29,7 +29,7 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), stream.read_buf(&mut head)) => read.ok()?,
-            () = conn.drain.begins() => Ok(0),
+            () = conn.drain.idle_closes() => Ok(0),
         };
         // hyper will read the end of the stream, or the error, again.
         if !read.is_ok_and(|count| count > 0) {

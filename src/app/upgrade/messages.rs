@@ -1,0 +1,42 @@
+//! What a process and its successor tell each other. Names that one of them does not know are ignored, so that either
+//! may be the newer one.
+
+use serde::{Deserialize, Serialize};
+
+/// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
+/// use once it serves, then the sockets in their order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    /// How the states of the table will be written.
+    pub(super) states: u32,
+    /// Where the clock begins that the states count by.
+    pub(super) clock_origin_ns: u64,
+    /// What limiter keys are hashed with.
+    pub(super) salt: [u8; 16],
+    /// Memory of the table, bytes: states go over slot by slot.
+    pub(super) table_bytes: usize,
+    /// The listening sockets.
+    pub(super) sockets: Vec<Passed>,
+}
+
+/// A listening socket that is passed on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Passed {
+    /// The listener's name; [`ADMIN`] for the admin listener.
+    pub(super) name: String,
+    /// Where it was told to listen.
+    pub(super) bind: String,
+}
+
+/// What the new one says; the old one repeats the last of it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Word {
+    /// Everything that can fail has been done; the states may come. With which format it reads.
+    Prepared {
+        /// The format it reads; any other, and no states are sent.
+        states: u32,
+    },
+    /// It accepts connections.
+    Serving,
+}

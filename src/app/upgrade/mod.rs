@@ -1,0 +1,269 @@
+//! An upgrade: a new binary takes this process's place without a moment in which nobody accepts.
+//!
+//! The old process starts the program at its own path with its own arguments and hands it the very sockets it listens
+//! on, so no connection in a queue is lost. The new one prepares everything that can fail, takes over what limiter keys
+//! have spent, accepts, and says so; only then does the old one drain. Whatever goes wrong before that ends the new
+//! process and leaves the old one as it was.
+
+mod channel;
+mod messages;
+mod predecessor;
+mod report;
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use crate::limiter::Limiter;
+use crate::{clock, local};
+use channel::Channel;
+use messages::{Hello, Passed, Word};
+
+pub use predecessor::Predecessor;
+pub(super) use predecessor::find;
+pub(super) use report::Report;
+pub use report::request;
+
+/// The program that takes this process's place: found when this one starts, because the file may be another later.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+/// Why there is no successor. All are for the operator, and the old process serves on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// No process was started.
+    #[error("cannot start {}: {source}", .path.display())]
+    Start {
+        /// The program.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ended, or was ended.
+    #[error("{} {how}{}", .path.display(), last_words(.words))]
+    NotServing {
+        /// The program.
+        path: PathBuf,
+        /// What became of it.
+        how: String,
+        /// What it said last on standard error.
+        words: String,
+    },
+}
+
+/// What a successor is given.
+pub(super) struct Handover {
+    /// The sockets with the name and address of their listeners.
+    pub(super) sockets: Vec<(String, String, OwnedFd)>,
+    /// Whose states it takes over.
+    pub(super) limiter: Arc<Limiter>,
+    /// What limiter keys are hashed with.
+    pub(super) salt: [u8; 16],
+    /// Memory of the table, bytes.
+    pub(super) table_bytes: usize,
+}
+
+/// An upgrade that is under way, on a thread of its own. Dropped, it ends the successor.
+pub(super) struct UnderWay {
+    /// Ends the conversation.
+    line: Option<UnixStream>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(line) = &self.line {
+            let _ = line.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl UnderWay {
+    /// The successor serves: it is left alone from here on.
+    pub(super) fn finish(mut self) {
+        self.line = None;
+    }
+}
+
+impl Program {
+    /// The program of this process. A path that was typed is kept as it was, so that a link may point elsewhere by the
+    /// time it is started again.
+    pub(super) fn of_this_process() -> io::Result<Program> {
+        let mut arguments = std::env::args_os();
+        let typed = arguments.next().map(PathBuf::from).unwrap_or_default();
+        let this = std::env::current_exe()?;
+        let found = if typed.components().count() > 1 {
+            Some(std::path::absolute(&typed)?)
+        } else {
+            let folders = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&folders)
+                .map(|folder| folder.join(&typed))
+                .find(|path| is_same(path, &this))
+        };
+        Ok(Program { path: found.unwrap_or(this), arguments: arguments.collect() })
+    }
+
+    /// Starts the successor and brings it to serving. The second value ends with its process id, or says why not.
+    pub(super) fn succeed(
+        self,
+        handover: Handover,
+    ) -> Result<(UnderWay, tokio::sync::oneshot::Receiver<Result<u32, Error>>), Error> {
+        let begin = |source| Error::Start { path: self.path.clone(), source };
+        let (ours, theirs) = UnixStream::pair().map_err(begin)?;
+        let line = ours.try_clone().map_err(begin)?;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let path = self.path.clone();
+        let converse = move || {
+            let _ = tell.send(self.converse(ours, theirs, &handover));
+        };
+        let thread = thread::Builder::new().name("upgrade".to_owned()).spawn(converse);
+        thread.map_err(|source| Error::Start { path, source })?;
+        Ok((UnderWay { line: Some(line) }, told))
+    }
+
+    fn converse(&self, ours: UnixStream, theirs: UnixStream, handover: &Handover) -> Result<u32, Error> {
+        let mut child = self.start(theirs)?;
+        let words = Words::of(&mut child);
+        match hand_over(Channel::new(ours, WITHIN), handover) {
+            Ok(mut channel) => {
+                words.pass_on();
+                // It waits for this, so that its next lines stand behind its first.
+                let _ = channel.send(&Word::Serving);
+                Ok(child.id())
+            }
+            Err(error) => {
+                let status = end(&mut child, &error);
+                let how = status
+                    .map_or_else(|| format!("was ended: {error}"), |status| format!("ended with {status}"));
+                Err(Error::NotServing { path: self.path.clone(), how, words: words.last() })
+            }
+        }
+    }
+
+    fn start(&self, theirs: UnixStream) -> Result<Child, Error> {
+        Command::new(&self.path)
+            .args(&self.arguments)
+            .env(predecessor::VARIABLE, std::process::id().to_string())
+            // Meant for this process alone.
+            .env_remove("LISTEN_PID")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_FDNAMES")
+            .env_remove("WATCHDOG_PID")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| Error::Start { path: self.path.clone(), source })
+    }
+}
+
+/// Gives a successor all that it needs, and waits until it serves.
+fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
+    let passed =
+        |(name, bind, _): &(String, String, OwnedFd)| Passed { name: name.clone(), bind: bind.clone() };
+    channel.send(&Hello {
+        states: local::FORMAT,
+        clock_origin_ns: clock::origin_ns(),
+        salt: handover.salt,
+        table_bytes: handover.table_bytes,
+        sockets: handover.sockets.iter().map(passed).collect(),
+    })?;
+    let stderr = io::stderr();
+    let mut descriptors: Vec<BorrowedFd<'_>> = vec![stderr.as_fd()];
+    descriptors.extend(handover.sockets.iter().map(|(_, _, socket)| socket.as_fd()));
+    channel.send_descriptors(&descriptors)?;
+    let word: Word = channel.receive()?;
+    if word == (Word::Prepared { states: local::FORMAT }) {
+        let mut out = BufWriter::with_capacity(STATES_BUFFER_BYTES, &mut channel);
+        handover.limiter.table().write_states(&mut out).map_err(io::Error::other)?;
+    }
+    match channel.receive()? {
+        Word::Serving => Ok(channel),
+        Word::Prepared { .. } => Err(io::Error::other("it says twice that it is prepared")),
+    }
+}
+
+/// Waits a moment for a successor that has ended, or ends it: `None` then.
+fn end(child: &mut Child, error: &io::Error) -> Option<ExitStatus> {
+    let is_late = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+    let until = clock::instant() + ENDED_WITHIN;
+    while !is_late && clock::instant() < until {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        thread::sleep(ENDED_EVERY);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// What a successor says on standard error before it serves.
+struct Words {
+    said: Arc<Mutex<VecDeque<u8>>>,
+    over: mpsc::Receiver<()>,
+}
+
+impl Words {
+    fn of(child: &mut Child) -> Words {
+        let said: Arc<Mutex<VecDeque<u8>>> = Arc::default();
+        let (tell, over) = mpsc::channel();
+        if let Some(mut pipe) = child.stderr.take() {
+            let said = Arc::clone(&said);
+            thread::spawn(move || {
+                let mut some = [0; 1024];
+                while let Ok(count @ 1..) = pipe.read(&mut some) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    said.extend(&some[..count]);
+                    let excess = said.len().saturating_sub(WORDS_BYTES_MAX);
+                    said.drain(..excess);
+                }
+                let _ = tell.send(());
+            });
+        }
+        Words { said, over }
+    }
+
+    /// Says it here, where the successor goes on.
+    fn pass_on(&self) {
+        let _ = self.over.recv_timeout(ENDED_WITHIN);
+        let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = io::stderr().write_all(&Vec::from(said));
+    }
+
+    /// Its last lines in one.
+    fn last(&self) -> String {
+        let _ = self.over.recv_timeout(ENDED_WITHIN);
+        let said = Vec::from(std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner)));
+        let said = String::from_utf8_lossy(&said);
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(WORDS_LINES_MAX)..].join(" | ")
+    }
+}
+
+fn last_words(words: &str) -> String {
+    if words.is_empty() { " and said nothing".to_owned() } else { format!(": {words}") }
+}
+
+fn is_same(path: &Path, other: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| path == other)
+}
+
+/// How long a successor may take until it serves.
+const WITHIN: Duration = Duration::from_secs(60);
+/// How long one that has hung up may take to end.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+const ENDED_EVERY: Duration = Duration::from_millis(10);
+/// What is kept of what a successor says.
+const WORDS_BYTES_MAX: usize = 64 * 1024;
+const WORDS_LINES_MAX: usize = 20;
+const STATES_BUFFER_BYTES: usize = 256 * 1024;

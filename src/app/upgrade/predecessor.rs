@@ -1,0 +1,92 @@
+//! The new process's side of an upgrade: what it is given by the process whose place it takes, and what it says to it.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::WITHIN;
+use super::channel::Channel;
+use super::messages::{Hello, Word};
+use crate::app::inherited::Inherited;
+use crate::limiter::Limiter;
+use crate::{clock, local};
+
+/// The process whose place this one takes.
+#[derive(Debug)]
+pub struct Predecessor {
+    channel: Channel,
+    /// Where this process's messages go once it serves; until then the predecessor reads them.
+    stderr: OwnedFd,
+    states: u32,
+    /// What limiter keys are hashed with.
+    pub(in crate::app) salt: [u8; 16],
+    /// Memory of the table, bytes.
+    pub(in crate::app) table_bytes: usize,
+}
+
+/// The predecessor and its sockets, if this process was started to take one's place. Has to be called before anything
+/// reads the clock.
+///
+/// # Errors
+/// If there is one and it does not say what it has to.
+pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>> {
+    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    if !std::env::var(VARIABLE).is_ok_and(|from| from == parent.to_string()) {
+        return Ok(None);
+    }
+    let line = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("standard input")?;
+    let mut channel = Channel::new(UnixStream::from(line), WITHIN);
+    let hello: Hello = channel.receive().context("the predecessor's first message")?;
+    clock::resume(hello.clock_origin_ns);
+    let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
+    let stderr = descriptors.next().context("the predecessor's standard error")?;
+    let mut inherited = Inherited::default();
+    for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
+        inherited.push(passed.name, passed.bind, descriptor);
+    }
+    let Hello { states, salt, table_bytes, .. } = hello;
+    Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes }, inherited)))
+}
+
+impl Predecessor {
+    /// Says that everything is prepared, and takes over what keys have spent. Reads for a while; waits for its own
+    /// thread.
+    ///
+    /// # Errors
+    /// If the predecessor is gone: it has been stopped meanwhile, and so must this process.
+    pub(in crate::app) async fn take_over(self, limiter: &Arc<Limiter>) -> anyhow::Result<Predecessor> {
+        let limiter = Arc::clone(limiter);
+        tokio::task::spawn_blocking(move || self.read_states(&limiter)).await?
+    }
+
+    fn read_states(mut self, limiter: &Limiter) -> anyhow::Result<Predecessor> {
+        self.channel.send(&Word::Prepared { states: local::FORMAT }).context("the predecessor is gone")?;
+        if self.states != local::FORMAT {
+            tracing::warn!("the predecessor keeps its table in another form: limits begin anew");
+            return Ok(self);
+        }
+        let keys = limiter.table().read_states(&mut BufReader::new(&mut self.channel))?;
+        tracing::info!(keys, "took over the limits of the predecessor");
+        Ok(self)
+    }
+
+    /// Says that this process serves. From here on it writes where its predecessor wrote.
+    ///
+    /// # Errors
+    /// If the predecessor is gone.
+    pub(in crate::app) fn serving(mut self) -> anyhow::Result<()> {
+        self.channel.send(&Word::Serving).context("the predecessor is gone")?;
+        rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
+        // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
+        let _ = self.channel.receive::<Word>();
+        Ok(())
+    }
+}
+
+/// Names the process that starts a successor, for that one.
+pub(super) const VARIABLE: &str = "SLUICEGATE_UPGRADE_FROM";

@@ -1,0 +1,91 @@
+//! How `sluicegate upgrade` hears what became of it: it listens on a socket whose name holds the number of the process
+//! it asks, and that process connects to it. So nothing listens for it while nobody asks.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::clock;
+
+/// Whoever asked for an upgrade by the command, if anybody did.
+#[derive(Debug)]
+pub(in crate::app) struct Report(Option<UnixStream>);
+
+impl Report {
+    /// Connects to the command that has asked this process, if it is of the same user or of root.
+    pub(in crate::app) fn open() -> Report {
+        let asker = address(std::process::id()).and_then(|address| UnixStream::connect_addr(&address));
+        Report(asker.ok().filter(is_trusted))
+    }
+
+    /// Says how it ended.
+    pub(in crate::app) fn end(self, is_done: bool, text: &str) {
+        if let Some(mut asker) = self.0 {
+            let _ = asker.set_write_timeout(Some(TOLD_WITHIN));
+            let word = if is_done { DONE } else { FAILED };
+            // Whoever does not wait any more need not be told.
+            let _ = asker.write_all(format!("{word}{}\n", text.replace('\n', " | ")).as_bytes());
+        }
+    }
+}
+
+/// Only who could send the signal may read what becomes of it.
+fn is_trusted(asker: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    rustix::net::sockopt::socket_peercred(asker).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own)
+}
+
+/// Asks the gateway of this process id to upgrade itself, and says how that ended.
+///
+/// # Errors
+/// If there is no such process, it does not answer, or it serves on because its successor did not start.
+pub fn request(pid: u32) -> anyhow::Result<String> {
+    let process =
+        i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id is a positive number")?;
+    let listener = address(pid).and_then(|address| UnixListener::bind_addr(&address));
+    let listener =
+        listener.with_context(|| format!("another `sluicegate upgrade` asks process {pid} already"))?;
+    kill_process(process, Signal::USR2).with_context(|| format!("process {pid}"))?;
+    let answer = answer(&listener, pid)?;
+    let mut line = String::new();
+    answer.set_read_timeout(Some(super::WITHIN + TOLD_WITHIN))?;
+    BufReader::new(answer).read_line(&mut line).with_context(|| format!("process {pid} says nothing"))?;
+    match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
+        (Some(done), _) => Ok(done.trim_end().to_owned()),
+        (None, Some(why)) => bail!("{}", why.trim_end()),
+        (None, None) => bail!("process {pid} ended before it was upgraded"),
+    }
+}
+
+/// Waits until the process calls back.
+fn answer(listener: &UnixListener, pid: u32) -> anyhow::Result<UnixStream> {
+    listener.set_nonblocking(true)?;
+    let until = clock::instant() + CALLED_WITHIN;
+    while clock::instant() < until {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(CALLED_EVERY),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("process {pid} does not answer: is it a gateway that serves?")
+}
+
+/// The socket on which an upgrade of that process is waited for.
+fn address(pid: u32) -> std::io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("sluicegate-upgrade-{pid}"))
+}
+
+const DONE: &str = "done ";
+const FAILED: &str = "failed ";
+/// How long the process may take to call back.
+const CALLED_WITHIN: Duration = Duration::from_secs(5);
+const CALLED_EVERY: Duration = Duration::from_millis(10);
+const TOLD_WITHIN: Duration = Duration::from_secs(2);

@@ -1,0 +1,44 @@
+//! `sluicegate upgrade`: asks a running gateway to hand over to the binary that stands at its path now, and says what
+//! came of it.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::check::EXIT_CONFIG;
+use crate::{app, config};
+
+/// What is asked of `sluicegate upgrade`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The process to upgrade; without it the one that listens where the configuration says
+    #[arg(long)]
+    pid: Option<u32>,
+}
+
+/// Asks the process and writes how it ended. Returns the exit code.
+///
+/// # Errors
+/// If no process is found, or it serves on because its successor did not start.
+pub fn run(
+    arguments: &Arguments,
+    path: &Path,
+    out: &mut impl Write,
+    err: &mut impl Write,
+) -> anyhow::Result<u8> {
+    let pid = match arguments.pid {
+        Some(pid) => pid,
+        None => match config::read(path) {
+            Ok(definition) => app::process_listening(&definition.config)
+                .context("no process is seen to listen where the configuration says; name it by `--pid`")?,
+            Err(errors) => {
+                writeln!(err, "{errors}")?;
+                return Ok(EXIT_CONFIG);
+            }
+        },
+    };
+    let done = app::request_upgrade(pid)?;
+    writeln!(out, "{done}")?;
+    Ok(0)
+}

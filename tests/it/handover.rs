@@ -1,0 +1,389 @@
+//! A new process takes an old one's place: sockets that systemd opened, and upgrades under load.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::upstream::receive;
+use crate::support::{
+    Client, Directory, Gateway, PATIENCE, Upstream, eventually, get, heavy, run, signal, text,
+};
+
+const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }\n";
+const UPGRADE: &[&str] = &[
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+];
+
+/// A gateway whose binary is a file of its own, and the processes that have taken its place.
+struct Upgraded {
+    gateway: Gateway,
+    /// The process that serves.
+    pid: u32,
+    successors: Vec<u32>,
+}
+
+impl Upgraded {
+    fn start(config: &str) -> Upgraded {
+        let directory = Directory::new();
+        let binary = directory.join("gateway");
+        fs::copy(env!("CARGO_BIN_EXE_sluicegate"), &binary).expect("there is room for it");
+        let gateway = Gateway::start_by(Command::new(&binary), directory, config);
+        let pid = gateway.pid();
+        Upgraded { gateway, pid, successors: Vec::new() }
+    }
+
+    /// Puts another program where the binary stands, in one step.
+    fn replace_binary(&self, content: &[u8]) {
+        let path = self.gateway.write("next", content);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        fs::rename(path, self.binary()).expect("both are in one directory");
+    }
+
+    fn binary(&self) -> PathBuf {
+        self.gateway.file("gateway")
+    }
+
+    /// Upgrades and waits until the successor serves.
+    fn upgrade(&mut self) -> u32 {
+        signal(self.pid, "USR2");
+        let drains = format!(" serves, process {} drains", self.pid);
+        let line = self.says(&drains);
+        let pid = line.trim_end_matches(&drains).rsplit(' ').next().and_then(|pid| pid.parse().ok());
+        self.pid = pid.expect("the line names the successor");
+        self.successors.push(self.pid);
+        self.pid
+    }
+
+    /// The first line that holds this, once there is one.
+    fn says(&self, what: &str) -> String {
+        eventually(what, || self.gateway.stderr().into_iter().find(|line| line.contains(what)))
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.gateway.stderr().iter().filter(|line| line.contains(what)).count()
+    }
+}
+
+impl Drop for Upgraded {
+    fn drop(&mut self) {
+        for pid in self.successors.iter().filter(|pid| is_running(**pid)) {
+            Command::new("kill").args(["-KILL", &pid.to_string()]).status().ok();
+        }
+    }
+}
+
+/// Whether the process runs; one that has ended and is not waited for does not.
+fn is_running(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+}
+
+/// Starts a gateway behind sockets that were open before it: of these names, on free ports.
+fn activated(names: &str, config: impl Fn(&[u16]) -> String) -> (Gateway, Vec<u16>) {
+    let directory = Directory::new();
+    let ports = directory.join("ports");
+    // The configuration may name a port, so the ports are found first.
+    let count = names.split(':').count();
+    let free: Vec<u16> = (0..count)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()))
+        .map(|addr| addr.expect("loopback has a free port").port())
+        .collect();
+    let numbers: Vec<String> = free.iter().map(u16::to_string).collect();
+    fs::write(&ports, numbers.join(" ")).expect("the directory is ours");
+    let mut command = Command::new("python3");
+    command.args(["-c", ACTIVATE]).arg(&ports).arg(names).arg(env!("CARGO_BIN_EXE_sluicegate"));
+    let text = config(&free);
+    (Gateway::start_by(command, directory, &text), free)
+}
+
+/// What systemd does for a service with sockets.
+const ACTIVATE: &str = r#"
+import fcntl, os, socket, sys
+ports = open(sys.argv[1]).read().split()
+opened = [socket.create_server(("127.0.0.1", int(port)), backlog=64) for port in ports]
+high = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, 100) for one in opened]
+for place, one in enumerate(high):
+    os.dup2(one, 3 + place)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)), LISTEN_FDNAMES=sys.argv[2])
+os.execv(sys.argv[3], sys.argv[3:])
+"#;
+
+#[test]
+fn sockets_of_systemd_are_taken_by_name_and_else_by_address() {
+    let (gateway, ports) = activated("plain:other:admin", |ports| {
+        format!(
+            "workers = 3\n[listener.plain]\nbind = \"127.0.0.1:1\"\n[listener.second]\nbind = \"127.0.0.1:{}\"\n\
+             [admin]\nbind = \"127.0.0.1:2\"\n{OK}",
+            ports[1]
+        )
+    });
+    for port in &ports[..2] {
+        for _ in 0..20 {
+            assert_eq!(get(SocketAddr::from(([127, 0, 0, 1], *port)), "/").status, 200);
+        }
+    }
+    assert_eq!(get(SocketAddr::from(([127, 0, 0, 1], ports[2])), "/readyz").status, 200);
+    assert_eq!(gateway.plain().port(), ports[0], "it says where it listens, not where it would have");
+}
+
+#[test]
+fn a_socket_that_no_listener_wants_is_closed_with_a_line() {
+    let (gateway, ports) =
+        activated("plain:old", |_| format!("[listener.plain]\nbind = \"127.0.0.1:1\"\n{OK}"));
+    assert_eq!(gateway.get("/").status, 200);
+    assert!(gateway.stderr().iter().any(|line| line.contains("no listener takes") && line.contains("old")));
+    assert!(TcpStream::connect(("127.0.0.1", ports[1])).is_err());
+}
+
+#[test]
+fn an_upgrade_keeps_limits_ports_and_the_admin_listener() {
+    let limited =
+        "[[route]]\npath = \"/limited\"\nlimit = \"5/h by ip\"\nrespond = { status = 200, body = \"ok\" }\n";
+    let mut upgraded = Upgraded::start(&format!("{limited}{OK}"));
+    let (plain, admin) = (upgraded.gateway.plain(), upgraded.gateway.listener("admin"));
+    let left = |answer: crate::support::Response| answer.number("x-ratelimit-remaining");
+    assert_eq!(left(get(plain, "/limited")), 4);
+    assert_eq!(left(get(plain, "/limited")), 3);
+    for expected in [2, 1, 0] {
+        let before = upgraded.pid;
+        upgraded.upgrade();
+        eventually("the old process ends", || (!is_running(before)).then_some(()));
+        assert_eq!(left(get(plain, "/limited")), expected);
+        assert_eq!(get(admin, "/readyz").status, 200);
+    }
+    assert_eq!(get(plain, "/limited").status, 429);
+    assert_eq!(upgraded.count("ready"), 4, "every one of them says so: {:?}", upgraded.gateway.stderr());
+}
+
+#[test]
+fn what_is_no_gateway_does_not_take_its_place() {
+    let mut upgraded = Upgraded::start(OK);
+    let plain = upgraded.gateway.plain();
+    let good = fs::read(upgraded.binary()).expect("it is there");
+    let not_upgraded = "not upgraded, this process serves on";
+    for (round, (content, why)) in [
+        (&b"neither a program nor a script"[..], "cannot start"),
+        (b"#!/bin/sh\nexit 0\n", "ended with exit status: 0 and said nothing"),
+        (b"#!/bin/sh\necho no room >&2; exit 3\n", "ended with exit status: 3: no room"),
+        (b"#!/bin/sh\nexec cat >&0\n", "gateway was ended: "),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        upgraded.replace_binary(content);
+        signal(upgraded.pid, "USR2");
+        eventually(why, || (upgraded.count(not_upgraded) == round + 1).then_some(()));
+        upgraded.says(why);
+        assert_eq!(get(plain, "/").status, 200);
+    }
+    // A configuration that is wrong by now is the successor's to refuse.
+    upgraded.replace_binary(&good);
+    let config = fs::read(upgraded.gateway.file("gateway.toml")).expect("it is there");
+    upgraded.gateway.write("gateway.toml", "nonsense = true");
+    signal(upgraded.pid, "USR2");
+    upgraded.says("ended with exit status: 78: error");
+    upgraded.gateway.write("gateway.toml", config);
+    fs::remove_file(upgraded.binary()).expect("it is there");
+    signal(upgraded.pid, "USR2");
+    upgraded.says("No such file");
+    upgraded.replace_binary(&good);
+    upgraded.upgrade();
+    assert_eq!(get(plain, "/").status, 200);
+}
+
+#[test]
+fn a_second_upgrade_is_refused_while_one_is_under_way_and_in_a_drain() {
+    let mut upgraded = Upgraded::start(&format!("[shutdown]\nready-delay = \"20s\"\n{OK}"));
+    let good = fs::read(upgraded.binary()).expect("it is there");
+    upgraded.replace_binary(b"#!/bin/sh\nread line\nexit 1\n");
+    // It reads what it is given, which has no end of line, until the old process gives it up.
+    signal(upgraded.pid, "USR2");
+    upgraded.says("upgrading");
+    signal(upgraded.pid, "USR2");
+    upgraded.says("SIGUSR2 is ignored: an upgrade is under way");
+    signal(upgraded.pid, "HUP");
+    upgraded.says("upgrading, SIGHUP is ignored");
+    assert_eq!(upgraded.gateway.get("/").status, 200);
+    signal(upgraded.pid, "TERM");
+    upgraded.says("draining");
+    upgraded.replace_binary(&good);
+    signal(upgraded.pid, "USR2");
+    upgraded.says("SIGUSR2 is ignored: the process drains");
+    assert!(upgraded.gateway.is_running());
+}
+
+#[test]
+fn the_command_says_how_it_ended() {
+    let mut upgraded = Upgraded::start(OK);
+    let config = upgraded.gateway.file("gateway.toml");
+    let command = |more: &[&str]| {
+        let config = config.to_str().expect("the path is text");
+        run(env!("CARGO_BIN_EXE_sluicegate"), &[&["upgrade", "--config", config], more].concat())
+    };
+    let output = command(&["--pid", &upgraded.pid.to_string()]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert!(said.ends_with(&format!(" serves, process {} drains\n", upgraded.pid)), "{said}");
+    upgraded.pid = said.split(' ').nth(1).and_then(|pid| pid.parse().ok()).expect("it names the successor");
+    upgraded.successors.push(upgraded.pid);
+    upgraded.replace_binary(b"#!/bin/sh\necho no room >&2; exit 3\n");
+    let output = command(&["--pid", &upgraded.pid.to_string()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("process {} serves on", upgraded.pid)) && said.contains("no room"),
+        "{said}"
+    );
+    // Without a process id it is found by where the configuration says that it listens.
+    let plain = upgraded.gateway.plain();
+    upgraded
+        .gateway
+        .write("gateway.toml", format!("admin = false\n[listener.plain]\nbind = \"{plain}\"\n{OK}"));
+    let said = text(&command(&[]).stderr);
+    assert!(said.contains(&format!("process {} serves on", upgraded.pid)), "{said}");
+}
+
+/// An upstream that switches to WebSocket and echoes, and one that never ends its stream of events.
+fn long_lived() -> Upstream {
+    Upstream::raw(|stream| {
+        let mut peer = Client::over(stream);
+        let Some(request) = receive(&mut peer) else { return };
+        if request.header("upgrade").is_some() {
+            peer.send(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            );
+            loop {
+                let question = peer.bytes(7);
+                if question.len() < 7 {
+                    return;
+                }
+                peer.send([0x81, 1, question[6] ^ question[2]]);
+            }
+        }
+        peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while peer.is_taking("8\r\ndata: x\n\r\n") {
+            thread::sleep(Duration::from_millis(20));
+        }
+    })
+}
+
+/// Sends a frame of one byte and reads it back.
+fn echoes(client: &mut Client) {
+    client.send([0x81, 0x81, 1, 2, 3, 4, b'a' ^ 1]);
+    assert_eq!(client.bytes(3), [0x81, 1, b'a']);
+}
+
+#[test]
+fn ten_upgrades_under_load_fail_no_request_and_reset_no_connection() {
+    let _alone = heavy();
+    let upstream = long_lived();
+    let mut upgraded = Upgraded::start(&format!(
+        "[shutdown]\nready-delay = \"0s\"\ndrain = \"60s\"\n[[route]]\npath = \"/long/{{*rest}}\"\nupgrade = true\n\
+         to = \"http://{}\"\n{OK}",
+        upstream.addr()
+    ));
+    let plain = upgraded.gateway.plain();
+    let mut websocket = Client::connect(plain);
+    assert_eq!(websocket.request("GET", "/long/ws", UPGRADE, "").status, 101);
+    let mut events = Client::connect(plain);
+    events.send("GET /long/events HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(events.head().status, 200);
+    let url = format!("http://{plain}/");
+    let spawn = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.arg("120").arg(program).args(arguments).arg(&url);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program is installed")
+    };
+    let loads = [
+        spawn("wrk", &["-t1", "-c8", "-d20s", "--timeout", "10s"]),
+        spawn("h2load", &["--h1", "-D", "20", "-c", "4"]),
+    ];
+    let until = Instant::now() + Duration::from_secs(18);
+    let mut upgrades = 0;
+    while upgrades < 10 {
+        upgraded.upgrade();
+        upgrades += 1;
+        echoes(&mut websocket);
+        events.bytes(13);
+        // HTTP/2: a client that is told to go connects anew, as they do.
+        let load = text(&run("h2load", &["-n", "200", "-c", "4", "-m", "10", &url]).stdout);
+        assert!(load.contains("200 succeeded, 0 failed, 0 errored, 0 timeout"), "{load}");
+    }
+    assert!(Instant::now() < until, "all upgrades were under load");
+    for load in loads {
+        let output = load.wait_with_output().expect("it is a child of ours");
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{said}{}", text(&output.stderr));
+        assert!(!said.contains("Socket errors") && !said.contains("Non-2xx"), "{said}");
+        assert!(!said.contains("requests:") || said.contains(" 0 failed, 0 errored, 0 timeout"), "{said}");
+    }
+    echoes(&mut websocket);
+    events.bytes(13);
+}
+
+#[test]
+fn tunnels_have_a_bound_of_their_own_in_a_drain() {
+    let upstream = long_lived();
+    let mut gateway = Gateway::start(&format!(
+        "[shutdown]\nready-delay = \"0s\"\ndrain = \"200ms\"\ndrain-tunnels = \"3s\"\n[[route]]\n\
+         path = \"/{{*rest}}\"\nupgrade = true\nto = \"http://{}\"\n",
+        upstream.addr()
+    ));
+    let mut websocket = gateway.client();
+    assert_eq!(websocket.request("GET", "/ws", UPGRADE, "").status, 101);
+    let mut events = gateway.client();
+    events.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(events.head().status, 200);
+    gateway.signal("TERM");
+    let began = Instant::now();
+    events.rest();
+    assert!(began.elapsed() < Duration::from_secs(3), "requests end with `drain`: {:?}", began.elapsed());
+    let line = gateway.logged("/events");
+    assert_eq!(line["reason"], "drain", "{line}");
+    echoes(&mut websocket);
+    assert_eq!(websocket.bytes(4), [0x88, 2, 0x03, 0xe9], "then it is told");
+    assert!(began.elapsed() >= Duration::from_secs(3));
+    drop(websocket);
+    assert_eq!(gateway.wait().code(), Some(0));
+}
+
+#[test]
+fn systemd_is_told_what_the_process_does() {
+    let directory = Directory::new();
+    let path = directory.join("notify");
+    let socket = UnixDatagram::bind(&path).expect("the directory is ours");
+    socket.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    let told = |wanted: &str| {
+        eventually(wanted, || {
+            let mut message = [0; 512];
+            let length = socket.recv(&mut message).expect("something is told");
+            let message = text(&message[..length]);
+            message.contains(wanted).then_some(message)
+        })
+    };
+    let binary = directory.join("gateway");
+    fs::copy(env!("CARGO_BIN_EXE_sluicegate"), &binary).expect("there is room for it");
+    let mut command = Command::new(&binary);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "600000");
+    let gateway = Gateway::start_by(command, directory, OK);
+    let pid = gateway.pid();
+    let mut upgraded = Upgraded { gateway, pid, successors: Vec::new() };
+    told("READY=1");
+    told("WATCHDOG=1");
+    upgraded.gateway.signal("HUP");
+    assert!(told("RELOADING=1").contains("MONOTONIC_USEC="));
+    told("READY=1");
+    let successor = upgraded.upgrade();
+    told(&format!("MAINPID={successor}"));
+    told("WATCHDOG=1");
+    signal(successor, "TERM");
+    told("STOPPING=1");
+}
