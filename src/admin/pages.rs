@@ -52,6 +52,11 @@ pub(super) async fn explain(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     Ok(reply::json((state.explain)(&request).await))
 }
 
+/// `/v1/upstreams`
+pub(super) async fn upstreams(Of(state): Of<Arc<State>>) -> Response<Body> {
+    reply::json((state.upstreams)())
+}
+
 /// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.
 pub(super) async fn key(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
     let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();

@@ -53,6 +53,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         one(&["/metrics"], "metrics for Prometheus", read(Role::Viewer, pages::metrics)),
         one(&["/config"], "the configuration in force, secrets masked", read(Role::Viewer, pages::config)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Viewer, pages::explain)),
+        one(&["/v1/upstreams"], "upstreams and how their servers are", read(Role::Viewer, pages::upstreams)),
         Endpoint {
             shown: "/v1/keys/{policy}/{value}",
             // A policy without dimensions has no value, and a value may be empty.

@@ -25,6 +25,8 @@ pub struct State {
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// The explanation of a request as JSON: `/v1/explain`. It spends nothing.
     pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
+    /// Every upstream in force, and the state of its servers, as JSON: `/v1/upstreams`.
+    pub upstreams: Box<dyn Fn() -> String + Send + Sync>,
     /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
     /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
     pub key: KeyReader,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::explain::{self, Known};
 use super::keys;
 use super::publisher::Publisher;
+use super::upstreams;
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::limiter::Limiter;
@@ -24,6 +25,10 @@ pub(super) fn state(
         metrics: Arc::clone(metrics),
         readiness: readiness.clone(),
         config: Box::new(move || text.load().to_string()),
+        upstreams: {
+            let current = Arc::clone(&current);
+            Box::new(move || upstreams::shown(&current.load().upstreams, clock::now_ns()).to_string())
+        },
         key: {
             let (current, limiter) = (Arc::clone(&current), Arc::clone(&limiter));
             Box::new(move |policy, values| {

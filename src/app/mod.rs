@@ -19,6 +19,7 @@ mod reload;
 mod service_manager;
 mod shared_tier;
 mod upgrade;
+mod upstreams;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -12,6 +12,7 @@ mod definition;
 mod effective;
 mod expand;
 mod headers;
+mod health;
 mod keys;
 pub mod limit_text;
 mod listener;

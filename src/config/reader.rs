@@ -369,11 +369,23 @@ impl<'c> Value<'c> {
             .ok()
     }
 
+    /// A share in whole percent.
+    pub(super) fn percent(&self) -> Option<u32> {
+        let ppm = self.share_ppm()?;
+        if ppm % PPM_PER_PERCENT != 0 {
+            let message = format!("{} must be a whole number of percent", quoted(&self.key));
+            self.wrong(message, "write it as in `20%`");
+        }
+        Some(ppm / PPM_PER_PERCENT)
+    }
+
     /// One of a few words; `later` are words that are reserved for a later version.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
         self.text()?.choice(choices, later)
     }
 }
+
+const PPM_PER_PERCENT: u32 = 10_000;
 
 fn place_in(file: usize, span: std::ops::Range<usize>) -> Place {
     Place { file, start: span.start, end: span.end }

@@ -103,8 +103,12 @@ ipv6-prefix = 56
 servers = ["http://10.0.1.10:8080", { url = "https://[fd00::1]/", weight = 2 }]
 balance = "round-robin"
 connections = { max = 256, idle = 64, idle-timeout = "4s", max-age = "10m", wait = "2s", waiting = 5, streams = 9 }
-timeouts = { connect = "1s", response = "15s", stall = "20s", total = "60s" }
-retry = { times = 0, on = ["connect"], budget = "10%" }
+timeouts = { connect = "1s", response = "15s", try = "1s", stall = "20s", total = "60s" }
+retry = { times = 0, on = ["connect", "timeout", "503", "500-502"], budget = "10%" }
+health = { path = "/h", status = [200, "3xx"], body = "ok", every = "2s", unhealthy-after = 2, healthy-after = 1, port = 81 }
+eject = { after = 7, for = "20s", most = "100%" }
+slow-start = "9s"
+panic = "0%"
 http = "h2"
 tls = { ca = "/etc/ca.pem", cert = "/etc/edge.pem", key = "/etc/edge.key", sni = "orders.internal", verify = true }
 host = "server"
@@ -737,9 +741,45 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = {}",
-            "`health` is reserved: this version does not support it",
+            "`health` does not say what to ask",
             "3:1",
-            "leave it out",
+            "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/h\", tcp = true }",
+            "`health` asks in one way only",
+            "3:1",
+            "keep one of `path`, `tcp` and `grpc`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { grpc = true }",
+            "`grpc` needs HTTP/2",
+            "3:12",
+            "write `http = \"h2\"` in the upstream",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"h z\" }",
+            "`h z` is not a path",
+            "3:19",
+            "write it as in `/healthz`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/h\", status = \"9xx\" }",
+            "`9xx` is not a status",
+            "3:34",
+            "write it as in `200`, `\"2xx\"` or `\"200-399\"`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { tcp = true, body = \"ok\" }",
+            "unknown key `body` in `health`",
+            "3:24",
+            "it takes",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nslow-start = \"0s\"",
+            "`slow-start` is too short",
+            "3:14",
+            "write `\"1ms\"` or more",
         ),
     ]);
 }

@@ -1,8 +1,11 @@
 //! Reads and writes `[upstream.*]`, and the URLs in routes that expand to an upstream. It resolves no name.
 
 use crate::upstream::Config;
-use crate::upstream::config::{Balance, Connections, HostHeader, Retry, Server, Timeouts, Uploads, Version};
+use crate::upstream::config::{
+    Balance, Connections, Health, HostHeader, Retry, Server, Statuses, Timeouts, Uploads, Version,
+};
 
+use super::health;
 use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, key, table, text, time};
@@ -78,6 +81,7 @@ fn read(named: Named<'_>) -> Config {
     }
     if let Some(mut table) = table.table("timeouts") {
         timeouts(&mut table, &mut upstream.timeouts);
+        upstream.timeouts.per_try = table.value("try").and_then(|value| value.duration(TIMEOUT_MIN));
         upstream.timeouts.total = table.value("total").and_then(|value| value.duration(TIMEOUT_MIN));
         table.finish(&[]);
     }
@@ -88,7 +92,8 @@ fn read(named: Named<'_>) -> Config {
         uploads(&mut table, &mut upstream.uploads);
         table.finish(&[]);
     }
-    table.finish(&["health", "eject"]);
+    upstream.health = health::read(&table, upstream.http, upstream.servers.len());
+    table.finish(&[]);
     upstream
 }
 
@@ -178,24 +183,34 @@ fn read_retry(table: Table<'_>, retry: &mut Retry) {
         retry.times = u32::try_from(times).unwrap_or(0);
     }
     if let Some(value) = table.value("on") {
-        (retry.on_connect, retry.on_reset) = (false, false);
-        for text in value.texts() {
-            match text.choice(&[("connect", false), ("reset-before-bytes", true)], &[]) {
-                Some(true) => retry.on_reset = true,
-                Some(false) => retry.on_connect = true,
-                None => {}
-            }
-        }
+        read_occasions(&value, retry);
     }
-    if let Some(value) = table.value("budget")
-        && let Some(ppm) = value.share_ppm()
-    {
-        if ppm % 10_000 != 0 {
-            value.wrong("`budget` must be a whole number of percent", "write it as in `20%`");
-        }
-        retry.budget_percent = ppm / 10_000;
+    if let Some(percent) = table.value("budget").and_then(|value| value.percent()) {
+        retry.budget_percent = percent;
     }
     table.finish(&[]);
+}
+
+/// What a request is sent again after: words, and statuses from 400 on.
+fn read_occasions(value: &Value<'_>, retry: &mut Retry) {
+    (retry.on_connect, retry.on_reset) = (false, false);
+    let mut statuses = Vec::new();
+    for text in value.texts() {
+        if let Some(range) = health::range(&text.text) {
+            if *range.start() < 400 || range.is_empty() {
+                text.wrong(format!("{} is no fault", text.shown()), "write a status from 400 on, or `5xx`");
+            }
+            statuses.push(range);
+            continue;
+        }
+        match text.choice(&[("connect", 0), ("reset-before-bytes", 1), ("timeout", 2)], &[]) {
+            Some(0) => retry.on_connect = true,
+            Some(1) => retry.on_reset = true,
+            Some(_) => retry.on_timeout = true,
+            None => {}
+        }
+    }
+    retry.on_status = Statuses::new(statuses);
 }
 
 fn uploads(keys: &mut impl Keys, uploads: &mut Uploads) {
@@ -246,17 +261,24 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
 fn show_bounds(page: &mut Page, upstream: &Config) {
     page.key("connections", Written::table(&upstream.connections, connections));
     let mut keys = Written::of(&upstream.timeouts, timeouts);
+    keys.extend(upstream.timeouts.per_try.map(|per_try| ("try", time(per_try))));
     keys.extend(upstream.timeouts.total.map(|total| ("total", time(total))));
     page.key("timeouts", table(keys));
     let retry = &upstream.retry;
-    let on = [("connect", retry.on_connect), ("reset-before-bytes", retry.on_reset)];
+    let on = [
+        ("connect", retry.on_connect),
+        ("reset-before-bytes", retry.on_reset),
+        ("timeout", retry.on_timeout),
+    ];
     let on = on.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| text(name));
+    let on = on.chain(health::show_statuses(&retry.on_status));
     let budget = show_share(retry.budget_percent * 10_000);
     page.key(
         "retry",
         table([("times", retry.times.to_string()), ("on", array(on)), ("budget", text(&budget))]),
     );
     page.key("uploads", Written::table(&upstream.uploads, uploads));
+    health::show(page, &upstream.health);
 }
 
 fn default(name: String) -> Config {
@@ -271,6 +293,7 @@ fn default(name: String) -> Config {
         retry: Retry::default(),
         host: HostHeader::default(),
         uploads: Uploads::default(),
+        health: Health::default(),
     }
 }
 

@@ -235,29 +235,35 @@ impl UpstreamAttempt<'_> {
             let server = checkout.server;
             // A request with a body cannot be repeated: what was sent of the body is not kept.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
+            let may_try_again = may_retry && may_repeat;
+            let retry = &self.pool.upstream.config.retry;
+            // The answer's fields take the place of the request's.
+            let spare = (may_try_again && !retry.on_status.is_empty()).then(|| head.headers.clone());
+            let until = self.response_deadline(may_try_again && retry.on_timeout);
             self.watch(&mut checkout, &mut body);
-            match checkout.send(head, body, self.response_deadline()).await {
+            match checkout.send(head, body, until).await {
                 Ok(status) => {
-                    self.context.attempts.steps.answered = self.context.elapsed_ns();
-                    self.count().answered(self.cells(), self.context.attempts.steps.first_byte());
-                    return Ok((status, checkout));
+                    self.answered(server, status);
+                    let Some(fields) = spare.filter(|_| self.is_to_be_sent_again(status)) else {
+                        return Ok((status, checkout));
+                    };
+                    self.count().exchanged(self.cells(), metrics::Exchange::Answered);
+                    checkout.discard(clock::instant());
+                    head.headers = fields;
+                    (body, avoid) = (RequestBody::Empty, Some(server));
                 }
                 Err(SendError::Timeout) => {
-                    self.count().exchanged(
-                        self.cells(),
-                        match self.context.is_past_total(self.upstream) {
-                            true => metrics::Exchange::TotalTimeout,
-                            false => metrics::Exchange::ResponseTimeout,
-                        },
-                    );
-                    return Err(Refusal::UpstreamTimeout);
+                    if !(self.timed_out(server) && may_try_again && retry.on_timeout && self.budget()) {
+                        return Err(Refusal::UpstreamTimeout);
+                    }
+                    (body, avoid) = (RequestBody::Empty, Some(server));
                 }
                 Err(SendError::Slow) => {
                     self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
                     return Err(Refusal::BodySlow);
                 }
                 Err(SendError::Broken { error, unsent }) => {
-                    let again = self.broken(&error, unsent, may_repeat)?;
+                    let again = self.broken(server, &error, unsent, may_repeat)?;
                     if !(may_retry && self.budget()) {
                         return Err(Refusal::UpstreamReset);
                     }
@@ -265,6 +271,39 @@ impl UpstreamAttempt<'_> {
                 }
             }
         }
+    }
+
+    /// The head of an answer has come.
+    fn answered(&mut self, server: usize, status: StatusCode) {
+        self.context.attempts.steps.answered = self.context.elapsed_ns();
+        self.count().answered(self.cells(), self.context.attempts.steps.first_byte());
+        let health = &self.pool.upstream.health;
+        match status.is_server_error() {
+            true => health.failed(server, clock::now_ns()),
+            false => health.succeeded(server, clock::now_ns),
+        }
+    }
+
+    /// Whether an answer with this status is left for one of another try.
+    fn is_to_be_sent_again(&mut self, status: StatusCode) -> bool {
+        let on_status = &self.pool.upstream.config.retry.on_status;
+        on_status.contains(status.as_u16()) && !self.context.is_past_total(self.upstream) && self.budget()
+    }
+
+    /// No answer came in time; says whether there is time for another try.
+    fn timed_out(&mut self, server: usize) -> bool {
+        let is_past_total = self.context.is_past_total(self.upstream);
+        if !is_past_total {
+            self.pool.upstream.health.failed(server, clock::now_ns());
+        }
+        self.count().exchanged(
+            self.cells(),
+            match is_past_total {
+                true => metrics::Exchange::TotalTimeout,
+                false => metrics::Exchange::ResponseTimeout,
+            },
+        );
+        !is_past_total
     }
 
     /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
@@ -314,6 +353,7 @@ impl UpstreamAttempt<'_> {
     /// sent or may be sent twice.
     fn broken(
         &mut self,
+        server: usize,
         error: &Error,
         unsent: Unsent<RequestBody>,
         may_repeat: bool,
@@ -325,12 +365,14 @@ impl UpstreamAttempt<'_> {
             }
             return Err(refusal);
         }
+        // A connection that was idle may be closed at any time; what broke then says nothing of the server.
+        if !matches!(unsent, Unsent::Request(_)) || error.is_bad_answer() {
+            self.pool.upstream.health.failed(server, clock::now_ns());
+        }
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
-            if let Some(ServerIndex { server, .. }) = self.context.attempts.server {
-                self.pool.upstream.servers[server].last_connect.failed(cause);
-            }
+            self.pool.upstream.servers[server].last_connect.failed(cause);
             return Err(Refusal::UpstreamConnect(cause));
         }
         let is_answer = error.is_bad_answer();
@@ -404,12 +446,14 @@ impl UpstreamAttempt<'_> {
         steps.sent = sent;
     }
 
-    fn response_deadline(&self) -> Instant {
+    /// Until when an answer's head is waited for. Where another try may follow, this one has its own time.
+    fn response_deadline(&self, may_follow: bool) -> Instant {
         let timeouts = &self.pool.upstream.config.timeouts;
         let started = self.context.facts.started;
         // The deadline counts from this attempt: time spent on connecting or an earlier attempt is not the server's.
         let from = started + Duration::from_nanos(self.context.attempts.steps.sent);
-        let at = from + timeouts.response;
+        let time = timeouts.per_try.filter(|_| may_follow).unwrap_or(timeouts.response);
+        let at = from + time;
         timeouts.total.map_or(at, |total| at.min(started + total))
     }
 

@@ -164,6 +164,13 @@ where
         self.pool.take_back(self.server, connection);
     }
 
+    /// Drops an answer whose head has come. The connection stays if the body has come with it, or there is none.
+    pub fn discard(mut self, now: Instant) {
+        if self.is_answered() || self.take_whole().is_some() {
+            self.finish(now);
+        }
+    }
+
     /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
     pub fn into_upgraded(mut self) -> Option<Upgraded> {
         self.take_http1().and_then(|connection| connection.into_upgraded())

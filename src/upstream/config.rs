@@ -1,5 +1,6 @@
 //! What an upstream is told by the configuration, parsed and resolved.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::trust::Trust;
@@ -27,6 +28,118 @@ pub struct Config {
     pub uploads: Uploads,
     /// `Host` sent upstream: the client's, or the server's own authority.
     pub host: HostHeader,
+    /// How servers that do not work are noticed, left out and taken back.
+    pub health: Health,
+}
+
+/// How servers that do not work are noticed, left out and taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Servers are asked. `None`: they are not.
+    pub check: Option<Check>,
+    /// Answers to requests are looked at. `None`: they are not.
+    pub eject: Option<Eject>,
+    /// A server that is back gets its share by and by over this time.
+    pub slow_start: Option<Duration>,
+    /// If fewer servers than this share may be used, all are, percent.
+    pub panic_percent: u32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health { check: None, eject: None, slow_start: None, panic_percent: 25 }
+    }
+}
+
+/// How a server is asked whether it works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What it is asked.
+    pub probe: Probe,
+    /// How often, ±10 %.
+    pub every: Duration,
+    /// How long one check may take, from the connection on.
+    pub timeout: Duration,
+    /// So many failed checks in a row make a server unhealthy.
+    pub unhealthy_after: u32,
+    /// So many good ones make it healthy again.
+    pub healthy_after: u32,
+    /// The port that is asked. `None`: the server's own.
+    pub port: Option<u16>,
+}
+
+/// What a check asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// A GET.
+    Http {
+        /// The path, with its query.
+        path: String,
+        /// The statuses of a server that works.
+        status: Statuses,
+        /// What the body must hold. `None`: it is not read.
+        body: Option<String>,
+    },
+    /// A connection, with TLS where the server speaks it.
+    Tcp,
+    /// `grpc.health.v1.Health/Check` for this service; the empty name is the server as a whole.
+    Grpc(String),
+}
+
+impl Default for Check {
+    fn default() -> Self {
+        Check {
+            probe: Probe::Tcp,
+            every: Duration::from_secs(5),
+            timeout: Duration::from_secs(1),
+            unhealthy_after: 3,
+            healthy_after: 2,
+            port: None,
+        }
+    }
+}
+
+/// When a server is left out for what it answers requests with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eject {
+    /// So many failures in a row.
+    pub after: u32,
+    /// For how long the first time; each ejection that follows soon is longer by as much.
+    pub time: Duration,
+    /// Servers that may be left out so at once, percent.
+    pub most_percent: u32,
+}
+
+impl Default for Eject {
+    fn default() -> Self {
+        Eject { after: 5, time: Duration::from_secs(30), most_percent: 50 }
+    }
+}
+
+/// A set of statuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses(Vec<RangeInclusive<u16>>);
+
+impl Statuses {
+    /// Those of these ranges.
+    pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Statuses {
+        Statuses(ranges)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this one is among them.
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
+
+    /// The ranges.
+    pub fn ranges(&self) -> &[RangeInclusive<u16>] {
+        &self.0
+    }
 }
 
 /// One server.
@@ -98,6 +211,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the end of the request to the answer's head; and how long the server may take nothing of a body.
     pub response: Duration,
+    /// The same for a try that may be followed by another one. `None`: the same as `response`.
+    pub per_try: Option<Duration>,
     /// Between two pieces of the answer's body.
     pub stall: Duration,
     /// The whole exchange. `None`: none (streams).
@@ -120,6 +235,10 @@ pub struct Retry {
     pub on_connect: bool,
     /// It broke before a byte of an answer came.
     pub on_reset: bool,
+    /// No answer came within `timeouts.try` or `timeouts.response`.
+    pub on_timeout: bool,
+    /// The answer has one of these statuses.
+    pub on_status: Statuses,
     /// Retries at most, as a share of the requests of the last ten seconds, percent.
     pub budget_percent: u32,
 }
@@ -158,6 +277,7 @@ impl Default for Timeouts {
         Timeouts {
             connect: Duration::from_secs(1),
             response: Duration::from_secs(15),
+            per_try: None,
             stall: Duration::from_secs(30),
             total: None,
         }
@@ -166,6 +286,13 @@ impl Default for Timeouts {
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry { times: 1, on_connect: true, on_reset: true, budget_percent: 20 }
+        Retry {
+            times: 1,
+            on_connect: true,
+            on_reset: true,
+            on_timeout: false,
+            on_status: Statuses::default(),
+            budget_percent: 20,
+        }
     }
 }

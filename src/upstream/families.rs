@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::health::State;
 use super::{Server, Upstream};
+use crate::clock;
 use crate::metrics::{Families, UPSTREAMS_MAX};
 
 /// Writes the families of upstreams in force; those beyond the bound on names have no series.
@@ -36,6 +38,53 @@ pub fn collect(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt:
         None,
         upstreams.iter().map(|upstream| {
             ([("upstream", upstream.config.name.as_str())], sum(upstream, |server| &server.waiting))
+        }),
+    )?;
+    health(upstreams, families)
+}
+
+/// The health of servers, of upstreams that look after it.
+fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Result {
+    let watched: Vec<_> = upstreams.iter().filter(|upstream| upstream.health.is_watched()).collect();
+    let now_ns = clock::now_ns();
+    families.gauges(
+        "upstream_servers",
+        "Servers of an upstream, by their state",
+        None,
+        watched.iter().flat_map(|upstream| {
+            let states = upstream.health.states(now_ns);
+            State::WORDS.map(|word| {
+                let count = states.iter().filter(|state| state.word() == word).count() as u64;
+                ([("upstream", upstream.config.name.as_str()), ("state", word)], count)
+            })
+        }),
+    )?;
+    families.gauges(
+        "upstream_panic",
+        "1 while all servers of an upstream are used because too few of them are usable",
+        None,
+        watched.iter().map(|upstream| {
+            ([("upstream", upstream.config.name.as_str())], u64::from(upstream.health.is_panicking()))
+        }),
+    )?;
+    families.counters(
+        "upstream_ejections",
+        "Servers left out because requests to them failed",
+        None,
+        watched.iter().map(|upstream| {
+            ([("upstream", upstream.config.name.as_str())], upstream.health.counts().ejections)
+        }),
+    )?;
+    families.counters(
+        "upstream_health_checks",
+        "Checks of servers, by their result",
+        None,
+        watched.iter().flat_map(|upstream| {
+            let (name, counts) = (upstream.config.name.as_str(), upstream.health.counts());
+            [
+                ([("upstream", name), ("result", "good")], counts.checks_good),
+                ([("upstream", name), ("result", "failed")], counts.checks_failed),
+            ]
         }),
     )
 }

@@ -6,12 +6,14 @@
 
 pub mod balance;
 pub mod budget;
+pub mod check;
 pub mod checkout;
 pub mod config;
 pub mod connect;
 pub mod deadline;
 pub mod error;
 pub mod families;
+pub mod health;
 pub mod http1;
 pub mod http2;
 mod open;

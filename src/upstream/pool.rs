@@ -97,7 +97,8 @@ where
         is_upload: bool,
         now: Instant,
     ) -> Result<Checkout<B>, AcquireError> {
-        let server = self.balancer.next(|index| self.servers[index].exchanges.get(), avoid, now);
+        let load = |index: usize| self.servers[index].exchanges.get();
+        let server = self.balancer.next(load, &self.upstream.health, avoid, now);
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the checkout gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);
@@ -331,7 +332,9 @@ where
 
     fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
         if !matches!(source, ConnectError::Descriptors(_)) {
-            self.balancer.rest(index, clock::instant() + REST);
+            let now = clock::instant();
+            self.balancer.rest(index, now + REST);
+            self.upstream.health.failed(index, clock::ns_of(now));
         }
         if let Some(cause) = source.cause() {
             self.upstream.servers[index].last_connect.failed(cause);

@@ -122,6 +122,7 @@ mod tests {
             retry: Retry::default(),
             host: config::HostHeader::default(),
             uploads: config::Uploads::default(),
+            health: config::Health::default(),
         };
         Arc::new(Upstream::new(config, None))
     }

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
 use super::config::{self, Config};
+use super::health::Health;
 use super::uploads::Uploads;
 use crate::cause::Last;
 
@@ -24,7 +25,10 @@ pub struct Upstream {
     pub(super) tls: Option<ArcSwap<rustls::ClientConfig>>,
     /// One a request that may take a connection before the first bytes of its body are there.
     pub early: Arc<Semaphore>,
+    /// Which servers may be used.
+    pub health: Health,
     resolving: AtomicBool,
+    watching: AtomicBool,
 }
 
 /// What all workers share of one server.
@@ -53,12 +57,27 @@ pub struct Server {
 impl Upstream {
     /// A new one whose literal addresses are set; names wait for [`super::resolve`].
     pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
-        let servers = config.servers.iter().map(|server| Server::new(server, &config)).collect();
+        let servers: Vec<_> = config.servers.iter().map(|server| Server::new(server, &config)).collect();
+        let names = servers.iter().map(|server| server.authority.clone());
+        let health = Health::new(&config.name, config.health.clone(), names);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
         let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
         let tls = tls.map(ArcSwap::new);
-        Upstream { id, config, servers, tls, early, resolving: AtomicBool::new(false) }
+        let (resolving, watching) = (AtomicBool::new(false), AtomicBool::new(false));
+        Upstream { id, config, servers, tls, early, health, resolving, watching }
+    }
+
+    /// Goes on with what is known of servers that another configuration of this upstream has too.
+    pub fn inherit(&self, before: &Upstream, now_ns: u64) {
+        let is_same = |one: &config::Server, other: &config::Server| {
+            (one.tls, &one.host, one.port) == (other.tls, &other.host, other.port)
+        };
+        let index_before = |index: usize| {
+            let server = &self.config.servers[index];
+            before.config.servers.iter().position(|other| is_same(server, other))
+        };
+        self.health.inherit(&before.health, index_before, now_ns);
     }
 
     /// New connections are made with this from now on; those there are stay.
@@ -71,6 +90,11 @@ impl Upstream {
     /// True once: the caller that gets it keeps the names resolved.
     pub fn begin_resolving(&self) -> bool {
         !self.resolving.swap(true, Ordering::Relaxed)
+    }
+
+    /// True once: the caller that gets it keeps watch over the servers. Never where there is nothing to watch.
+    pub fn begin_watching(&self) -> bool {
+        self.health.is_watched() && !self.watching.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -71,4 +71,5 @@ mod trouble;
 mod trust;
 mod upgrade;
 mod uploads;
+mod upstream_health;
 mod wire;

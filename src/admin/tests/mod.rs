@@ -101,6 +101,7 @@ fn state(token: Option<&str>, readiness: Readiness) -> State {
         metrics: Metrics::new(1).0,
         readiness,
         config: Box::new(|| "workers = 2\n".to_owned()),
+        upstreams: Box::new(|| "[]".to_owned()),
         explain: Box::new(|request| {
             let (method, url, headers) = (&request.method, &request.url, request.headers.len());
             let said = format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::app::files::{self, Wrong, trust_field};
 use crate::auth::{self, Kind, jwt};
+use crate::clock;
 use crate::config::{Definition, Errors, Loaded, Subject};
 use crate::tls;
 use crate::upstream::{self, Upstream};
@@ -83,7 +84,8 @@ impl Making {
         let before: HashMap<&str, &Arc<Upstream>> =
             before.iter().map(|upstream| (upstream.config.name.as_str(), upstream)).collect();
         for (index, wanted) in wanted.iter().enumerate() {
-            let same = before.get(wanted.name.as_str()).filter(|same| same.config == *wanted);
+            let of_this_name = before.get(wanted.name.as_str());
+            let same = of_this_name.filter(|same| same.config == *wanted);
             let is_tls = wanted.servers.iter().any(|server| server.tls);
             // Files may have changed since the part was built; the system's authorities are not read again for it.
             let is_to_be_read = is_tls && (same.is_none() || !wanted.tls.files().is_empty());
@@ -100,7 +102,13 @@ impl Making {
                     self.renewals.extend(tls.map(|tls| Renewal::Trust(Arc::clone(same), Box::new(tls))));
                     Arc::clone(same)
                 }
-                None => Arc::new(Upstream::new(wanted.clone(), tls.map(Arc::new))),
+                None => {
+                    let fresh = Upstream::new(wanted.clone(), tls.map(Arc::new));
+                    if let Some(before) = of_this_name {
+                        fresh.inherit(before, clock::now_ns());
+                    }
+                    Arc::new(fresh)
+                }
             };
             self.kept.upstreams.push(upstream);
         }

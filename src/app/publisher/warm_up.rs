@@ -8,11 +8,15 @@ use super::prepare::Kept;
 use crate::auth::keep_fetching;
 use crate::tls;
 use crate::trust::Trust;
+use crate::upstream::check::watch;
 use crate::upstream::resolve::Resolver;
 
 /// Waits a moment for the first answers, then goes on in the background.
 pub(super) async fn warm_up(kept: &Kept) {
     resolve_upstreams(kept).await;
+    for upstream in kept.upstreams.iter().filter(|upstream| upstream.begin_watching()) {
+        watch::begin(upstream);
+    }
     fetch_keys(kept).await;
 }
 

@@ -2,8 +2,8 @@
 //! server take the turn if it is less loaded.
 //!
 //! A new balance is a variant of [`Balance`], its word in `config/upstream.rs`, and a file with a function that picks; the
-//! match in [`Balancer::next`] then names it. Servers that rest, and the one a retry comes from, are left out here, for
-//! every balance alike. State belongs to one worker.
+//! match in [`Balancer::next`] then names it. Servers that rest or are not healthy, and the one a retry comes from, are left
+//! out here, for every balance alike. State belongs to one worker.
 
 mod round_robin;
 mod two_choices;
@@ -15,6 +15,8 @@ use std::time::Instant;
 use self::round_robin::Turns;
 use self::weights::Weights;
 use super::config::Balance;
+use super::health::{Health, WHOLE};
+use crate::clock;
 use crate::random::Random;
 
 /// One worker's choice among an upstream's servers.
@@ -44,16 +46,39 @@ impl Balancer {
     }
 
     /// The index of the next server, given how many exchanges each has now. `avoid` is not drawn while another is
-    /// there: the server a retry comes from.
-    pub fn next(&self, load: impl Fn(usize) -> u32, avoid: Option<usize>, now: Instant) -> usize {
+    /// there: the server a retry comes from. Nor is one that is not healthy, as long as another one is.
+    pub fn next(
+        &self,
+        load: impl Fn(usize) -> u32,
+        health: &Health,
+        avoid: Option<usize>,
+        now: Instant,
+    ) -> usize {
         let weights = &self.weights;
         if weights.each.len() == 1 {
             return 0;
         }
-        let fit = |index: usize| Some(index) != avoid && !self.is_resting(index, now);
-        // If all servers rest, one is asked all the same: refusing without a try helps nobody.
-        let any = !(0..weights.each.len()).any(fit);
-        let fit = |index: usize| any || fit(index);
+        let shares = health.shares(|| clock::ns_of(now));
+        let toss = if shares.is_some() { self.random.next() } else { 0 };
+        let share = |index: usize| shares.map_or(WHOLE, |shares| shares.of(index));
+        let is_other = |index: usize| Some(index) != avoid && !self.is_resting(index, now);
+        let in_turn = |index: usize| is_other(index) && is_tossed(share(index), toss, index);
+        let usable = |index: usize| Some(index) != avoid && share(index) > 0;
+        let any = |fit: &dyn Fn(usize) -> bool| (0..weights.each.len()).any(fit);
+        // A server that warms up is passed over in most turns, and one that rests in all, unless there is no other. If
+        // nothing is left, one is asked all the same: refusing without a try helps nobody.
+        let level = if any(&in_turn) {
+            0
+        } else if shares.is_some() && any(&usable) {
+            1
+        } else {
+            2
+        };
+        let fit = |index: usize| match level {
+            0 => in_turn(index),
+            1 => usable(index),
+            _ => true,
+        };
         let first = self.turns.next(weights, fit);
         let next = match self.kind {
             Balance::RoundRobin => first,
@@ -73,19 +98,38 @@ impl Balancer {
     }
 }
 
+/// Whether a server with this part of its share is to be had this time. `toss` is drawn anew for each request, and is the
+/// same for all servers; each reads other bits of it.
+fn is_tossed(share_per_mille: u32, toss: u64, index: usize) -> bool {
+    if share_per_mille == WHOLE {
+        return true;
+    }
+    let own = toss.wrapping_mul(2 * index as u64 + 1).rotate_left(32);
+    own % u64::from(WHOLE) < u64::from(share_per_mille)
+}
+
 /// The balance begins at most so many turns in.
 const FIRST_TURNS_MAX: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::config::{self, Check};
     use std::time::Duration;
+
+    /// Servers that all are healthy, and are watched by these rules.
+    fn health(servers: usize, slow_start: Option<Duration>) -> Health {
+        let check = Check { unhealthy_after: 1, healthy_after: 1, ..Check::default() };
+        let rules = config::Health { check: Some(check), slow_start, ..config::Health::default() };
+        Health::new("u", rules, (0..servers).map(|index| index.to_string()))
+    }
 
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
         let now = crate::clock::instant();
         let mut tally = vec![0; balancer.weights.each.len()];
+        let health = health(tally.len(), None);
         for _ in 0..draws {
-            tally[balancer.next(load, None, now)] += 1;
+            tally[balancer.next(load, &health, None, now)] += 1;
         }
         tally
     }
@@ -110,6 +154,7 @@ mod tests {
         const REQUESTS: usize = 20_000;
         let balancer = Balancer::new(Balance::P2c, weights.to_vec(), 7);
         let (random, now) = (Random::new(1), crate::clock::instant());
+        let health = health(weights.len(), None);
         let (mut loads, mut sent) = (vec![0_u32; weights.len()], vec![0_usize; weights.len()]);
         // When each client's answer comes, and from where.
         let mut waits: Vec<(f64, Option<usize>)> = vec![(0.0, None); clients];
@@ -119,7 +164,7 @@ mod tests {
             if let Some(server) = waits[client].1 {
                 loads[server] -= 1;
             }
-            let server = balancer.next(|index| loads[index], None, now);
+            let server = balancer.next(|index| loads[index], &health, None, now);
             loads[server] += 1;
             sent[server] += 1;
             let uniform = (random.next() % 1_000_000 + 1) as f64 / 1_000_001.0;
@@ -157,13 +202,61 @@ mod tests {
         let now = crate::clock::instant();
         for kind in [Balance::P2c, Balance::RoundRobin] {
             let balancer = Balancer::new(kind, vec![1, 1], 7);
+            let health = health(2, None);
             balancer.rest(0, now + Duration::from_secs(1));
-            assert!((0..100).all(|_| balancer.next(|_| 0, None, now) == 1));
+            assert!((0..100).all(|_| balancer.next(|_| 0, &health, None, now) == 1));
             let later = now + Duration::from_secs(2);
-            assert!((0..100).any(|_| balancer.next(|_| 0, None, later) == 0));
-            assert!((0..100).all(|_| balancer.next(|_| 0, Some(1), later) == 0));
+            assert!((0..100).any(|_| balancer.next(|_| 0, &health, None, later) == 0));
+            assert!((0..100).all(|_| balancer.next(|_| 0, &health, Some(1), later) == 0));
             balancer.rest(1, now + Duration::from_secs(1));
-            assert!((0..100).any(|_| balancer.next(|_| 0, None, now) == 0));
+            assert!((0..100).any(|_| balancer.next(|_| 0, &health, None, now) == 0));
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_not_healthy_is_asked_only_when_all_are_used() {
+        let now = crate::clock::instant();
+        let now_ns = clock::ns_of(now);
+        for kind in [Balance::P2c, Balance::RoundRobin] {
+            let (balancer, health) = (Balancer::new(kind, vec![1; 3], 7), health(3, None));
+            health.checked(0, &Err("gone"), now_ns);
+            let asked = |avoid| -> Vec<bool> {
+                let next: Vec<usize> = (0..99).map(|_| balancer.next(|_| 0, &health, avoid, now)).collect();
+                (0..3).map(|index| next.contains(&index)).collect()
+            };
+            assert_eq!(asked(None), [false, true, true]);
+            assert_eq!(asked(Some(1)), [false, false, true]);
+            // One that only rests is better than one that is not healthy.
+            balancer.rest(1, now + Duration::from_secs(1));
+            balancer.rest(2, now + Duration::from_secs(1));
+            assert_eq!(asked(None), [false, true, true]);
+            for server in 1..3 {
+                health.checked(server, &Err("gone"), now_ns);
+            }
+            balancer.rest(1, now);
+            balancer.rest(2, now);
+            assert_eq!(asked(None), [true; 3]);
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_back_takes_its_part_by_and_by() {
+        let now = crate::clock::instant();
+        for kind in [Balance::P2c, Balance::RoundRobin] {
+            let balancer = Balancer::new(kind, vec![1; 3], 7);
+            let health = health(3, Some(Duration::from_secs(10)));
+            health.checked(0, &Err("gone"), clock::ns_of(now));
+            health.checked(0, &Ok::<(), &str>(()), clock::ns_of(now));
+            let share = |after: u64| {
+                let later = now + Duration::from_secs(after);
+                let draws = (0..9_000).filter(|_| balancer.next(|_| 0, &health, None, later) == 0);
+                draws.count() as f64 / 9_000.0
+            };
+            for (after, asked) in
+                [(0, 0.1 / 3.0), (2, 0.2 / 3.0), (5, 0.5 / 3.0), (9, 0.9 / 3.0), (10, 1.0 / 3.0)]
+            {
+                assert!((share(after) - asked).abs() < 0.02, "{kind:?} after {after} s: {}", share(after));
+            }
         }
     }
 }

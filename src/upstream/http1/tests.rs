@@ -65,6 +65,7 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
         retry: config::Retry::default(),
         host: config::HostHeader::Client,
         uploads: Default::default(),
+        health: Default::default(),
     };
     let upstream = Arc::new(Upstream::new(config, None));
     let permit = Arc::clone(&upstream.servers[0].permits).try_acquire_owned().expect("nobody has one");

@@ -1,0 +1,57 @@
+//! Upstreams as operators are shown them: which servers there are, how they are, and what is known of why.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::upstream::Upstream;
+use crate::upstream::health::State;
+
+/// Every upstream with its servers.
+pub(super) fn shown(upstreams: &[Arc<Upstream>], now_ns: u64) -> Value {
+    upstreams.iter().map(|upstream| upstream_shown(upstream, now_ns)).collect()
+}
+
+fn upstream_shown(upstream: &Upstream, now_ns: u64) -> Value {
+    let counts = upstream.health.counts();
+    let states = upstream.health.states(now_ns);
+    let servers: Value =
+        states.iter().enumerate().map(|(index, state)| server_shown(upstream, index, *state)).collect();
+    json!({
+        "name": upstream.config.name,
+        "all-used": upstream.health.is_panicking(),
+        "ejections": counts.ejections,
+        "checks": { "good": counts.checks_good, "failed": counts.checks_failed },
+        "servers": servers,
+    })
+}
+
+fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
+    let server = &upstream.servers[index];
+    let mut shown = json!({
+        "server": server.authority,
+        "tls": upstream.config.servers[index].tls,
+        "weight": upstream.config.servers[index].weight,
+        "addresses": server.addresses().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "state": state.word(),
+        "failures-in-a-row": upstream.health.failures(index),
+        "connections": {
+            "open": server.open.load(Ordering::Relaxed),
+            "idle": server.idle.load(Ordering::Relaxed),
+        },
+        "waiting": server.waiting.load(Ordering::Relaxed),
+    });
+    match state {
+        State::Ejected { left_ns } => shown["seconds-left"] = json!(left_ns as f64 / 1e9),
+        State::WarmingUp { share } => shown["share"] = json!(f64::from(share) / 1e3),
+        State::Healthy | State::Unhealthy => {}
+    }
+    if let Some(failure) = upstream.health.check_failure(index) {
+        shown["check-failure"] = json!(failure);
+    }
+    if let Some(cause) = server.last_connect.cause() {
+        shown["connect-failure"] = json!(cause.sentence());
+    }
+    shown
+}

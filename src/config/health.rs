@@ -1,0 +1,203 @@
+//! `health`, `eject`, `slow-start` and `panic` of `[upstream.*]`, and sets of statuses.
+
+use std::ops::RangeInclusive;
+
+use super::keys::{Keys, Written};
+use super::listener::TIMEOUT_MIN;
+use super::printer::{Page, array, table, text, time};
+use super::reader::{Table, Value};
+use super::units::show_share;
+use crate::upstream::config::{Check, Eject, Health, Probe, Statuses, Version};
+
+/// Reads what an upstream with so many servers says of their health.
+pub(super) fn read(upstream: &Table<'_>, http: Version, servers: usize) -> Health {
+    let mut health = Health::default();
+    if let Some(value) = upstream.value("health") {
+        health.check = check(&value, http);
+    }
+    if let Some(value) = upstream.value("eject") {
+        health.eject = eject(&value, servers);
+    }
+    health.slow_start = upstream.value("slow-start").and_then(|value| value.duration(TIMEOUT_MIN));
+    if let Some(percent) = upstream.value("panic").and_then(|value| value.percent()) {
+        health.panic_percent = percent;
+    }
+    health
+}
+
+fn check(value: &Value<'_>, http: Version) -> Option<Check> {
+    let table = value.table("`health`")?;
+    let mut check = Check::default();
+    let (path, tcp, grpc) = (table.value("path"), table.value("tcp"), table.value("grpc"));
+    match (&path, &tcp, &grpc) {
+        (Some(path), None, None) => check.probe = http_probe(&table, path)?,
+        (None, Some(tcp), None) => {
+            if tcp.boolean() == Some(false) {
+                tcp.wrong("`tcp` can only be true", "leave `health` out to ask nothing");
+            }
+        }
+        (None, None, Some(grpc)) => check.probe = Probe::Grpc(service(grpc, http)?),
+        (None, None, None) => value.wrong_key("`health` does not say what to ask", ASKS),
+        _ => value.wrong_key("`health` asks in one way only", "keep one of `path`, `tcp` and `grpc`"),
+    }
+    let mut table = table;
+    times(&mut table, &mut check);
+    if let Some(port) = table.value("port").and_then(|port| port.integer(1..=u64::from(u16::MAX))) {
+        check.port = u16::try_from(port).ok();
+    }
+    table.finish(&[]);
+    Some(check)
+}
+
+fn times(keys: &mut impl Keys, check: &mut Check) {
+    keys.duration("every", TIMEOUT_MIN, &mut check.every);
+    keys.duration("timeout", TIMEOUT_MIN, &mut check.timeout);
+    keys.number("unhealthy-after", 1..=IN_A_ROW_MAX, &mut check.unhealthy_after);
+    keys.number("healthy-after", 1..=IN_A_ROW_MAX, &mut check.healthy_after);
+}
+
+fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<Probe> {
+    let path = path.text()?;
+    let is_path = path.text.starts_with('/')
+        && path.text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
+        && path.text.parse::<http::uri::PathAndQuery>().is_ok();
+    if !is_path {
+        path.wrong(format!("{} is not a path", path.shown()), "write it as in `/healthz`");
+    }
+    let status = match table.value("status") {
+        Some(value) => statuses(&value, 100),
+        None => Statuses::new(vec![200..=399]),
+    };
+    let body = table.value("body").and_then(|body| body.text()).map(|body| body.text);
+    is_path.then_some(Probe::Http { path: path.text, status, body })
+}
+
+/// `true`, or the name of a service.
+fn service(grpc: &Value<'_>, http: Version) -> Option<String> {
+    if http != Version::H2 {
+        grpc.wrong_key("`grpc` needs HTTP/2", "write `http = \"h2\"` in the upstream");
+    }
+    match grpc.is_string() {
+        true => {
+            let service = grpc.text()?;
+            if service.text.len() > SERVICE_BYTES_MAX {
+                service.wrong("the name of the service is too long", "write at most 100 bytes");
+            }
+            Some(service.text)
+        }
+        false => {
+            if grpc.boolean() == Some(false) {
+                grpc.wrong(
+                    "`grpc` can only be true, or a service's name",
+                    "leave `health` out to ask nothing",
+                );
+            }
+            Some(String::new())
+        }
+    }
+}
+
+/// One status or several: `200`, `"2xx"`, `"200-399"`.
+pub(super) fn statuses(value: &Value<'_>, least: u16) -> Statuses {
+    let values = if value.is_array() { value.array().unwrap_or_default() } else { vec![value.clone()] };
+    if values.is_empty() {
+        value.wrong("a status is needed", STATUS_HINT);
+    }
+    Statuses::new(values.iter().filter_map(|value| statuses_of(value, least)).collect())
+}
+
+fn statuses_of(value: &Value<'_>, least: u16) -> Option<RangeInclusive<u16>> {
+    if value.is_integer() {
+        let status = value.integer(u64::from(least)..=u64::from(STATUS_MAX))?;
+        return u16::try_from(status).ok().map(|status| status..=status);
+    }
+    let text = value.text()?;
+    let range = range(&text.text).filter(|range| *range.start() >= least && !range.is_empty());
+    if range.is_none() {
+        text.wrong(format!("{} is not a status", text.shown()), STATUS_HINT);
+    }
+    range
+}
+
+/// The statuses that a word stands for.
+pub(super) fn range(word: &str) -> Option<RangeInclusive<u16>> {
+    let number = |text: &str| {
+        let is_number = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u16>().ok()).flatten().filter(|it| (100..=STATUS_MAX).contains(it))
+    };
+    if let Some(class) = word.strip_suffix("xx") {
+        let first = number(&format!("{class}00"))?;
+        return Some(first..=first + 99);
+    }
+    match word.split_once('-') {
+        Some((first, last)) => Some(number(first)?..=number(last)?),
+        None => number(word).map(|status| status..=status),
+    }
+}
+
+/// The words that stand for a set of statuses.
+pub(super) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String> {
+    statuses.ranges().iter().map(|range| match (range.start(), range.end()) {
+        (first, last) if first == last => text(&first.to_string()),
+        (first, last) => text(&format!("{first}-{last}")),
+    })
+}
+
+fn eject(value: &Value<'_>, servers: usize) -> Option<Eject> {
+    let mut table = value.table("`eject`")?;
+    let mut eject = Eject::default();
+    eject_keys(&mut table, &mut eject);
+    if let Some(most) = table.value("most")
+        && let Some(percent) = most.percent()
+    {
+        eject.most_percent = percent;
+        if servers > 0 && servers * (percent as usize) < 100 {
+            most.warn(
+                format!("{percent}% of {servers} is less than one server: none is left out"),
+                "write more",
+            );
+        }
+    }
+    table.finish(&[]);
+    Some(eject)
+}
+
+fn eject_keys(keys: &mut impl Keys, eject: &mut Eject) {
+    keys.number("after", 1..=IN_A_ROW_MAX, &mut eject.after);
+    keys.duration("for", TIMEOUT_MIN, &mut eject.time);
+}
+
+/// Writes what [`read`] reads.
+pub(super) fn show(page: &mut Page, health: &Health) {
+    if let Some(check) = &health.check {
+        let mut keys = match &check.probe {
+            Probe::Http { path, status, body } => {
+                let mut keys = vec![("path", text(path)), ("status", array(show_statuses(status)))];
+                keys.extend(body.as_ref().map(|body| ("body", text(body))));
+                keys
+            }
+            Probe::Tcp => vec![("tcp", "true".to_owned())],
+            Probe::Grpc(service) if service.is_empty() => vec![("grpc", "true".to_owned())],
+            Probe::Grpc(service) => vec![("grpc", text(service))],
+        };
+        keys.extend(Written::of(check, times));
+        keys.extend(check.port.map(|port| ("port", port.to_string())));
+        page.key("health", table(keys));
+    }
+    if let Some(eject) = &health.eject {
+        let mut keys = Written::of(eject, eject_keys);
+        keys.push(("most", text(&show_share(eject.most_percent * 10_000))));
+        page.key("eject", table(keys));
+    }
+    if let Some(slow_start) = health.slow_start {
+        page.key("slow-start", time(slow_start));
+    }
+    page.key("panic", text(&show_share(health.panic_percent * 10_000)));
+}
+
+const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";
+const STATUS_HINT: &str = "write it as in `200`, `\"2xx\"` or `\"200-399\"`";
+/// One byte holds the length of a field with it in protobuf.
+const SERVICE_BYTES_MAX: usize = 100;
+const STATUS_MAX: u16 = 599;
+const IN_A_ROW_MAX: u64 = 1_000;

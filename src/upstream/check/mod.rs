@@ -1,0 +1,120 @@
+//! Active checks: every server is asked now and then whether it works, once a process, on the control runtime.
+//!
+//! A check opens a connection of its own, over the way that requests take: a server whose kernel still accepts does not
+//! pass for one that answers. What becomes of the result is [`super::health`]'s.
+
+mod ask;
+mod probe;
+pub mod watch;
+
+use std::time::Duration;
+
+/// Why a server failed a check.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Its name has no address.
+    #[error("its name does not resolve")]
+    Unresolved,
+    /// No connection.
+    #[error("no connection: {0}")]
+    Connect(std::io::Error),
+    /// The whole check took too long.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// It speaks something else, or broke off.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// It answered, with a status that is not expected.
+    #[error("its check was answered with status {0}")]
+    Status(u16),
+    /// It answered, without what is expected in its body.
+    #[error("the body of its check's answer does not hold what is expected")]
+    Body,
+    /// The gRPC service does not say that it serves.
+    #[error("its gRPC health service does not say SERVING")]
+    NotServing,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderValue, Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::net::TcpListener;
+
+    use super::ask::ask;
+    use crate::upstream::config::{self, Check, Config, Probe, Version};
+    use crate::upstream::{Upstream, config::Server};
+
+    /// What the health service of a gRPC server says of the service that it is asked for.
+    async fn said(request: Request<Incoming>) -> Vec<u8> {
+        let path = request.uri().path().to_owned();
+        let asked = request.into_body().collect().await.expect("a message").to_bytes();
+        let status = match &asked[5..] {
+            b"" => 1,
+            b"\x0a\x06orders" => 2,
+            _ => 3,
+        };
+        assert_eq!(path, "/grpc.health.v1.Health/Check");
+        vec![0, 0, 0, 0, 2, 0x08, status]
+    }
+
+    /// An upstream that is one gRPC server.
+    async fn server() -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = service_fn(|request| async {
+                    let trailers = HeaderMap::from_iter([(
+                        http::HeaderName::from_static("grpc-status"),
+                        HeaderValue::from_static("0"),
+                    )]);
+                    let body = Full::new(Bytes::from(said(request).await));
+                    let body = body.with_trailers(std::future::ready(Some(Ok(trailers))));
+                    Ok::<_, Infallible>(Response::new(body))
+                });
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Upstream::new(
+            Config {
+                name: "u".to_owned(),
+                servers: vec![Server { tls: false, host: "127.0.0.1".to_owned(), port, weight: 1 }],
+                balance: config::Balance::default(),
+                http: Version::H2,
+                tls: Default::default(),
+                connections: Default::default(),
+                timeouts: Default::default(),
+                retry: Default::default(),
+                uploads: Default::default(),
+                host: Default::default(),
+                health: Default::default(),
+            },
+            None,
+        )
+    }
+
+    #[tokio::test]
+    async fn a_grpc_service_is_healthy_if_it_says_that_it_serves() {
+        let upstream = Arc::new(server().await);
+        for (service, said) in [("", None), ("orders", Some("SERVING")), ("others", Some("SERVING"))] {
+            let probe = Probe::Grpc(service.to_owned());
+            let check = Check { probe, timeout: Duration::from_secs(10), ..Check::default() };
+            let result = ask(&upstream, 0, &check).await.expect("there are descriptors");
+            match (said, result) {
+                (None, result) => result.expect("it serves"),
+                (Some(word), Err(failure)) => assert!(failure.to_string().contains(word), "{failure}"),
+                (Some(_), Ok(())) => panic!("{service} does not serve"),
+            }
+        }
+    }
+}

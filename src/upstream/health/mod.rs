@@ -1,0 +1,409 @@
+//! Which servers of an upstream may be used, and how much. All workers share it.
+//!
+//! Requests read words that seldom change: where nothing is wrong with any server, one load for the choice of a server and
+//! one for its good answer. What is known behind these words ([`Standing`]) lies under a lock that only checks, failures
+//! and the upkeep take.
+
+mod standing;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::config;
+use standing::{Change, Standing, share_per_mille};
+
+pub use standing::WHOLE;
+
+/// The health of an upstream's servers.
+#[derive(Debug)]
+pub struct Health {
+    upstream: String,
+    rules: config::Health,
+    servers: Vec<Server>,
+    standings: Mutex<Vec<Standing>>,
+    /// What was wrong at each server's last check.
+    check_failures: Mutex<Vec<Option<String>>>,
+    /// Servers that are not to be used like all others. 0: requests look no further.
+    unusual: AtomicUsize,
+    is_panicking: AtomicBool,
+    ejections: AtomicU64,
+    checks_good: AtomicU64,
+    checks_failed: AtomicU64,
+}
+
+/// What requests read and write of one server.
+#[derive(Debug)]
+struct Server {
+    /// `host:port`, for the log.
+    authority: String,
+    /// See [`Standing::out_until_ns`].
+    out_until_ns: AtomicU64,
+    /// See [`Standing::back_ns`].
+    back_ns: AtomicU64,
+    /// Requests that failed since the last one that did not.
+    failures: AtomicU32,
+}
+
+/// What operators are shown of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It gets its share.
+    Healthy,
+    /// Its checks have failed.
+    Unhealthy,
+    /// Requests to it have failed; it is left out for so many nanoseconds more.
+    Ejected {
+        /// How many.
+        left_ns: u64,
+    },
+    /// It is back, and gets this part of its share.
+    WarmingUp {
+        /// Per mille.
+        share: u32,
+    },
+}
+
+impl State {
+    /// Every word that there is for a state.
+    pub const WORDS: [&str; 4] = ["healthy", "unhealthy", "ejected", "warming-up"];
+
+    /// As metrics and the admin listener have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Healthy => "healthy",
+            State::Unhealthy => "unhealthy",
+            State::Ejected { .. } => "ejected",
+            State::WarmingUp { .. } => "warming-up",
+        }
+    }
+}
+
+/// What has been counted since the upstream is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ejections.
+    pub ejections: u64,
+    /// Checks that succeeded.
+    pub checks_good: u64,
+    /// Checks that failed.
+    pub checks_failed: u64,
+}
+
+impl Health {
+    /// All servers may be used: nothing is known of them yet. `authorities` are their names, in their order.
+    pub fn new(upstream: &str, rules: config::Health, authorities: impl Iterator<Item = String>) -> Health {
+        let server = |authority| Server {
+            authority,
+            out_until_ns: AtomicU64::new(0),
+            back_ns: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+        };
+        let servers: Vec<Server> = authorities.map(server).collect();
+        Health {
+            upstream: upstream.to_owned(),
+            standings: Mutex::new(vec![Standing::default(); servers.len()]),
+            check_failures: Mutex::new(vec![None; servers.len()]),
+            rules,
+            servers,
+            unusual: AtomicUsize::new(0),
+            is_panicking: AtomicBool::new(false),
+            ejections: AtomicU64::new(0),
+            checks_good: AtomicU64::new(0),
+            checks_failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether any server may ever get less than its share.
+    pub fn is_watched(&self) -> bool {
+        self.rules.check.is_some() || self.rules.eject.is_some() || self.rules.slow_start.is_some()
+    }
+
+    /// Goes on with what another configuration of the same upstream knows. `before` names each server's index there; one
+    /// that was not there begins among others that were. What this configuration does not ask for any more is forgotten.
+    pub fn inherit(&self, other: &Health, before: impl Fn(usize) -> Option<usize>, now_ns: u64) {
+        let known = other.standings().clone();
+        {
+            let mut standings = self.standings();
+            for (index, standing) in standings.iter_mut().enumerate() {
+                let was = before(index);
+                *standing = match was.and_then(|was| known.get(was)) {
+                    None => Standing::new_among_others(now_ns),
+                    Some(was) => was.under(&self.rules),
+                };
+                let failures = was.map_or(0, |was| other.servers[was].failures.load(Ordering::Relaxed));
+                self.servers[index].failures.store(failures, Ordering::Relaxed);
+            }
+            self.publish(&standings, now_ns);
+        }
+        for (count, counted) in [
+            (&self.ejections, &other.ejections),
+            (&self.checks_good, &other.checks_good),
+            (&self.checks_failed, &other.checks_failed),
+        ] {
+            count.store(counted.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// How much of its share each server gets now; `None` if all get all of it, and if too few would get any.
+    pub fn shares(&self, now_ns: impl FnOnce() -> u64) -> Option<Shares<'_>> {
+        if self.unusual.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let now_ns = now_ns();
+        let shares = Shares { health: self, now_ns };
+        (!self.is_panic(now_ns)).then_some(shares)
+    }
+
+    /// Whether so few servers may be used that all are. It is worked out from the words that requests read, so that an
+    /// ejection that ends counts at once.
+    fn is_panic(&self, now_ns: u64) -> bool {
+        let shares = Shares { health: self, now_ns };
+        let usable = (0..self.servers.len()).filter(|&index| shares.of(index) > 0).count();
+        usable == 0 || usable * 100 < self.servers.len() * self.rules.panic_percent as usize
+    }
+
+    /// A request to this server was answered well. The usual one costs one load.
+    pub fn succeeded(&self, server: usize, now_ns: impl FnOnce() -> u64) {
+        let Server { failures, out_until_ns, .. } = &self.servers[server];
+        // What was sent before an ejection and is answered only now says nothing of the server as it is.
+        if failures.load(Ordering::Relaxed) > 0 && now_ns() >= out_until_ns.load(Ordering::Relaxed) {
+            failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request to this server failed.
+    pub fn failed(&self, server: usize, now_ns: u64) {
+        let Some(rules) = &self.rules.eject else { return };
+        let failures = self.servers[server].failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if failures < rules.after {
+            return;
+        }
+        let mut standings = self.standings();
+        // An ejection that is over may not have been noticed yet.
+        let returned = advance(&mut standings, now_ns);
+        let ejected = standings.iter().filter(|standing| standing.is_ejected()).count();
+        let may_eject = (ejected + 1) * 100 <= self.servers.len() * rules.most_percent as usize;
+        let change = (may_eject && !standings[server].is_ejected()).then(|| {
+            // Back again, it has one try, until it has answered one request well.
+            self.servers[server].failures.store(rules.after - 1, Ordering::Relaxed);
+            self.ejections.fetch_add(1, Ordering::Relaxed);
+            standings[server].eject(rules, now_ns)
+        });
+        self.publish(&standings, now_ns);
+        drop(standings);
+        self.say_returned(&returned);
+        if let Some(change) = change {
+            self.say(server, change, &format_args!("{failures} requests failed in a row"));
+        }
+    }
+
+    /// A check of this server has ended; the error says why it is not well.
+    pub fn checked<E: std::fmt::Display>(&self, server: usize, result: &Result<(), E>, now_ns: u64) {
+        let Some(rules) = &self.rules.check else { return };
+        let count = if result.is_ok() { &self.checks_good } else { &self.checks_failed };
+        count.fetch_add(1, Ordering::Relaxed);
+        let failure = result.as_ref().err().map(ToString::to_string);
+        self.check_failures.lock().unwrap_or_else(PoisonError::into_inner)[server] = failure;
+        let mut standings = self.standings();
+        let Some(change) = standings[server].checked(result.is_ok(), rules, now_ns) else { return };
+        self.publish(&standings, now_ns);
+        drop(standings);
+        match result {
+            Ok(()) => self.say(server, change, &"it passes its checks"),
+            Err(error) => self.say(server, change, error),
+        }
+    }
+
+    /// Ends what is over, and says what is new.
+    pub fn tick(&self, now_ns: u64) {
+        let mut standings = self.standings();
+        let returned = advance(&mut standings, now_ns);
+        self.publish(&standings, now_ns);
+        drop(standings);
+        self.say_returned(&returned);
+        let is_panicking = self.is_panic(now_ns);
+        if is_panicking != self.is_panicking.swap(is_panicking, Ordering::Relaxed) {
+            let upstream = &self.upstream;
+            match is_panicking {
+                true => tracing::warn!(%upstream, "too few servers are usable, so all of them are used"),
+                false => tracing::info!(%upstream, "enough servers are usable again"),
+            }
+        }
+    }
+
+    /// The state of each server, in order.
+    pub fn states(&self, now_ns: u64) -> Vec<State> {
+        let shares = Shares { health: self, now_ns };
+        let state = |(index, standing): (usize, &Standing)| match shares.of(index) {
+            0 if standing.is_unhealthy() => State::Unhealthy,
+            0 => State::Ejected { left_ns: standing.out_until_ns().saturating_sub(now_ns) },
+            WHOLE => State::Healthy,
+            share => State::WarmingUp { share },
+        };
+        self.standings().iter().enumerate().map(state).collect()
+    }
+
+    /// What was wrong at this server's last check; `None` if nothing was, and if there was none.
+    pub fn check_failure(&self, server: usize) -> Option<String> {
+        self.check_failures.lock().unwrap_or_else(PoisonError::into_inner)[server].clone()
+    }
+
+    /// Whether all servers are used because too few are usable.
+    pub fn is_panicking(&self) -> bool {
+        self.is_panicking.load(Ordering::Relaxed)
+    }
+
+    /// Requests to this server that failed since the last one that did not.
+    pub fn failures(&self, server: usize) -> u32 {
+        self.servers[server].failures.load(Ordering::Relaxed)
+    }
+
+    /// What has been counted.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            ejections: self.ejections.load(Ordering::Relaxed),
+            checks_good: self.checks_good.load(Ordering::Relaxed),
+            checks_failed: self.checks_failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Shows requests what is known. Counted last: who sees the count sees the rest, or an older state of it.
+    fn publish(&self, standings: &[Standing], now_ns: u64) {
+        let mut unusual = 0;
+        for (server, standing) in self.servers.iter().zip(standings) {
+            let (out_until_ns, back_ns) = (standing.out_until_ns(), standing.back_ns());
+            server.back_ns.store(back_ns, Ordering::Relaxed);
+            server.out_until_ns.store(out_until_ns, Ordering::Relaxed);
+            let share = share_per_mille(out_until_ns, back_ns, self.rules.slow_start, now_ns);
+            unusual += usize::from(out_until_ns > 0 || share < WHOLE);
+        }
+        self.unusual.store(unusual, Ordering::Release);
+    }
+
+    fn say_returned(&self, servers: &[usize]) {
+        for server in servers {
+            self.say(*server, Change::Returned, &"its time is over");
+        }
+    }
+
+    fn say(&self, server: usize, change: Change, why: &dyn std::fmt::Display) {
+        let (upstream, server) = (&self.upstream, &self.servers[server].authority);
+        match change {
+            Change::Unhealthy => tracing::warn!(%upstream, %server, %why, "server is unhealthy"),
+            Change::Healthy => tracing::info!(%upstream, %server, %why, "server is healthy again"),
+            Change::Ejected(time) => {
+                tracing::warn!(%upstream, %server, %why, seconds = time.as_secs_f64(), "server is ejected");
+            }
+            Change::Returned => tracing::info!(%upstream, %server, %why, "server is back from its ejection"),
+        }
+    }
+
+    fn standings(&self) -> MutexGuard<'_, Vec<Standing>> {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the ejections that are over; the servers that return.
+fn advance(standings: &mut [Standing], now_ns: u64) -> Vec<usize> {
+    let ends = |(server, standing): (usize, &mut Standing)| standing.tick(now_ns).map(|_| server);
+    standings.iter_mut().enumerate().filter_map(ends).collect()
+}
+
+/// How much of its share each server gets at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares<'a> {
+    health: &'a Health,
+    now_ns: u64,
+}
+
+impl Shares<'_> {
+    /// Per mille; 0: it is not to be used.
+    pub fn of(&self, server: usize) -> u32 {
+        let Server { out_until_ns, back_ns, .. } = &self.health.servers[server];
+        let (out_until_ns, back_ns) = (out_until_ns.load(Ordering::Relaxed), back_ns.load(Ordering::Relaxed));
+        share_per_mille(out_until_ns, back_ns, self.health.rules.slow_start, self.now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::upstream::config::{Check, Eject};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn health(servers: usize) -> Health {
+        let rules = config::Health {
+            check: Some(Check { unhealthy_after: 1, healthy_after: 1, ..Check::default() }),
+            eject: Some(Eject::default()),
+            slow_start: Some(Duration::from_secs(10)),
+            panic_percent: 25,
+        };
+        Health::new("u", rules, (0..servers).map(|index| format!("s{index}")))
+    }
+
+    fn fail(health: &Health, server: usize, times: usize) {
+        (0..times).for_each(|_| health.failed(server, SECOND));
+    }
+
+    #[test]
+    fn failures_in_a_row_eject_and_one_good_answer_breaks_the_row() {
+        let health = health(2);
+        fail(&health, 0, 4);
+        health.succeeded(0, || SECOND);
+        fail(&health, 0, 4);
+        assert!(health.shares(|| SECOND).is_none());
+        fail(&health, 0, 1);
+        let shares = health.shares(|| SECOND).expect("one is ejected");
+        assert_eq!((shares.of(0), shares.of(1)), (0, WHOLE));
+        // An answer that comes late changes nothing; back again, the server has one try.
+        health.succeeded(0, || SECOND);
+        assert_eq!(health.states(40 * SECOND)[0], State::WarmingUp { share: 900 });
+        health.failed(0, 40 * SECOND);
+        assert_eq!(health.states(41 * SECOND)[0], State::Ejected { left_ns: 59 * SECOND });
+    }
+
+    #[test]
+    fn no_more_than_half_of_the_servers_are_ejected() {
+        for (servers, most) in [(1, 0), (2, 1), (3, 1), (4, 2), (9, 4)] {
+            let health = health(servers);
+            (0..servers).for_each(|server| fail(&health, server, 20));
+            let states = health.states(SECOND);
+            let ejected = states.iter().filter(|state| matches!(state, State::Ejected { .. })).count();
+            assert_eq!(ejected, most, "of {servers}");
+            assert_eq!(health.counts().ejections, most as u64);
+        }
+    }
+
+    #[test]
+    fn when_too_few_are_usable_all_are_used() {
+        let health = health(4);
+        let check = |server, result: Result<(), &str>| health.checked(server, &result, SECOND);
+        (0..3).for_each(|server| check(server, Err("gone")));
+        assert_eq!(health.shares(|| SECOND).map(|shares| shares.of(0)), Some(0), "one in four is enough");
+        check(3, Err("gone"));
+        assert!(health.shares(|| SECOND).is_none());
+        health.tick(SECOND);
+        assert!(health.is_panicking());
+        check(1, Ok(()));
+        let shares = health.shares(|| SECOND).expect("one in four is enough");
+        assert_eq!((0..4).map(|index| shares.of(index) > 0).collect::<Vec<_>>(), [false, true, false, false]);
+        health.tick(SECOND);
+        assert!(!health.is_panicking());
+    }
+
+    #[test]
+    fn a_new_configuration_goes_on_with_what_is_known() {
+        let (old, new) = (health(3), health(3));
+        old.checked(0, &Err("gone"), SECOND);
+        fail(&old, 1, 5);
+        // The first is the second now, the second the first; the third is another.
+        new.inherit(&old, |index| [Some(1), Some(0), None][index], 2 * SECOND);
+        let states = new.states(2 * SECOND);
+        assert_eq!(states[..2], [State::Ejected { left_ns: 29 * SECOND }, State::Unhealthy]);
+        assert_eq!(states[2], State::WarmingUp { share: 100 });
+        assert_eq!(new.counts(), old.counts());
+    }
+}
