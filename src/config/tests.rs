@@ -719,7 +719,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:ip\"",
             "`hash:ip` is reserved: this version does not support it",
             "3:11",
-            "write `p2c` or `round-robin`",
+            "write `p2c`, `round-robin` or `least-requests`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nretry = { times = 3 }",

@@ -8,7 +8,7 @@ use crate::upstream::config::{
 use super::health;
 use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
-use super::printer::{Page, array, key, table, text, time};
+use super::printer::{Page, array, key, table, text, time, word};
 use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections::{self, Named};
@@ -56,8 +56,7 @@ fn read(named: Named<'_>) -> Config {
         None => table.wrong("an upstream needs `servers`", "write `servers = [\"http://127.0.0.1:3000\"]`"),
     }
     if let Some(value) = table.value("balance") {
-        let choices = [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin)];
-        upstream.balance = value.choice(&choices, &["least-requests", "hash"]).unwrap_or_default();
+        upstream.balance = value.choice(&BALANCES, &["hash"]).unwrap_or_default();
     }
     if let Some(value) = table.value("http") {
         upstream.http = value.choice(&[("h1", Version::H1), ("h2", Version::H2)], &[]).unwrap_or_default();
@@ -231,13 +230,7 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
             format!("{{ url = {url}, weight = {} }}", server.weight)
         })),
     );
-    page.key(
-        "balance",
-        text(match upstream.balance {
-            Balance::P2c => "p2c",
-            Balance::RoundRobin => "round-robin",
-        }),
-    );
+    page.key("balance", text(word(&BALANCES, &upstream.balance)));
     page.key(
         "http",
         text(match upstream.http {
@@ -301,6 +294,9 @@ fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
+/// The words of `balance`.
+const BALANCES: [(&str, Balance); 3] =
+    [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
 const GATHER_BYTES_MAX: u64 = 1 << 20;
 const RATE_MAX: u64 = 1 << 30;
 const WEIGHT_MAX: u64 = 1_000;

@@ -163,6 +163,8 @@ pub enum Balance {
     P2c,
     /// Each in turn, by weight.
     RoundRobin,
+    /// The one with the fewest requests on their way, for its weight.
+    LeastRequests,
 }
 
 /// What is spoken to an upstream.

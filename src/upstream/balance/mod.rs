@@ -1,10 +1,11 @@
 //! Which server is next. Each balance is a file here: `round_robin` gives each server its turn, `two_choices` lets another
-//! server take the turn if it is less loaded.
+//! server take the turn if it is less loaded, `least_requests` gives it to the least loaded of all.
 //!
 //! A new balance is a variant of [`Balance`], its word in `config/upstream.rs`, and a file with a function that picks; the
 //! match in [`Balancer::next`] then names it. Servers that rest or are not healthy, and the one a retry comes from, are left
 //! out here, for every balance alike. State belongs to one worker.
 
+mod least_requests;
 mod round_robin;
 mod two_choices;
 mod weights;
@@ -82,6 +83,7 @@ impl Balancer {
         let first = self.turns.next(weights, fit);
         let next = match self.kind {
             Balance::RoundRobin => first,
+            Balance::LeastRequests => least_requests::pick(weights, first, fit, load),
             Balance::P2c => two_choices::pick(weights, first, &self.random, fit, load),
         };
         self.turns.take(weights, next, fit);
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn a_resting_or_avoided_server_is_asked_only_when_all_are() {
         let now = crate::clock::instant();
-        for kind in [Balance::P2c, Balance::RoundRobin] {
+        for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let balancer = Balancer::new(kind, vec![1, 1], 7);
             let health = health(2, None);
             balancer.rest(0, now + Duration::from_secs(1));
@@ -214,10 +216,26 @@ mod tests {
     }
 
     #[test]
+    fn the_least_loaded_server_for_its_weight_is_next() {
+        let health = health(3, None);
+        let next = |loads: [u32; 3]| {
+            let balancer = Balancer::new(Balance::LeastRequests, vec![1, 1, 2], 7);
+            balancer.next(|index| loads[index], &health, None, clock::instant())
+        };
+        assert_eq!(next([0, 0, 0]), 2);
+        assert_eq!(next([0, 0, 2]), 0);
+        assert_eq!(next([3, 1, 4]), 1);
+        assert_eq!(next([3, 2, 4]), 2);
+        // Where all are as loaded as they should be, shares are as the weights ask.
+        let balancer = Balancer::new(Balance::LeastRequests, vec![2, 2, 2], 7);
+        assert_eq!(tally(&balancer, |_| 1, 300), [100; 3]);
+    }
+
+    #[test]
     fn a_server_that_is_not_healthy_is_asked_only_when_all_are_used() {
         let now = crate::clock::instant();
         let now_ns = clock::ns_of(now);
-        for kind in [Balance::P2c, Balance::RoundRobin] {
+        for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let (balancer, health) = (Balancer::new(kind, vec![1; 3], 7), health(3, None));
             health.checked(0, &Err("gone"), now_ns);
             let asked = |avoid| -> Vec<bool> {
@@ -242,7 +260,7 @@ mod tests {
     #[test]
     fn a_server_that_is_back_takes_its_part_by_and_by() {
         let now = crate::clock::instant();
-        for kind in [Balance::P2c, Balance::RoundRobin] {
+        for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let balancer = Balancer::new(kind, vec![1; 3], 7);
             let health = health(3, Some(Duration::from_secs(10)));
             health.checked(0, &Err("gone"), clock::ns_of(now));
