@@ -272,6 +272,24 @@ fn a_request_is_sent_again_after_a_status_or_a_silence_if_the_route_says_so() {
     }
 }
 
+/// One of three servers fails every request: the others are asked no more often than their share and the budget allow.
+#[test]
+fn retries_hold_their_budget_while_a_server_fails() {
+    const REQUESTS: usize = 300;
+    let servers = [Server::start("one"), Server::start("two"), Server::start("three")];
+    servers[0].status.store(503, Ordering::SeqCst);
+    let keys = "balance = \"round-robin\"\nretry = { on = [\"503\"], budget = \"20%\" }";
+    let gateway = gateway(&servers.each_ref().map(|server| server.upstream.addr()), keys);
+    let mut client = gateway.client();
+    let failed = (0..REQUESTS).filter(|_| client.get("/").status == 503).count();
+    let [bad, others @ ..] = servers.each_ref().map(|server| server.taken());
+    let retries = bad + others.iter().sum::<usize>() - REQUESTS;
+    // Each worker allows a few to a quiet upstream.
+    assert!((1..=REQUESTS / 5 + 3).contains(&retries), "{retries} retries");
+    assert!(failed > 0, "the budget would have been passed");
+    assert!(others.iter().sum::<usize>() <= REQUESTS * 2 / 3 + retries, "{bad}, {others:?}");
+}
+
 /// A server in a process of its own, so that it can be stopped as a whole.
 struct Process {
     child: Child,
