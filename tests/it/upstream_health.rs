@@ -376,7 +376,7 @@ impl Load {
 fn a_stopped_server_and_one_that_answers_500_are_not_seen_by_clients() {
     let _alone = crate::support::heavy();
     let (stopped, bad, good) = (Process::start(), Server::start("bad"), Server::start("good"));
-    let keys = "health = { path = \"/healthz\", every = \"500ms\", timeout = \"500ms\", unhealthy-after = 2 }\n\
+    let keys = "health = { path = \"/healthz\", every = \"400ms\", timeout = \"600ms\", unhealthy-after = 3 }\n\
                 eject = { after = 5, for = \"2s\" }\nslow-start = \"4s\"\n\
                 retry = { on = [\"connect\", \"reset-before-bytes\", \"timeout\", \"500\"] }\n\
                 timeouts = { try = \"500ms\" }";
