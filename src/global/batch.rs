@@ -13,30 +13,30 @@ use super::name::Names;
 use super::script::Script;
 use super::wire;
 
-/// Called once with the answer, and the time.
+/// Called once with the answer and the time it came, nanoseconds.
 pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
 
-/// One operation on its way.
+/// One operation with its callback, from `Global::send` until it is answered.
 pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) asker: Asker,
     /// Index of the shard its keys are on.
     pub(super) shard: usize,
-    /// When it was asked, nanoseconds.
+    /// When `Global::send` was called, nanoseconds.
     pub(super) asked_ns: u64,
-    /// How often it was sent elsewhere.
+    /// How often a cluster has redirected it.
     pub(super) moves: u8,
     /// Its node is to take it although the slot is only on its way there.
     pub(super) asking: bool,
-    /// Its slot is on its way from one node to another.
+    /// Its slot is moving from one node to another.
     pub(super) is_moving: bool,
 }
 
-/// What comes to a pipeline.
+/// An item in the queue of a pipeline.
 pub(super) enum Posted {
-    /// What somebody asks.
+    /// A new operation.
     Entry(Entry),
-    /// What another pipeline has sent before and has no answer to: its shard is on this pipeline's node now.
+    /// A batch that another pipeline has sent and got no answer to; its shard has moved to this pipeline's node.
     Batch(Box<Batch>),
 }
 
@@ -64,29 +64,30 @@ impl Drop for Asker {
 }
 
 impl Entry {
-    /// Entries that are equal in this may go together, in this order: what is reported goes before what is asked. Sent
-    /// elsewhere, each goes alone.
+    /// Entries of equal kind may share a batch, and batches go out in this order: reports before questions, so that a
+    /// question sees what was reported. A redirected entry goes in a batch of its own.
     pub(super) fn kind(&self) -> (usize, bool, bool) {
         (self.shard, !self.is_kept(), self.moves > 0)
     }
 
-    /// Whether it goes into a batch with a record, which is sent again until it is answered. What takes and waits
-    /// is not: nobody waits any more by then. Nor is what meets a slot on its way: a record in it would keep its key
-    /// back.
+    /// Whether it goes into a batch with a record, which is sent again until it is answered. A `Take` does not: its
+    /// request has stopped waiting by then. Nor does an operation on a slot that is moving: a record is one more key
+    /// that would have to be on the same node.
     pub(super) fn is_kept(&self) -> bool {
         !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_))
     }
 }
 
-/// Where Redis keeps the number and the answer of a batch: one of the eight that a pipeline has for a shard. Dropped, it is
-/// the next batch's, whose number is higher: what of this one is still on its way will be known for old.
+/// The place in Redis that keeps the number and the answer of a batch, one of the eight that a pipeline has for each
+/// shard. Dropping it frees the place for a later batch, whose number is higher, so a copy of this batch that arrives
+/// after that is refused as stale.
 pub(super) struct Record {
     pub(super) index: u8,
     used: Arc<AtomicU8>,
 }
 
 impl Record {
-    /// One that is not `used`, one bit each.
+    /// A free record, by the bits of `used`; `None` if all are taken.
     pub(super) fn of(used: &Arc<AtomicU8>) -> Option<Record> {
         let index = used.load(Ordering::Relaxed).trailing_ones();
         if index >= u8::BITS {
@@ -103,37 +104,37 @@ impl Drop for Record {
     }
 }
 
-/// Entries in one call. Without any, it asks whether the shard can be written to.
+/// The entries of one call. One without entries is a probe of the shard.
 pub(super) struct Batch {
     pub(super) shard: usize,
     pub(super) entries: Vec<Entry>,
     pub(super) command: Arc<Cmd>,
-    /// The record it is remembered in; `None`: it is not sent twice.
+    /// The record it is remembered in; `None` if it is sent only once.
     pub(super) record: Option<Record>,
     /// Its node is to take it although the slot is only on its way there.
     pub(super) asking: bool,
-    /// When it was sent first, nanoseconds.
+    /// When it was first sent, nanoseconds.
     pub(super) first_ns: u64,
-    /// When it was sent last.
+    /// When it was last sent, nanoseconds.
     pub(super) sent_ns: u64,
-    /// It is not sent again before.
+    /// It is not sent again before this, nanoseconds.
     pub(super) rests_until_ns: u64,
-    /// On which of the pipeline's connections.
+    /// Number of the pipeline's connection it was last sent over; 0 before the first.
     pub(super) serial: u64,
-    /// Which flush it was part of.
+    /// Number of the flush it was part of.
     pub(super) flush: u64,
-    /// Ends the wait for its reply.
+    /// Aborts the task that waits for its reply.
     pub(super) call: Option<AbortHandle>,
-    /// It was handed to a connection more than once: an earlier one may have delivered it.
+    /// It was sent more than once, so Redis may have applied it even if the last answer is an error.
     pub(super) is_repeated: bool,
-    /// It was counted as late.
+    /// It has been counted as late, so that it is counted once.
     pub(super) is_late: bool,
-    /// It was counted as unanswered.
+    /// It has been counted as unanswered by its current connection.
     pub(super) is_silent: bool,
 }
 
 impl Batch {
-    /// One that is about to be sent, as part of a flush.
+    /// A batch that was not sent yet.
     pub(super) fn new(shard: usize, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
         Batch {
             shard,
@@ -153,7 +154,7 @@ impl Batch {
         }
     }
 
-    /// When nobody waits for its answer any more. A batch with a record is sent again until it is answered.
+    /// When it is given up, nanoseconds. A batch with a record is sent again until then.
     pub(super) fn ends_ns(&self) -> u64 {
         self.first_ns.saturating_add(if self.record.is_some() { KEPT_NS } else { LOST_NS })
     }
@@ -166,7 +167,7 @@ impl Batch {
     }
 }
 
-/// Packs a call. `record` is the number of the batch and the name of where it is remembered.
+/// Encodes a call. `record` is the number of the batch and the name of the record's key.
 pub(super) fn command<'o>(
     script: &Script,
     names: &Names,
@@ -199,12 +200,12 @@ pub(super) fn command<'o>(
     command
 }
 
-/// How long a record stays, milliseconds: twice as long as a batch is sent again, so that one which was stuck on its
-/// way is known when it comes.
+/// How long Redis keeps a record, milliseconds: twice as long as a batch is sent again, so that a copy which was stuck
+/// in the network is still recognised when it arrives.
 const RECORD_MS: f64 = 600_000.0;
-/// How long a batch with a record is sent again, nanoseconds: an outage is shorter, or somebody has to look at it.
+/// How long a batch with a record is sent again, nanoseconds. An outage of five minutes needs an operator anyway.
 const KEPT_NS: u64 = 300_000_000_000;
-/// What is sent once and has no answer after so long will have none, nanoseconds.
+/// An operation that is sent once is given up after this, nanoseconds.
 pub(super) const LOST_NS: u64 = 1_000_000_000;
-/// Operations in one call: what bounds the time it takes Redis.
+/// Operations in one call, which bounds how long Redis is busy with it.
 pub(super) const OPERATIONS_MAX: usize = 64;

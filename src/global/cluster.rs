@@ -25,16 +25,16 @@ use super::slot;
 /// Keeps the map of a cluster, and the pipelines to its nodes.
 pub(super) struct SlotMap {
     pub(super) shared: Arc<Shared>,
-    /// Where a first node is found, and how to log in to all.
+    /// The configured servers: the map is asked for there at first, and all nodes take the same login.
     pub(super) seeds: Vec<Server>,
     /// Connections to each node.
     pub(super) connections: usize,
     pub(super) stop: watch::Receiver<bool>,
-    /// Nodes without slots to which calls were sent, and until when they are kept for that, nanoseconds.
+    /// Nodes without slots to which calls were redirected, and until when they stay connected, nanoseconds.
     pub(super) wanted: HashMap<usize, u64>,
 }
 
-/// Slots from the first to the last, and the primary that has them.
+/// A range of slots, ends included, and the primary that has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Range {
     first: u16,
@@ -50,8 +50,8 @@ impl SlotMap {
         loop {
             let shared = Arc::clone(&self.shared);
             match self.ask().await {
-                Ok(ranges) => self.draw(&ranges, &mut pipelines),
-                Err(why) => self.lament(&why),
+                Ok(ranges) => self.apply(&ranges, &mut pipelines),
+                Err(why) => self.note_unreachable(&why),
             }
             let is_well = shared.shards.iter().all(|shard| shard.is_closed());
             let pause = if is_well { PAUSE } else { PAUSE_TROUBLED };
@@ -64,8 +64,8 @@ impl SlotMap {
         while pipelines.join_next().await.is_some() {}
     }
 
-    /// The map as the first node that answers has it: nodes in use are asked first, then seeds, each as soon as the one
-    /// before has failed, or is silent for a moment.
+    /// The map of the first node that answers. Nodes in use are asked first, then the configured servers, each as soon
+    /// as the one before has failed or has been silent for [`ASKED_APART`].
     async fn ask(&self) -> Result<Vec<Range>, String> {
         let nodes = self.shared.nodes.load_full();
         let known = nodes.iter().filter(|node| node.is_used()).filter_map(|node| node.fixed().cloned());
@@ -89,9 +89,9 @@ impl SlotMap {
         }
     }
 
-    /// Notes where every shard is; opens pipelines to nodes that were not known.
-    fn draw(&mut self, ranges: &[Range], pipelines: &mut JoinSet<()>) {
-        self.welcome(pipelines);
+    /// Sets the node of every shard, and opens pipelines to nodes that are new.
+    fn apply(&mut self, ranges: &[Range], pipelines: &mut JoinSet<()>) {
+        self.add_wanted(pipelines);
         let shared = &self.shared;
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
@@ -109,9 +109,9 @@ impl SlotMap {
         }
     }
 
-    /// Opens pipelines to nodes that calls were sent to: a node that is given its first slots is on no map before it has
-    /// them.
-    fn welcome(&mut self, pipelines: &mut JoinSet<()>) {
+    /// Opens pipelines to nodes that calls were redirected to. A node that is being given its first slot has calls
+    /// redirected to it before the map names it.
+    fn add_wanted(&mut self, pipelines: &mut JoinSet<()>) {
         let now_ns = clock::now_ns();
         self.wanted.retain(|_, until_ns| now_ns < *until_ns);
         let wanted = std::mem::take(&mut *self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner));
@@ -139,8 +139,8 @@ impl SlotMap {
         index
     }
 
-    /// Nobody can be asked: shards that have no node yet never will without it.
-    fn lament(&self, why: &str) {
+    /// No node gives a map. Shards that have a node keep it; the others are unreachable until one does.
+    fn note_unreachable(&self, why: &str) {
         for shard in self.shared.shards.iter().filter(|shard| shard.condition() == Condition::Unknown) {
             let why = format!("no node of the cluster answers: {why}");
             shard.troubled(Condition::Unreachable, &why, clock::now_ns());
@@ -148,7 +148,7 @@ impl SlotMap {
     }
 }
 
-/// The map as one server has it.
+/// Asks one server for its map.
 async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>, ConnectError> {
     let patience = connector.patience();
     let asked = async {
@@ -161,8 +161,8 @@ async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>,
     ranges.ok_or_else(|| ConnectError::Probe(format!("{server} knows of no slots")))
 }
 
-/// Reads CLUSTER SLOTS: `[first, last, [host, port, …], replica…]` for each range. A node that does not know its own
-/// name leaves it out.
+/// Reads the reply to CLUSTER SLOTS: `[first, last, [host, port, …], replica…]` for each range. A node that does not
+/// know its own address leaves it empty, and then it is the address that was asked.
 fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
     let entries = slots.as_sequence()?;
     entries
@@ -185,13 +185,13 @@ fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
 
 /// How often the map is asked for.
 const PAUSE: Duration = Duration::from_secs(1);
-/// While something is away.
+/// The same while a shard is away.
 const PAUSE_TROUBLED: Duration = Duration::from_millis(100);
-/// How long one node is waited for before the next is asked, too.
+/// How long one node may be silent before the next is asked as well.
 const ASKED_APART: Duration = Duration::from_millis(50);
-/// How long a node without slots is kept after calls were sent to it, nanoseconds.
+/// How long a node without slots stays connected after a call was redirected to it, nanoseconds.
 const WANTED_NS: u64 = 60_000_000_000;
-/// However many calls meet a slot elsewhere.
+/// The shortest pause, because a moving slot redirects many calls at once.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
         let slots = Value::Array(vec![
             range(0, 5, node(text("10.0.0.1"), 7000)),
             range(6, 9, node(Value::Nil, 7001)),
-            // It is to be known by a name and has none.
+            // `?`: the node is set to announce a host name and has none.
             range(10, 16_383, node(text("?"), 7002)),
         ]);
         let asked = Server { host: "seed".to_owned(), port: 1, tls: false, login: Login::default() };

@@ -2,41 +2,41 @@
 
 use redis::{RedisError, ServerErrorKind};
 
-/// How a shard is.
+/// The state of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
-    /// Nothing is known yet.
+    /// It has not been connected to yet.
     Unknown,
-    /// It answers.
+    /// It answers, and charges go through.
     Up,
     /// It cannot be connected to.
     Unreachable,
-    /// It takes what is sent and answers nothing.
+    /// It accepts connections and answers nothing.
     Silent,
-    /// It reads its data after a start.
+    /// It is loading its data set after a start.
     Loading,
-    /// It is a replica.
+    /// It is a read-only replica.
     Replica,
-    /// It runs a script of somebody's that does not end.
+    /// It is blocked by a script of another application that does not end.
     Busy,
-    /// Its memory is full.
+    /// Its memory is full and it refuses writes.
     Full,
-    /// It does not know us, or does not let us do what we must.
+    /// The login is wrong, or its ACL user lacks a right that charges need.
     Refusing,
-    /// The cluster has nobody for these keys.
+    /// No node of the cluster has the slot of these keys.
     Uncovered,
     /// Another error; the log has it.
     Failing,
 }
 
 impl Condition {
-    /// What an error says of the shard as a whole; `None`: nothing, it is of one call or key.
+    /// The state of the whole shard that an error shows; `None` if the error concerns one call or key.
     pub(super) fn of(error: &RedisError) -> Option<Condition> {
         if error.is_connection_dropped() || error.is_connection_refusal() || error.is_io_error() {
             return Some(Condition::Unreachable);
         }
-        // The crate files a refused login apart, without the server's word for it.
+        // The crate has a kind of its own for a refused login, which carries no error code.
         if error.kind() == redis::ErrorKind::AuthenticationFailed {
             return Some(Condition::Refusing);
         }
@@ -44,7 +44,7 @@ impl Condition {
         error.code().and_then(Condition::of_code).or_else(text)
     }
 
-    /// The same for an error's text as a script caught it, of which Redis 6 says where it came up first.
+    /// The same for the text of an error that a script has caught. Redis 6 puts the script's line before the code.
     pub(super) fn of_text(text: &str) -> Option<Condition> {
         let words = text.split(|sign: char| !sign.is_ascii_uppercase());
         let is_refused = || MISSING_RIGHTS.iter().any(|said| text.contains(said));
@@ -65,7 +65,7 @@ impl Condition {
         })
     }
 
-    /// For logs, metrics and the admin's answers.
+    /// The word for logs, metrics and the admin listener.
     pub fn name(self) -> &'static str {
         match self {
             Condition::Unknown => "unknown",
@@ -82,7 +82,7 @@ impl Condition {
         }
     }
 
-    /// Whether something is wrong.
+    /// Whether operators should know of it.
     pub(super) fn is_trouble(self) -> bool {
         !matches!(self, Condition::Unknown | Condition::Up)
     }
@@ -91,19 +91,20 @@ impl Condition {
         ALL.get(usize::from(number)).copied().unwrap_or(Condition::Unknown)
     }
 
-    /// Whether another server may have taken its place.
+    /// Whether another server may have become the primary, so that the topology should be asked again.
     pub(super) fn is_worth_looking_elsewhere(self) -> bool {
         matches!(self, Condition::Replica | Condition::Loading)
     }
 }
 
-/// Whether an error says that a slot is on another node, or on its way there.
+/// Whether an error says that a slot is on another node or moving there.
 pub(super) fn is_elsewhere(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
-/// A right that is missing in a script has no word of its own in Redis 7, and another text later and in Valkey.
+/// Texts of the error for a right that is missing inside a script. Redis 7 has no error code for it, and later versions
+/// and Valkey use another text.
 const MISSING_RIGHTS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 
 const ALL: [Condition; 11] = [

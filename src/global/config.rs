@@ -1,6 +1,6 @@
-//! What the global tier is told: which servers there are, how they belong together, how to log in.
+//! The configuration of the shared tier: its servers, their topology, and how to log in.
 //!
-//! Everything in here is right already; reading it from a file is the configuration's work.
+//! The values are valid already; `config` reads and checks them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ pub struct Config {
     pub topology: Topology,
     /// How long a decision waits for it.
     pub deadline: Duration,
-    /// What every key begins with: printable ASCII without braces.
+    /// The prefix of every key in Redis: printable ASCII without braces, which would set a cluster's hash tag.
     pub prefix: String,
-    /// What limiter keys are hashed with, beside the prefix. All gateways of a fleet say the same.
+    /// Secret that keys are hashed with, beside the prefix. Every node of a fleet needs the same.
     pub key_secret: Option<Secret>,
     /// Connections to each server, at least 1.
     pub connections: usize,
-    /// Certificates, PEM, by which `rediss://` servers are trusted; `None`: the system's.
+    /// PEM file of the certificates that `rediss://` servers are trusted by; `None`: the system's.
     pub ca: Option<PathBuf>,
 }
 
 /// How servers belong together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
-    /// One primary. Of several servers, the first that can be written to.
+    /// One primary. If several servers are named, the first that can be written to.
     Single(Vec<Server>),
     /// The primary that sentinels name.
     Sentinel {
@@ -39,11 +39,11 @@ pub enum Topology {
     },
     /// Redis Cluster, found through any of these.
     Cluster(Vec<Server>),
-    /// Independent servers, each with its part of the keys.
+    /// Independent servers, each with its part of the keys by consistent hashing.
     Ring {
-        /// Those that share the keys by their weights.
+        /// Servers that share the keys in proportion to their weights.
         shards: Vec<Weighted>,
-        /// Those that hold nothing but the keys of some tenants.
+        /// Servers that hold only the keys of certain tenants.
         dedicated: Vec<Dedicated>,
     },
 }
@@ -53,11 +53,11 @@ pub enum Topology {
 pub struct Server {
     /// A name or an address, without brackets.
     pub host: String,
-    /// The port.
+    /// TCP port, 6379 unless the URL says otherwise.
     pub port: u16,
-    /// Whether TLS is spoken.
+    /// Whether the URL begins with `rediss://`.
     pub tls: bool,
-    /// Who we are there: an ACL user and a password.
+    /// ACL user, password and database.
     pub login: Login,
 }
 
@@ -66,36 +66,36 @@ pub struct Server {
 pub struct Login {
     /// The ACL user; `None`: the default one.
     pub username: Option<String>,
-    /// Its password; `None`: none is asked for.
+    /// Password; `None` if the server asks for none.
     pub password: Option<Secret>,
-    /// The number of the database.
+    /// Number of the database, as of SELECT.
     pub db: u16,
 }
 
-/// A server and its share of the keys.
+/// A server of a ring with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighted {
     /// Where.
     pub server: Server,
-    /// Its share against the others, at least 1.
+    /// Its share of the keys in proportion to the others' weights, at least 1.
     pub weight: u32,
 }
 
-/// A server for some tenants alone.
+/// A server that only certain tenants use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dedicated {
     /// Where.
     pub server: Server,
-    /// Whose keys.
+    /// The tenants whose keys it holds.
     pub tenants: Vec<String>,
 }
 
-/// A text that is never shown.
+/// A text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
 impl Config {
-    /// Every secret of it, to be masked before it is shown.
+    /// Every secret in it, so that they can be masked before it is printed.
     pub fn secrets(&mut self) -> Vec<&mut Secret> {
         let servers: Vec<&mut Server> = match &mut self.topology {
             Topology::Single(servers) | Topology::Cluster(servers) => servers.iter_mut().collect(),
@@ -125,8 +125,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// What limiter keys are hashed with where gateways share them: the same on all of a fleet, and where `key-secret`
-/// is set, unknown to clients.
+/// The salt that keys are hashed with: equal on all nodes of a fleet, and secret from clients if `key-secret` is set.
 pub fn salt(config: &Config) -> [u8; 16] {
     let secret = config.key_secret.as_ref().map_or("", |secret| secret.0.as_str());
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
@@ -136,11 +135,11 @@ pub fn salt(config: &Config) -> [u8; 16] {
     salt
 }
 
-/// How long a decision waits where nothing is said.
+/// Default of `deadline`.
 pub const DEADLINE: Duration = Duration::from_millis(2);
-/// What keys begin with where nothing is said.
+/// Default of `prefix`.
 pub const PREFIX: &str = "sg";
-/// Connections to a server where nothing is said.
+/// Default of `connections`.
 pub const CONNECTIONS: usize = 2;
 /// The most connections to a server.
 pub const CONNECTIONS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! One connection to a server: TCP, TLS where wanted, login, scripts, and proof that it may be written to.
+//! One connection to a server: TCP, TLS if configured, login, scripts, and proof that it may be written to.
 //!
 //! It never retries: the pipeline that opens connections knows when that makes sense. A connection is handed out only
 //! after a write has succeeded on it, so a replica, a server that is loading or one that is out of memory counts as down.
@@ -29,10 +29,10 @@ use super::script::Script;
 /// Opens connections.
 pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
-    /// Whether servers are known as nodes of a cluster.
+    /// Whether the topology is a cluster; otherwise a server that is a cluster node is refused.
     is_clustered: bool,
     script: Arc<Script>,
-    /// Servers whose ACL denies us `INFO`: each time it is asked for is a line in their ACL log.
+    /// Servers whose ACL denies us `INFO`. They are not asked again, because each refusal is an entry in their ACL log.
     denied: Mutex<HashSet<String>>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     redis: MultiplexedConnection,
     /// Which server it leads to.
     pub(super) server: Server,
-    /// What is known of it.
+    /// What the server says of itself.
     pub(super) about: Arc<About>,
     _driver: Arc<Driver>,
 }
@@ -50,9 +50,9 @@ pub(super) struct Connection {
 /// What a server says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct About {
-    /// As in `valkey 8.0.1`, `redis 7.0.15`.
+    /// Name and version, as in `valkey 8.0.1` or `redis 7.0.15`.
     pub(super) version: String,
-    /// What it does when its memory is full, where that is to forget keys.
+    /// Its `maxmemory-policy` if that evicts keys.
     pub(super) eviction: Option<String>,
     /// It is a node of a cluster.
     pub(super) is_clustered: bool,
@@ -64,13 +64,13 @@ pub enum ConnectError {
     /// The certificates of `ca` are unreadable, or the system has none.
     #[error("certificates for rediss://: {0}")]
     Certificates(String),
-    /// The operating system's answer.
+    /// The operating system reports an error.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It took too long.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
-    /// The server's answer, without what it was asked.
+    /// The server answers with an error. The text does not hold the command, which may contain a password.
     #[error("{0}")]
     Redis(#[from] RedisError),
     /// It is a node of a cluster, which refuses calls whose keys are in several slots.
@@ -85,7 +85,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// What it says of the server.
+    /// The state of the server that this error shows.
     pub(super) fn condition(&self) -> Condition {
         match self {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
@@ -108,7 +108,7 @@ impl Drop for Driver {
 }
 
 impl Connector {
-    /// One that trusts what `config` says; reads certificates where a server speaks TLS.
+    /// A connector for the servers of `config`; reads the certificates to trust if a server speaks TLS.
     pub(super) fn new(config: &Config, script: Arc<Script>) -> Result<Connector, ConnectError> {
         let servers: Vec<&Server> = match &config.topology {
             Topology::Single(servers) | Topology::Cluster(servers) => servers.iter().collect(),
@@ -123,8 +123,8 @@ impl Connector {
         Ok(Connector { tls: tls.map(Arc::new), is_clustered, script, denied: Mutex::default() })
     }
 
-    /// A connection for commands and scripts, which the `call` of `probe` has gone through. Of a name with several
-    /// addresses another is tried first in each `round`.
+    /// Opens a connection for scripts and proves it with `call`, a charge of `probe`. If the server's name has several
+    /// addresses, each `round` begins with another.
     pub(super) async fn open(
         &self,
         server: &Server,
@@ -134,7 +134,8 @@ impl Connector {
     ) -> Result<Connection, ConnectError> {
         let opened = async {
             let mut connection = self.connect(server, round, None).await?;
-            // Any user may say this. To whom it does not know it says of anything longer that it is too long.
+            // Every ACL user may send `HELLO`. It comes first because it is short: to a client without a login, Redis
+            // answers a longer command such as SCRIPT LOAD with an error about its length instead of `NOAUTH`.
             match connection.call(redis::cmd("HELLO").arg(2)).await {
                 Ok(answer) => connection.about = Arc::new(About::of_hello(&answer)),
                 Err(error) if error.code() == Some("NOAUTH") => return Err(error.into()),
@@ -149,7 +150,7 @@ impl Connector {
             connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
             match connection.call(call).await {
                 Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
-                // The probe's slot is elsewhere: a primary of a cluster says so.
+                // The probe's slot is on another node. Only a working node of a cluster answers that.
                 Err(error) if is_elsewhere(&error) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -160,12 +161,12 @@ impl Connector {
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
 
-    /// A connection that nothing is known of but that the login was right: for sentinels and questions.
+    /// A connection that has logged in and has not been proven by a write: for sentinels and for questions.
     pub(super) async fn plain(&self, server: &Server) -> Result<Connection, ConnectError> {
         self.listening(server, None).await
     }
 
-    /// The same; where there is somebody for them, messages are pushed there (RESP3).
+    /// The same; if `pushes` is given, messages that the server pushes go there (RESP3).
     pub(super) async fn listening(
         &self,
         server: &Server,
@@ -196,13 +197,13 @@ impl Connector {
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
 
-    /// What a server says of itself by now; `None` where it does not, or may not to us.
+    /// Reads the server's `INFO`; `None` if it fails or our user may not.
     pub(super) async fn look(&self, connection: &Connection) -> Option<About> {
         if self.denied().contains(&connection.server.to_string()) {
             return None;
         }
-        // Redis 7 can be asked whether it would deny a command. Before, it could only be tried, which its ACL log would
-        // show: a user of its own is not tried.
+        // Redis 7 can say whether it would deny a command. An older server can only be tried, and a refusal would be an
+        // entry in its ACL log, so there `INFO` is not sent under a configured ACL user.
         let may_ask = redis::cmd("EVAL").arg(MAY_ASK).arg(0).to_owned();
         let is_denied = match connection.call(&may_ask).await {
             Ok(Value::Int(0)) => true,
@@ -224,12 +225,12 @@ impl Connector {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a question beside the operations may take.
+    /// How long a question that is not an operation may take.
     pub(super) fn patience(&self) -> Duration {
         CONNECT_WITHIN
     }
 
-    /// The scripts it loads.
+    /// The script that every connection loads.
     pub(super) fn script(&self) -> &Script {
         &self.script
     }
@@ -241,12 +242,12 @@ impl Connection {
         !self._driver.0.is_finished()
     }
 
-    /// Sends a command and waits for its reply, however long that takes.
+    /// Sends a command and waits for its reply without a limit; deadlines are the pipeline's.
     pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(command).await?.extract_error()
     }
 
-    /// Sends a command that this node of a cluster is to take although the slot is on its way to it.
+    /// Sends a command with `ASKING`: this node of a cluster takes it although the slot is still moving to it.
     pub(super) async fn call_asking(&self, command: &Cmd) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.cmd("ASKING");
@@ -256,7 +257,7 @@ impl Connection {
     }
 }
 
-/// Connects to one of a name's addresses, in another `round` to another first.
+/// Connects to one of the name's addresses; each `round` begins with another.
 async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
     let mut addresses: Vec<SocketAddr> =
         tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
@@ -272,8 +273,8 @@ async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// The first address that can be connected to: each is tried as soon as the one before has failed, or is silent for a
-/// moment (RFC 8305, section 5).
+/// The first address that accepts a connection. Each is tried as soon as the one before has failed or has been silent
+/// for [`ATTEMPTS_APART`] (RFC 8305, section 5).
 async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name does not resolve");
     let (mut next, mut attempts) = (addresses.into_iter().peekable(), JoinSet::new());
@@ -309,7 +310,7 @@ where
     if let Some(password) = &server.login.password {
         settings = settings.set_password(&password.0);
     }
-    // Deadlines are the caller's, per call; nothing is ever sent twice below it.
+    // The crate sets no deadlines and sends nothing again: both are the pipeline's, by call.
     let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     if let Some(pushes) = pushes {
         settings = settings.set_protocol(ProtocolVersion::RESP3);
@@ -321,7 +322,7 @@ where
 }
 
 impl About {
-    /// Of what HELLO says: pairs of names and values.
+    /// From the reply to HELLO: pairs of names and values.
     fn of_hello(hello: &Value) -> About {
         let pairs: HashMap<String, Value> = redis::from_redis_value_ref(hello).unwrap_or_default();
         let field =
@@ -338,7 +339,7 @@ impl About {
         }
     }
 
-    /// Of what INFO says.
+    /// From the reply to INFO: lines of `name:value`.
     fn of(info: &Value) -> About {
         let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -378,17 +379,17 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
     Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Whether this user may ask for INFO: 1, or 0; 2 where the server cannot say. Asking so leaves nothing in the server's
-/// ACL log.
+/// Answers whether this user may send INFO: 1 or 0, or 2 if the server is too old to say. Unlike a refused INFO it
+/// leaves no entry in the ACL log.
 const MAY_ASK: &str =
     "if not redis.acl_check_cmd then return 2 end return redis.acl_check_cmd('INFO') and 1 or 0";
-/// How long a connection may take to be ready. A server that is slower than this is away for a limiter.
+/// How long opening a connection may take. To a limiter with a deadline of milliseconds a slower server is down.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
-/// How long one address of a name is waited for before the next is tried, too.
+/// How long one address may be silent before the next is tried as well.
 const ATTEMPTS_APART: Duration = Duration::from_millis(50);
-/// An idle connection is looked at this often by the kernel, three times in vain.
+/// The kernel probes an idle connection this often, and closes it after three probes without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// What was sent may stay unacknowledged so long.
+/// The kernel closes a connection whose peer has not acknowledged sent bytes for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -402,7 +403,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime can be had").block_on(async {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            // Its queue is full: what comes is dropped.
+            // Once its accept queue is full, the kernel drops new connections silently.
             let silent = Socket::new(Domain::IPV4, Type::STREAM, None).expect("descriptors can be had");
             silent.bind(&any.into()).and_then(|()| silent.listen(0)).expect("loopback has a free port");
             let deaf = silent.local_addr().ok().and_then(|addr| addr.as_socket()).expect("it is bound");

@@ -14,11 +14,11 @@ use super::connection::Connector;
 use super::node::Node;
 use super::sentinel;
 
-/// Follows a node's sentinels: what they name is looked at once a second and whenever they say that it changed.
+/// Moves the node when its sentinels agree on another primary, until it is stopped.
 pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop: watch::Receiver<bool>) {
     let Some(sentinels) = node.sentinels() else { return };
     let hint = Arc::new(Notify::new());
-    // Which one was logged.
+    // The primary that was last logged, so that each is logged once.
     let mut logged: Option<Server> = None;
     let mut listening = JoinSet::new();
     for server in sentinels.servers.iter().cloned() {
@@ -28,7 +28,7 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
         tokio::select! {
             () = hint.notified() => {}
             () = tokio::time::sleep(PAUSE) => {}
-            // Aborts who listens.
+            // Returning drops the set of listeners, which aborts them.
             _ = stop.changed() => return,
         }
         let named = sentinels.agreed(&connector).await;
@@ -45,14 +45,14 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
     }
 }
 
-/// Whether to go where sentinels say. A promoted replica is found before they name it, and then they name the one that
-/// was the primary for a moment still: it is away, or says that it is none.
+/// Whether the named server should be followed. A promoted replica is found before the sentinels name it, and for a
+/// moment they still name the old primary, which is unreachable or says that it is a replica.
 async fn may_be_primary(connector: &Connector, named: &Server) -> bool {
     let Ok(connection) = connector.plain(named).await else { return false };
     let asked = redis::cmd("ROLE");
     match tokio::time::timeout(connector.patience(), connection.call(&asked)).await {
         Ok(Ok(Value::Array(role))) => sentinel::says_primary(&role),
-        // It may be that we must not ask.
+        // Our user may lack the right to ask for the role, so an error does not rule the server out.
         Ok(Ok(_) | Err(_)) => true,
         Err(_) => false,
     }
@@ -79,5 +79,5 @@ async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
     }
 }
 
-/// How often sentinels are asked, and listened to again.
+/// How often sentinels are asked, and how soon a lost subscription is opened again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -26,15 +26,15 @@ pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Logs what has changed. `logged` says when trouble of a node, or its end, was logged, nanoseconds: the tags of a cluster
-/// are logged again a second later at the earliest.
+/// Logs what has changed. `logged` holds when trouble of a node, or its end, was last logged, nanoseconds. The tags of
+/// a cluster's node change one after another, so they are logged again after a second at the earliest.
 fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
     logged.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
     // A node, the change of its first shard, and how many shards changed so.
     let mut changes: Vec<(usize, Change, usize)> = Vec::new();
     for shard in &shared.shards {
         let node = shard.place();
-        // A tag is one of many of its node.
+        // A line for another tag of this node was just logged.
         if shard.tag.is_some() && logged.contains_key(&(node, shard.condition().is_trouble())) {
             continue;
         }
@@ -61,9 +61,9 @@ fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns
     }
 }
 
-/// Logs the nodes whose answers begin, or cease, to come late as a rule.
+/// Logs the nodes whose answers have begun, or ceased, to come late as a rule.
 fn log_lateness(shared: &Shared, now_ns: u64) {
-    // Which node, whether it is late, and how long its slowest shard takes.
+    // The node, whether it is late, and how long its slowest shard takes.
     let mut changes: Vec<(usize, bool, u64)> = Vec::new();
     for shard in &shared.shards {
         let Some(is_late) = shard.lateness_change(now_ns) else { continue };
@@ -86,7 +86,7 @@ fn log_lateness(shared: &Shared, now_ns: u64) {
     }
 }
 
-/// The same is logged again of a node after this, nanoseconds.
+/// A change of the same kind is logged again for a node after this, nanoseconds.
 const AGAIN_NS: u64 = 1_000_000_000;
 /// Long enough for a change of all shards of a node to be one line.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -19,33 +19,34 @@ use super::routes::Shared;
 /// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
     shared: Arc<Shared>,
-    /// What requests read.
+    /// The count, where requests read it.
     nodes: Arc<AtomicU32>,
     counts: Counts,
     places: Vec<Place>,
 }
 
-/// One shard on which gateways are counted.
+/// One shard on which nodes are counted.
 struct Place {
     shard: usize,
     connection: Option<Connection>,
 }
 
-/// What a shard says.
+/// A shard's answer to the report.
 enum Heard {
     Count(u32),
-    /// It does not let gateways be counted.
+    /// It answers with an error, such as a missing right.
     Refusal,
     Nothing,
 }
 
-/// What was heard in the last ten seconds in which anything was.
+/// The counts of the last ten seconds. It is pruned only when a count comes, so a silence of any length keeps the last
+/// ones.
 #[derive(Debug, Default)]
 struct Counts(VecDeque<(u64, u32)>);
 
 impl Counts {
-    /// The number of gateways after another count.
-    fn told(&mut self, count: u32, now_ns: u64) -> u32 {
+    /// Adds a count and returns the highest of the last ten seconds.
+    fn add(&mut self, count: u32, now_ns: u64) -> u32 {
         self.0.retain(|(heard_ns, _)| now_ns.saturating_sub(*heard_ns) < FALLS_AFTER_NS);
         self.0.push_back((now_ns, count));
         self.0.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1)
@@ -53,7 +54,7 @@ impl Counts {
 }
 
 impl Membership {
-    /// A membership on up to three shards; `nodes` is where its result is read.
+    /// A membership on up to three shards, which keeps the count in `nodes`.
     pub(super) fn new(shared: Arc<Shared>, nodes: Arc<AtomicU32>) -> Membership {
         let count = shared.shards.len();
         let places = (0..count.min(PLACES)).map(|place| place * count / count.min(PLACES));
@@ -61,7 +62,7 @@ impl Membership {
         Membership { shared, nodes, counts: Counts::default(), places }
     }
 
-    /// Runs until it is stopped; then this gateway is counted no more.
+    /// Runs until it is stopped, and then takes this node out of the count.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let (mut heard, mut is_answered) = (Vec::new(), false);
@@ -75,7 +76,7 @@ impl Membership {
             is_answered |= !heard.is_empty();
             heard.sort_unstable();
             if let Some(median) = heard.get(heard.len() / 2) {
-                self.nodes.store(self.counts.told(*median, clock::now_ns()), Ordering::Relaxed);
+                self.nodes.store(self.counts.add(*median, clock::now_ns()), Ordering::Relaxed);
             }
             tokio::select! {
                 () = tokio::time::sleep(if is_answered { PAUSE } else { PAUSE_UNHEARD }) => {}
@@ -87,14 +88,14 @@ impl Membership {
         }
     }
 
-    /// Asks one shard.
+    /// Reports to one shard that this node is, or is no longer, there.
     async fn hear(&mut self, index: usize, is_there: bool) -> Heard {
         match self.ask(index, is_there).await {
             Some(Ok(count)) => Heard::Count(count),
-            // Over a new connection it would say the same.
+            // The server has answered: a new connection would get the same error.
             Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
                 let shard = &self.shared.shards[self.places[index].shard];
-                // While it is away, that has been said.
+                // The outage of a shard that is away has a log line already.
                 if shard.is_closed() {
                     let text = format!("nodes are not counted: {error}");
                     self.shared.complain(&shard.name, &text, clock::now_ns());
@@ -129,7 +130,7 @@ impl Membership {
 const SCRIPT: &str = include_str!("../../lua/membership.lua");
 const PLACES: usize = 3;
 const PAUSE: Duration = Duration::from_secs(1);
-/// While nobody answers.
+/// The pause while no shard answers.
 const PAUSE_UNHEARD: Duration = Duration::from_millis(50);
 const FALLS_AFTER_NS: u64 = 10_000_000_000;
 
@@ -142,14 +143,14 @@ mod tests {
     #[test]
     fn the_count_rises_at_once_and_falls_ten_seconds_later() {
         let mut counts = Counts::default();
-        assert_eq!(counts.told(3, SECOND_NS), 3);
-        assert_eq!(counts.told(5, 2 * SECOND_NS), 5);
+        assert_eq!(counts.add(3, SECOND_NS), 3);
+        assert_eq!(counts.add(5, 2 * SECOND_NS), 5);
         for second in 3..12 {
-            assert_eq!(counts.told(2, second * SECOND_NS), 5);
+            assert_eq!(counts.add(2, second * SECOND_NS), 5);
         }
-        assert_eq!(counts.told(2, 12 * SECOND_NS), 2);
-        // A long silence changes nothing on its own; what is heard after it counts.
-        assert_eq!(counts.told(4, 900 * SECOND_NS), 4);
-        assert_eq!(counts.told(0, 990 * SECOND_NS), 1);
+        assert_eq!(counts.add(2, 12 * SECOND_NS), 2);
+        // A long silence changes nothing; the first count after it replaces the old ones.
+        assert_eq!(counts.add(4, 900 * SECOND_NS), 4);
+        assert_eq!(counts.add(0, 990 * SECOND_NS), 1);
     }
 }

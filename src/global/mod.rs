@@ -62,7 +62,7 @@ use shard::Shard;
 /// Redis, as one process sees it.
 pub struct Global {
     shared: Arc<Shared>,
-    /// What a ring was before.
+    /// Brings keys from the servers that had them before the ring changed.
     moves: Arc<Moves>,
     dedicated: Vec<(String, u8)>,
     nodes: Arc<AtomicU32>,
@@ -70,45 +70,46 @@ pub struct Global {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// How one shard is, and what was counted of it since the start.
+/// The state of one shard, and its counters since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// A server, or a tag of a cluster.
+    /// The server's address, or in a cluster `cluster {tag}`.
     pub shard: String,
-    /// Where it is now, once it was found.
+    /// The server that has the shard now; `None` before one was found.
     pub server: Option<String>,
-    /// What that server calls itself, as in `redis 7.0.15`.
+    /// The server's own name and version, as in `redis 7.0.15`.
     pub version: Option<String>,
-    /// It forgets keys when its memory is full (`maxmemory-policy` is not `noeviction`).
+    /// Whether the server evicts keys when its memory is full (`maxmemory-policy` is not `noeviction`), which forgets
+    /// limits.
     pub evicts: bool,
-    /// How it is.
+    /// What its answers and errors say of it, for logs and metrics.
     pub condition: Condition,
-    /// Whether it is asked.
+    /// Whether operations are sent to it: its breaker is closed.
     pub is_up: bool,
-    /// Its answers come within the deadline.
+    /// Whether its answers come within the deadline, so that requests wait for them.
     pub is_quick: bool,
-    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
+    /// How long nearly all calls take, nanoseconds; 0 before the first answer.
     pub round_trip_ns: u64,
-    /// Script calls made.
+    /// Script calls sent, those sent again not included.
     pub calls: u64,
-    /// Operations in them.
+    /// Operations in those calls, up to 64 in each.
     pub operations: u64,
     /// Calls not answered within the deadline.
     pub late: u64,
-    /// Operations without an answer.
+    /// Operations without an answer, those that were never sent included.
     pub lost: u64,
-    /// Operations answered with an error.
+    /// Operations that Redis answered with an error, or whose slot no node would take.
     pub refused: u64,
-    /// Calls sent again.
+    /// Calls sent again under the same number, after a broken or silent connection.
     pub resent: u64,
-    /// Connections opened.
+    /// Connections opened and proven by a write.
     pub connects: u64,
     /// Times its breaker opened for trouble the shard reported.
     pub opened: u64,
 }
 
 impl Global {
-    /// Reads what a start would read, the certificates of `ca`, and connects to nothing.
+    /// Reads the certificates of `ca`, as a start would, and connects to nothing: for `sluicegate check`.
     ///
     /// # Errors
     /// As [`Global::start`].
@@ -116,16 +117,17 @@ impl Global {
         Connector::new(config, Arc::new(Script::new(script::OPERATIONS))).map(drop)
     }
 
-    /// Connects to what `config` says, on the runtime of the caller, and keeps connected until [`Global::shutdown`].
-    /// Returns at once; see [`Global::ready`].
+    /// Connects to what `config` names, on the runtime this is called on, and stays connected until
+    /// [`Global::shutdown`]. Returns at once; [`Global::ready`] waits for the connections.
     ///
     /// # Errors
-    /// Where a server speaks TLS and there are no certificates to trust it by.
+    /// If a server speaks TLS and there are no certificates to trust it by.
     pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
         Global::start_with(config, script::OPERATIONS)
     }
 
-    /// The same for an observer: it is not counted among the nodes.
+    /// The same for an observer, such as a command that only looks: it is not counted among the nodes, so no node's
+    /// even share shrinks.
     ///
     /// # Errors
     /// As [`Global::start`].
@@ -133,7 +135,7 @@ impl Global {
         Global::connect(config, script::OPERATIONS, false)
     }
 
-    /// The same with `operations` in place of lua/take.lua: text that defines what lua/batch.lua calls.
+    /// The same with `operations` in place of lua/take.lua: Lua text that defines the functions lua/batch.lua calls.
     ///
     /// # Errors
     /// As [`Global::start`].
@@ -146,7 +148,7 @@ impl Global {
         let deadline_ns = u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX);
         let (shards, locators, route, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
-        // An observer brings nothing.
+        // An observer moves no keys: that is a write.
         let moves = Arc::new(Moves::new(match &config.topology {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
@@ -195,10 +197,11 @@ impl Global {
         Ok(Arc::new(Global { shared, moves, dedicated, nodes, stop, tasks: Mutex::new(tasks) }))
     }
 
-    /// Asks. `done` is called exactly once, on the control runtime or, where there is no room or no connection, on
-    /// this thread: with the answer whenever it comes, be it after the deadline, or with what became of it. Of what is
-    /// sent once that is within a second and a little; `Renew`, `Return` and `Debit` are told until they are answered,
-    /// over an outage, too (see [`Unanswered`]). Neither waits nor takes a lock.
+    /// Sends an operation; neither waits nor takes a lock. `done` is called exactly once, with the answer, even if it
+    /// comes after the deadline, or with the reason there is none. It is called on the control runtime or, if there is
+    /// no room or no connection, on this thread. An operation that is sent once has its result after a second and a
+    /// little; `Renew`, `Return` and `Debit` are sent again until they are answered, over an outage too (see
+    /// [`Unanswered`]).
     pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>) {
         let now_ns = clock::now_ns();
         let asker = Asker::new(done);
@@ -217,39 +220,40 @@ impl Global {
         }
     }
 
-    /// Whether to ask for this key: its shard answers, or this call is one of the few that find out.
+    /// Whether to ask Redis for this key: its shard answers, or this call is one of the few that test whether it does
+    /// again.
     #[inline]
     pub fn is_up(&self, key: Key) -> bool {
         self.shared.shards[self.shared.shard(key)].is_up()
     }
 
-    /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is
-    /// one of the few that find out. A shard that is up and not quick is worth asking for what can wait.
+    /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is one
+    /// of the few that test it. A shard that is up but not quick is still asked for leases, which no request waits for.
     #[inline]
     pub fn is_quick(&self, key: Key) -> bool {
         self.shared.shards[self.shared.shard(key)].is_quick()
     }
 
-    /// How long nearly all calls for this key take, nanoseconds: the mean of the last second and four deviations. 0: none
-    /// was answered yet.
+    /// How long nearly all calls for this key take, nanoseconds: the mean of the last second and four deviations. 0
+    /// before the first answer.
     #[inline]
     pub fn round_trip_ns(&self, key: Key) -> u64 {
         self.shared.shards[self.shared.shard(key)].round_trip_ns()
     }
 
-    /// The share of renewals that should go to this key's shard now, percent: 100, but for two seconds after it came
-    /// back from an outage.
+    /// The share of renewals that should go to this key's shard now, percent. It is 100, except that it rises over two
+    /// seconds after an outage, so that the shard does not meet every key at once.
     pub fn ramp_percent(&self, key: Key) -> u32 {
         self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
     }
 
-    /// Whether one operation may have parts of both keys.
+    /// Whether both keys are on one shard, so that one operation may charge both.
     #[inline]
     pub fn same_shard(&self, one: Key, other: Key) -> bool {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
-    /// How many nodes share Redis, this one included; while Redis is down, the last count.
+    /// The number of nodes that share Redis, with this one; while Redis is down, the last count.
     #[inline]
     pub fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)
@@ -266,19 +270,19 @@ impl Global {
         Key::new(key.bits() & !0xff | u128::from(home.map_or(0, |(_, home)| *home)))
     }
 
-    /// Waits until every shard has been connected to, or has said why not, at most `patience`.
+    /// Waits, at most for `patience`, until every shard is connected or has failed with a reason.
     pub async fn ready(&self, patience: Duration) {
-        let told = |shard: &Shard| shard.condition() != Condition::Unknown;
+        let is_known = |shard: &Shard| shard.condition() != Condition::Unknown;
         let all = async {
-            while !(self.shared.shards.iter().all(told) && self.moves.is_known()) {
+            while !(self.shared.shards.iter().all(is_known) && self.moves.is_known()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // The breaker finds a shard that is late.
+        // A shard that is not ready by then is no error: its breaker keeps requests from waiting for it.
         tokio::time::timeout(patience, all).await.ok();
     }
 
-    /// How every shard is.
+    /// The state of every shard, for the metrics and the admin listener.
     pub fn status(&self) -> Vec<Status> {
         let nodes = self.shared.nodes.load();
         let status = |shard: &Shard| {
@@ -317,7 +321,7 @@ impl Global {
         self.shared.shards.iter().map(status).collect()
     }
 
-    /// Measures the round trip to every connected server: its name, and the median of some round trips.
+    /// Measures the round trip to every connected server: its name, and the median of a few `PING`s.
     pub async fn measure(&self) -> Vec<(String, Duration)> {
         let mut measured = Vec::new();
         for node in self.shared.nodes.load_full().iter() {
@@ -338,8 +342,8 @@ impl Global {
         measured
     }
 
-    /// Sends what is queued, waits for its answers for at most half a second, and closes the connections. What is
-    /// asked from then on has no answer.
+    /// Sends what is queued, waits for its answers for at most half a second, and closes the connections. Operations
+    /// sent after this have no answer.
     pub async fn shutdown(&self) {
         self.stop.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -347,7 +351,7 @@ impl Global {
     }
 }
 
-/// Round trips of one measurement.
+/// Round trips measured for one median.
 const MEASURED: usize = 9;
 
 type Layout = (Vec<Shard>, Vec<(String, Locator)>, Route, Vec<(String, u8)>);
@@ -360,7 +364,7 @@ fn lay_out(topology: &Topology) -> Layout {
     match topology {
         Topology::Single(servers) => one(names_of(servers), Locator::Fixed(servers.clone())),
         Topology::Cluster(_) => {
-            // Nobody knows yet which node has them.
+            // The node of a tag is known only once the cluster has been asked for its slots.
             let shard = |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), usize::MAX);
             (slot::tags().into_iter().map(shard).collect(), Vec::new(), Route::Tags, Vec::new())
         }

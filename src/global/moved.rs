@@ -24,22 +24,22 @@ use super::ring::Ring;
 use super::routes::Shared;
 use super::wire;
 
-/// What is known of the ring before this one.
+/// The ring before this one, and which of its keys have been moved.
 pub(super) struct Moves {
-    /// This ring, as it is noted; empty: it is none.
+    /// This ring as text, one server and weight a line; empty if the topology is not a ring.
     layout: String,
-    /// Every server of it was asked.
+    /// Every server has been asked at least once for the ring it was in.
     is_known: AtomicBool,
     before: ArcSwapOption<Before>,
     runtime: Handle,
-    /// Keys that have been brought, or had nothing to be brought.
+    /// Keys that have been moved, or of which the old server had nothing.
     brought: Mutex<HashSet<Key>>,
-    /// Operations that wait for their keys.
+    /// How many operations wait for their keys.
     waiting: AtomicUsize,
     connections: tokio::sync::Mutex<HashMap<usize, Connection>>,
 }
 
-/// The ring before, and which of our shards its servers are.
+/// The earlier ring, and which of the present shards its servers are.
 struct Before {
     ring: Ring,
     shards: Vec<Option<usize>>,
@@ -53,7 +53,8 @@ struct Leaving {
 }
 
 impl Moves {
-    /// Of a ring of these servers; of anything else with none. On the runtime of the caller.
+    /// For a ring of these servers, or with none for any other topology. Its tasks run on the runtime this is called
+    /// on.
     pub(super) fn new(servers: &[Weighted]) -> Moves {
         let mut lines: Vec<_> = servers.iter().map(|it| format!("{} {}", it.server, it.weight)).collect();
         lines.sort();
@@ -68,12 +69,12 @@ impl Moves {
         }
     }
 
-    /// Whether it is known what the ring was.
+    /// Whether the servers have been asked for the earlier ring.
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Notes what a server says the ring was.
+    /// Takes the ring that a server remembers as the earlier one.
     fn learn(&self, shared: &Shared, layout: &str) {
         let parse = |line: &str| {
             let (name, weight) = line.rsplit_once(' ')?;
@@ -95,7 +96,7 @@ impl Moves {
         self.before.store(Some(Arc::new(Before { ring, shards })));
     }
 
-    /// The shard that had a key before, where that is another one that is still there.
+    /// The shard that had a key before, if it is another one and still in the ring.
     fn from(&self, shared: &Shared, key: Key) -> Option<usize> {
         let before = self.before.load();
         let before = before.as_ref()?;
@@ -104,7 +105,7 @@ impl Moves {
         (from != shard && !shared.is_dedicated(shard)).then_some(from)
     }
 
-    /// Takes an operation whose keys have to be brought first; gives back any other.
+    /// Keeps an operation whose keys have to be moved first; returns any other.
     pub(super) fn hold(self: &Arc<Moves>, shared: &Arc<Shared>, entry: Entry, key: Key) -> Option<Entry> {
         if self.before.load().is_none() {
             return Some(entry);
@@ -126,7 +127,7 @@ impl Moves {
         None
     }
 
-    /// The keys of an operation that another server had, which answers, and that were not brought yet.
+    /// The keys of an operation that were on another server, which answers, and have not been moved yet.
     fn to_be_brought(&self, shared: &Shared, entry: &Entry) -> Vec<Leaving> {
         let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
         let leaving = |(key, plan): (Key, &Plan)| {
@@ -138,12 +139,13 @@ impl Moves {
         wire::keys(&entry.op).into_iter().filter_map(leaving).collect()
     }
 
-    /// Brings all keys of an operation.
+    /// Moves all keys of an operation.
     async fn bring_all(&self, shared: &Shared, keys: Vec<Leaving>) {
         for Leaving { key, name, from } in keys {
             let bring = self.bring(shared, from, shared.shard(key), &name);
             let patience = shared.connector.patience();
-            // What could not be brought is asked about as it is, and brought with the next operation if that comes first.
+            // If a key cannot be moved in time, its operation is sent anyway, and the next operation on the key tries
+            // again.
             if tokio::time::timeout(patience, bring).await.is_ok_and(|brought| brought.is_some()) {
                 let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
                 if brought.len() >= BROUGHT_MAX {
@@ -167,7 +169,7 @@ impl Moves {
         restore.arg(name).arg(lasts_ms).arg(value.as_slice());
         match self.connection(shared, to).await?.call(&restore).await {
             Ok(_) => Some(()),
-            // Another gateway was first.
+            // Another node has moved the key already.
             Err(error) => (error.code() == Some("BUSYKEY")).then_some(()),
         }
     }
@@ -187,7 +189,7 @@ impl Moves {
     }
 }
 
-/// Asks every server of the ring once which ring it was in, and says that it is in this one.
+/// Asks every server of the ring once which ring it was in, and tells it the present one.
 pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut open: Vec<usize> =
         (0..shared.shards.len()).filter(|shard| !shared.is_dedicated(*shard)).collect();
@@ -220,14 +222,15 @@ async fn ask_one(moves: &Moves, shared: &Shared, shard: usize) -> Option<(String
 
 const RING: &str = include_str!("../../lua/ring.lua");
 const LEAVE: &str = include_str!("../../lua/leave.lua");
-/// What stands on the old server for a key that has left: no record of any limit, so it is spent.
+/// The value left on the old server for a key that has moved. It is not a valid record of any limit, so a node that
+/// still has the old ring finds the limit spent.
 const HAS_LEFT: &str = "moved";
-/// How long after a change keys are brought, seconds: longer than a window of a day.
+/// How long after a change keys are moved, seconds: longer than a window of a day.
 const REMEMBERED_S: u64 = 90_000;
 /// How often a server that has not said which ring it was in is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 const SERVERS_MAX: usize = 256;
-/// Keys that are known to have been brought; then it is found out again.
+/// How many moved keys are remembered. When it is full it is emptied, and the old servers are asked again.
 const BROUGHT_MAX: usize = 1 << 20;
-/// Operations that wait for their keys at a time; more are asked about as they are.
+/// How many operations may wait for their keys; any more are sent without moving them.
 const WAITING_MAX: usize = 4_096;

@@ -1,9 +1,10 @@
-//! What keys are called in Redis: `prefix:policy:hash`, in a cluster with a tag of ours before the policy, and after it
-//! a letter for what is kept ([`Plan::mark`]): what another algorithm kept is under another name.
+//! The names of keys in Redis: `prefix:policy:hash`. In a cluster our hash tag comes before the policy. After the
+//! policy comes a letter for the kind of record ([`Plan::mark`]), so that a policy which changes its algorithm never
+//! meets the old records.
 //!
-//! Nothing of a client is in a name but 128 bits of a keyed hash. The policy is there for operators who look for its
-//! keys: two characters, a hash of a longer name. With the usual prefix a name then fits the allocator's 32 bytes;
-//! over ten million keys that is what keeps one under 200 bytes.
+//! A name shows nothing of a client but 128 bits of a keyed hash. The policy is there for operators who look for its
+//! keys; it has two characters, for a longer name a hash of it. With the usual prefix a name then fits the allocator's
+//! 32 bytes, which keeps a key under 200 bytes in a Redis of ten million.
 
 use std::hash::Hasher;
 
@@ -13,19 +14,19 @@ use siphasher::sip::SipHasher13;
 
 use crate::limit::{Key, Plan};
 
-/// Makes names.
+/// Writes the names of one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: String,
 }
 
 impl Names {
-    /// Names that begin with `prefix`.
+    /// Names under `prefix`.
     pub(super) fn new(prefix: &str) -> Names {
         Names { prefix: prefix.to_owned() }
     }
 
-    /// Appends the name of a window's key.
+    /// Appends the name of a limit's key.
     pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, plan: &Plan, key: Key) {
         self.begin(out, tag);
         let policy = &*plan.policy;
@@ -43,7 +44,8 @@ impl Names {
         out.extend_from_slice(&hash[..length.expect("22 characters hold 16 bytes in base64")]);
     }
 
-    /// The name of something that is not a window's: `!` is in no policy's place.
+    /// The name of a key that belongs to no limit. `!` stands where a limit's name has its policy, and no policy is
+    /// written so.
     pub(super) fn own(&self, tag: Option<&str>, what: &str) -> Vec<u8> {
         let mut name = Vec::with_capacity(self.prefix.len() + what.len() + 12);
         self.begin(&mut name, tag);
@@ -63,7 +65,7 @@ impl Names {
     }
 }
 
-/// Names up to this stand as they are.
+/// Policy names up to this length are written as they are.
 const MARK_BYTES: usize = 2;
 /// base64url (RFC 4648, section 5).
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -94,7 +96,7 @@ mod tests {
         let bucket = |policy| plan(policy, Algorithm::TokenBucket, 0.2);
         assert_eq!(name(None, &bucket("p"), Key::default()), "sg:pT:AAAAAAAAAAAAAAAAAAAAAA");
         let long = name(None, &bucket("per-tenant"), Key::default());
-        // With its length and its end it fits 32 bytes.
+        // Redis stores a length and a final byte beside it, so 30 bytes fit 32.
         assert!(long.len() <= 30);
         assert_ne!(long, name(None, &bucket("per-consumer"), Key::default()));
         let strange = name(Some("7"), &bucket("{}"), Key::new(u128::MAX));
@@ -108,7 +110,7 @@ mod tests {
         let plans =
             Algorithm::ALL.iter().flat_map(|algorithm| [0.0, 0.2].map(|lent| plan("p", *algorithm, lent)));
         let names: HashSet<_> = plans.map(|plan| name(None, &plan, Key::default())).collect();
-        // Three algorithms can be lent.
+        // Three algorithms have a second record, for leases.
         assert_eq!(names.len(), Algorithm::ALL.len() + 3);
     }
 }

@@ -1,4 +1,4 @@
-//! One server as the global tier addresses it: where it is now, and the pipelines that lead there.
+//! One server as the shared tier addresses it: its present address, and the pipelines to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,33 +17,33 @@ pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
 
 /// One server.
 pub(super) struct Node {
-    /// Its place among all nodes.
+    /// Index in the list of nodes.
     pub(super) index: usize,
-    /// For operators.
+    /// The name in logs.
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.
     found: ArcSwapOption<(Server, Arc<About>)>,
-    /// Raised when it moved: pipelines connect anew.
+    /// Changes when the server moves, so that its pipelines connect to the new address.
     pub(super) moves: watch::Sender<u64>,
-    /// One queue a pipeline.
+    /// The queue of each pipeline.
     pub(super) pipelines: Vec<mpsc::Sender<Posted>>,
-    /// Which pipelines are connected, one bit each.
+    /// One bit for each pipeline that is connected.
     connected: AtomicU32,
-    /// Whether any shard is on it: only then connections are kept.
+    /// Whether a shard is on it, or a call was redirected to it. Otherwise its connections are closed.
     pub(super) is_used: AtomicBool,
 }
 
 /// How a node's address is found.
 pub(super) enum Locator {
-    /// It is one of these, tried in turn.
+    /// It is one of these servers, which are tried in turn.
     Fixed(Vec<Server>),
-    /// Sentinels say.
+    /// Sentinels name it.
     Sentinel(Sentinels),
 }
 
 impl Node {
-    /// A node, and the queues of its pipelines.
+    /// A node, and the receiving ends of its pipelines' queues.
     pub(super) fn new(index: usize, name: String, locator: Locator, pipelines: usize) -> (Node, Queues) {
         let (pipelines, queues) =
             (0..pipelines.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
@@ -62,7 +62,7 @@ impl Node {
         (node, queues)
     }
 
-    /// Where to connect to, at the `attempt`th time in a row.
+    /// The server to connect to, after `attempt` failures in a row.
     pub(super) async fn locate(
         &self,
         connector: &Arc<Connector>,
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// After so many attempts each place was tried.
+    /// The number of attempts after which every possible server was tried once.
     pub(super) fn places(&self) -> u32 {
         match &self.locator {
             Locator::Fixed(servers) => servers.len() as u32,
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// A connection to it was opened.
+    /// Remembers and logs where a connection was opened.
     pub(super) fn found(&self, connection: &Connection) {
         let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));
         let known = self.found.load();
@@ -96,7 +96,7 @@ impl Node {
         self.learn(server, about);
     }
 
-    /// A server says this of itself.
+    /// Remembers what the server says of itself, and warns if it evicts keys.
     pub(super) fn learn(&self, server: Server, about: Arc<About>) {
         let known = self.found.load();
         if known.as_deref().is_some_and(|found| *found == (server.clone(), Arc::clone(&about))) {
@@ -115,7 +115,7 @@ impl Node {
         self.found.load_full()
     }
 
-    /// Its only address.
+    /// Its first configured address; `None` if sentinels name it.
     pub(super) fn fixed(&self) -> Option<&Server> {
         match &self.locator {
             Locator::Fixed(servers) => servers.first(),
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Its sentinels.
+    /// The sentinels that name it, if any do.
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
         match &self.locator {
             Locator::Fixed(_) => None,
@@ -131,10 +131,10 @@ impl Node {
         }
     }
 
-    /// The queue of a key's pipeline; of another that is connected where that one is not.
+    /// The queue of the key's pipeline, or of a connected one if that one is not.
     #[inline]
     pub(super) fn pipeline(&self, key: Key) -> &mpsc::Sender<Posted> {
-        // Other bits than those that chose the shard.
+        // These bits of the key do not decide its shard, so the keys of one shard spread over all pipelines.
         let mine = (key.high() >> 32) as usize % self.pipelines.len();
         let connected = self.connected.load(Ordering::Relaxed);
         match connected >> mine & 1 {
@@ -145,7 +145,7 @@ impl Node {
         }
     }
 
-    /// A pipeline has a connection, or has it no more.
+    /// Notes that a pipeline has got or lost its connection.
     pub(super) fn set_connected(&self, pipeline: usize, is_connected: bool) {
         match is_connected {
             true => self.connected.fetch_or(1 << pipeline, Ordering::Relaxed),
@@ -164,5 +164,5 @@ impl Node {
     }
 }
 
-/// Operations in the queue of a pipeline; where it is full, there is no answer.
+/// Operations in the queue of a pipeline. If it is full, a new one is given up at once.
 const QUEUE: usize = 4_096;

@@ -8,15 +8,16 @@ use siphasher::sip::SipHasher13;
 
 use crate::limit::Key;
 
-/// Which of several servers has a key.
+/// The ring: finds the server of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
-    /// Points and whose they are, in order.
+    /// Points in rising order, each with the index of its server.
     points: Box<[(u64, u16)]>,
 }
 
 impl Ring {
-    /// A ring of servers, by names that stay theirs, and their weights.
+    /// A ring of servers by name and weight. A server's points depend on its name alone, so it keeps them when others
+    /// come or go.
     pub(super) fn new<'n>(servers: impl IntoIterator<Item = (&'n str, u32)>) -> Ring {
         let mut points = Vec::new();
         for (index, (name, weight)) in servers.into_iter().enumerate() {
@@ -32,7 +33,8 @@ impl Ring {
         Ring { points: points.into() }
     }
 
-    /// The server of a key, which is a hash already. The ring has at least one point.
+    /// The server of a key. A key is a hash already, so it is its own place on the ring. The ring has at least one
+    /// point.
     #[inline]
     pub(super) fn server(&self, key: Key) -> usize {
         let at = key.high();
@@ -42,7 +44,7 @@ impl Ring {
     }
 }
 
-/// Points of one server of weight 1: the parts of two such servers differ by a few percent.
+/// Points of a server of weight 1: enough that the parts of two such servers differ by a few percent only.
 const POINTS: u64 = 256;
 
 #[cfg(test)]

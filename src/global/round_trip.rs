@@ -4,19 +4,19 @@
 //! section 2), but by time instead of by sample: a shard that is called ten thousand times a second is not forgotten
 //! within a millisecond.
 
-/// What a shard's calls took.
+/// The running estimate for one shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
     mean_ns: f64,
     deviation_ns: f64,
-    /// When the last call ended; 0: there was none.
+    /// When the last call ended; 0 before the first.
     at_ns: u64,
 }
 
 impl RoundTrip {
-    /// Notes a call. How long nearly all take now, nanoseconds; at least 1.
+    /// Adds a call. Returns how long nearly all calls take now, nanoseconds; at least 1, because 0 means unknown.
     pub(super) fn took(&mut self, took_ns: u64, now_ns: u64) -> u64 {
-        // An outage is no round trip.
+        // A call that an outage has held up says nothing of the round trip, so it counts as the longest plausible one.
         let took_ns = took_ns.min(LONGEST_NS) as f64;
         if self.at_ns == 0 {
             (self.mean_ns, self.deviation_ns) = (took_ns, took_ns / 2.0);
@@ -32,9 +32,9 @@ impl RoundTrip {
     }
 }
 
-/// What is older than this hardly counts.
+/// Calls older than this hardly count.
 const MEMORY_NS: f64 = 1e9;
-/// What one call weighs.
+/// The least weight of one call, so that the mean still moves if calls come without a pause.
 const WEIGHT_MIN: f64 = 1.0 / 4_096.0;
 const WEIGHT_MAX: f64 = 1.0 / 8.0;
 const LONGEST_NS: u64 = 100_000_000;

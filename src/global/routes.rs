@@ -23,35 +23,36 @@ use super::ring::Ring;
 use super::shard::{Shard, clipped};
 use super::wire;
 
-/// What all pipelines share.
+/// The state that all pipelines of the process share.
 pub(super) struct Shared {
-    /// How long a decision waits, nanoseconds.
+    /// How long a request waits for an answer, nanoseconds.
     pub(super) deadline_ns: u64,
-    /// Sets this process apart from every other that was ever there.
+    /// Random number of this process: Redis tells its batches and permits from those of every other process, this
+    /// node's earlier ones included.
     pub(super) incarnation: u64,
     pub(super) names: Names,
     pub(super) connector: Arc<Connector>,
     pub(super) probe: Probe,
     pub(super) shards: Box<[Shard]>,
-    /// They are only ever added to.
+    /// Every server seen so far. Nodes are only added, so an index stays valid.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
     pub(super) route: Route,
-    /// Wakes who looks where the slots of a cluster are.
+    /// Wakes [`super::cluster::SlotMap`] to ask for the map of slots again.
     pub(super) look: Notify,
-    /// Where calls were sent and no node is known: one that has no slot yet is on no map.
+    /// Addresses that calls were redirected to and that are no known node: a node without slots is not in the map.
     pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
-    /// When replaced keys were logged last, and how many there were since.
+    /// When replaced keys were last logged, nanoseconds, and how many were replaced since.
     repairs: Mutex<(u64, u64)>,
 }
 
 /// From a key to its shard.
 pub(super) enum Route {
-    /// There is one.
+    /// All keys are on one shard.
     One,
-    /// By the ring, but for keys of dedicated shards: these carry the shard in their lowest byte.
+    /// By the ring, except that the key of a dedicated shard carries the shard's number in its lowest byte.
     Ring { ring: Ring, has_dedicated: bool, shared: usize },
-    /// By hash tag.
+    /// By the hash tag, of which each is a shard.
     Tags,
 }
 
@@ -93,13 +94,13 @@ impl Shared {
         }
     }
 
-    /// Whether a shard is some tenants' own.
+    /// Whether a shard is dedicated to certain tenants.
     pub(super) fn is_dedicated(&self, shard: usize) -> bool {
         matches!(&self.route, Route::Ring { shared, .. } if shard >= *shared)
     }
 
-    /// Hands an entry to the pipeline of its key. If the queue is full, the entry is given up at once: nobody who asks may
-    /// wait.
+    /// Hands an entry to the pipeline of its key. If the queue is full, the entry is given up at once, because the
+    /// thread that sends must not wait.
     pub(super) fn post(&self, entry: Entry, key: Key, now_ns: u64) {
         let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
         self.post_to(node, entry, key, now_ns);
@@ -120,8 +121,8 @@ impl Shared {
         self.give_up(refused, now_ns);
     }
 
-    /// Hands a batch that was sent before to the node that has its shard now; gives it back where that is not known, or
-    /// has no room.
+    /// Hands a batch that was sent before to the node that has its shard now. Returns it if no node is known or its
+    /// queue is full.
     pub(super) fn hand_over(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
         let nodes = self.nodes.load();
         let key = batch
@@ -138,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// An entry that was never sent, and will not be.
+    /// Ends an entry that was not sent.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
         self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
         entry.asker.complete(Err(Unanswered::Down), now_ns);
@@ -172,8 +173,9 @@ impl Shared {
         self.nodes.load().iter().find(is_there).map(|node| node.index)
     }
 
-    /// The cluster says that a batch's slot is elsewhere, or on its way; nothing of the batch was done. Its entries
-    /// are sent where it says, each alone: while a slot moves, keys that are not there yet keep others back.
+    /// The cluster has redirected a batch, whose slot is on another node or moving there; nothing of the batch was
+    /// applied. Its entries are sent to that node one by one: while a slot moves, a call fails if only one of its keys
+    /// has not arrived.
     pub(super) fn reroute(&self, batch: Batch, error: &RedisError, now_ns: u64) {
         let kind = error.kind();
         let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);
@@ -184,7 +186,7 @@ impl Shared {
             redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
             _ => node,
         };
-        // A probe: its shard is on its way, and can be used where that leads.
+        // A probe without entries. Its slot is moving to a node we know, so the shard can be used there.
         if batch.entries.is_empty() && is_asked && node.is_some() {
             shard.recovered(now_ns);
         }
@@ -209,7 +211,8 @@ impl Shared {
         }
     }
 
-    /// The cluster says where a shard's slot is, or where it is on its way to: the index of that node, where it is known.
+    /// Reads where the cluster has redirected a call, and returns the index of that node if it is known. A slot that
+    /// has moved for good takes its shard along.
     pub(super) fn follow(&self, shard: usize, error: &RedisError) -> Option<usize> {
         self.look.notify_one();
         let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
@@ -225,7 +228,7 @@ impl Shared {
         node
     }
 
-    /// Notes an address to which a call was redirected and where no node is known.
+    /// Remembers an address that a call was redirected to, so that [`super::cluster::SlotMap`] connects to it.
     fn want(&self, host: &str, port: u16) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.len() < WANTED_MAX && !wanted.iter().any(|(of, at)| of == host && *at == port) {
@@ -233,11 +236,11 @@ impl Shared {
         }
     }
 
-    /// Logs keys that had a type which no limit has, at most one line in ten seconds.
+    /// Logs that keys of a type which no limit uses were replaced, at most once in ten seconds.
     pub(super) fn repaired(&self, shard: &str, count: u64, now_ns: u64) {
         let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
-        let (told_ns, since) = *repairs;
-        if told_ns > 0 && now_ns.saturating_sub(told_ns) < COMPLAINT_NS {
+        let (logged_ns, since) = *repairs;
+        if logged_ns > 0 && now_ns.saturating_sub(logged_ns) < COMPLAINT_NS {
             repairs.1 += count;
             return;
         }
@@ -258,10 +261,10 @@ impl Shared {
     }
 }
 
-/// How long a key that is only touched stays, milliseconds.
+/// How long Redis keeps the key that [`Shared::touch`] writes, milliseconds.
 const TOUCH_MS: u64 = 1_000;
-/// Nodes that are wanted and not known at a time.
+/// The most unknown addresses remembered at a time.
 const WANTED_MAX: usize = 16;
-/// How often an operation is sent elsewhere.
+/// How often one operation may be redirected.
 const MOVES_MAX: u8 = 5;
 const COMPLAINT_NS: u64 = 10_000_000_000;

@@ -1,8 +1,8 @@
 //! The one script: the files of lua/, put together.
 //!
-//! A file of an algorithm or of leases is defined where a call has use for it, for to define what is not used costs each
-//! call more than an operation: all of them are the branches of one function, `module`, by their numbers. What uses it
-//! is a function, too: Lua finds what stands outside a function dearly, and once.
+//! Each algorithm, and leases, is a branch of one function, `module`, which a call runs only if it needs that
+//! algorithm: defining functions that are not used would cost each call more than an operation does. The dispatcher is
+//! inside a function too, because Lua reads a local variable faster than a global one.
 
 /// A script and the name Redis knows it by.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// The script whose dispatcher acts on keys as `operations` says: the text of lua/take.lua, or of a test.
+    /// The script with `operations`, which is lua/take.lua or a test's replacement.
     pub(super) fn new(operations: &str) -> Script {
         let mut text = GROUND.concat();
         text += "local function module(number)\n";
@@ -25,7 +25,7 @@ impl Script {
         Script { text, hash }
     }
 
-    /// What is loaded.
+    /// The text that SCRIPT LOAD takes.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -36,16 +36,16 @@ impl Script {
     }
 }
 
-/// What acts on keys.
+/// The operations on keys, which the dispatcher calls.
 pub(super) const OPERATIONS: &str = include_str!("../../lua/take.lua");
 
-/// What everything stands on.
+/// Functions that all other files use.
 const GROUND: [&str; 3] = [
     include_str!("../../lua/clock.lua"),
     include_str!("../../lua/arithmetic.lua"),
     include_str!("../../lua/keys.lua"),
 ];
-/// What is defined where it is used: algorithms by their numbers (`limit::Algorithm::number`), then leases.
+/// The branches of `module`: algorithms in the order of their numbers (`limit::Algorithm::number`), then leases.
 const MODULES: [&str; 7] = [
     include_str!("../../lua/token_bucket.lua"),
     include_str!("../../lua/fixed_window.lua"),
@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
 
-    /// Scripts of their own: who is there, and what a ring that changes needs.
-    const ALONE: [&str; 3] = ["membership.lua", "ring.lua", "leave.lua"];
+    /// Scripts that are called on their own: membership, and the moves of keys after a ring has changed.
+    const SEPARATE: [&str; 3] = ["membership.lua", "ring.lua", "leave.lua"];
 
     #[test]
     fn every_file_is_in_the_script() {
@@ -73,8 +73,8 @@ mod tests {
         for entry in fs::read_dir(directory).expect("it is part of the sources") {
             let path = entry.expect("it can be listed").path();
             let text = fs::read_to_string(&path).expect("it is text");
-            let is_fallback = ALONE.iter().any(|name| path.ends_with(name));
-            assert!(script.text().contains(&text) || is_fallback, "{}", path.display());
+            let is_separate = SEPARATE.iter().any(|name| path.ends_with(name));
+            assert!(script.text().contains(&text) || is_separate, "{}", path.display());
         }
     }
 }

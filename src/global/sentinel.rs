@@ -19,14 +19,14 @@ use super::connection::{ConnectError, Connection, Connector};
 
 /// The sentinels of one primary.
 pub(super) struct Sentinels {
-    /// The name they watch it under.
+    /// The name of the primary in the sentinels' configuration.
     pub(super) master: Arc<str>,
-    /// Where they are, and how to log in to what they name. At least one.
+    /// The sentinels' addresses, and the login for the servers they name. At least one.
     pub(super) servers: Vec<Server>,
 }
 
 impl Sentinels {
-    /// The server that most sentinels name; of several that as many name, another at each `attempt`.
+    /// The server that most sentinels name; if several are named equally often, each `attempt` takes another.
     pub(super) async fn primary(
         &self,
         connector: &Arc<Connector>,
@@ -41,14 +41,14 @@ impl Sentinels {
         }
     }
 
-    /// The server that more than half of those that answer name.
+    /// The server that more than half of the sentinels that answer name.
     pub(super) async fn agreed(&self, connector: &Arc<Connector>) -> Option<Server> {
         let Votes { named, .. } = self.vote(connector).await;
         let all: usize = named.iter().map(|(_, votes)| votes).sum();
         named.into_iter().find(|(_, votes)| votes * 2 > all).map(|(address, _)| self.server(address))
     }
 
-    /// Asks all of them at once.
+    /// Asks all sentinels at once. Ends as soon as more than half of them name one server.
     async fn vote(&self, connector: &Arc<Connector>) -> Votes {
         let mut asked = JoinSet::new();
         for server in &self.servers {
@@ -61,7 +61,7 @@ impl Sentinels {
         loop {
             let answer = tokio::select! {
                 answer = asked.join_next() => answer,
-                // Those that hang hold nobody up.
+                // A sentinel that hangs must not delay a failover.
                 () = &mut late => None,
             };
             match answer {
@@ -83,7 +83,8 @@ impl Sentinels {
         ConnectError::Unnamed(self.master.to_string(), why)
     }
 
-    /// A server that sentinels know as a replica and that says it is the primary: they are about to name it.
+    /// A server that the sentinels list as a replica and that says it is the primary: a failover has promoted it, and
+    /// the sentinels will name it within a second.
     pub(super) async fn promoted(&self, connector: &Arc<Connector>) -> Result<Server, ConnectError> {
         let mut asked = JoinSet::new();
         for sentinel in self.servers.iter().cloned() {
@@ -121,19 +122,19 @@ impl Sentinels {
     }
 }
 
-/// What sentinels say.
+/// The answers of the sentinels.
 #[derive(Default)]
 struct Votes {
-    /// Addresses, and how many name them.
+    /// Addresses, each with the number of sentinels that name it.
     named: Vec<(Address, usize)>,
-    /// Why one of them said nothing.
+    /// Why one sentinel named none.
     refusal: Option<ConnectError>,
 }
 
 type Address = (String, u16);
 
 impl Votes {
-    /// How many name this one by now.
+    /// Counts a vote and returns how many this address has.
     fn add(&mut self, address: Address) -> usize {
         match self.named.iter_mut().find(|(other, _)| *other == address) {
             Some((_, votes)) => {
@@ -148,7 +149,7 @@ impl Votes {
     }
 }
 
-/// What one sentinel says.
+/// Asks one sentinel for the primary.
 async fn named(connector: &Connector, server: &Server, master: &str) -> Result<Address, ConnectError> {
     let connection = open(connector, server, None).await?;
     let question = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).to_owned();
@@ -160,7 +161,7 @@ async fn named(connector: &Connector, server: &Server, master: &str) -> Result<A
     })
 }
 
-/// The replicas one sentinel knows.
+/// Asks one sentinel for the replicas.
 async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<Address>> {
     let connection = open(connector, server, None).await.ok()?;
     let question = redis::cmd("SENTINEL").arg("REPLICAS").arg(master).to_owned();
@@ -179,7 +180,8 @@ async fn is_primary(connector: &Connector, server: &Server) -> bool {
     matches!(role, Ok(Ok(Value::Array(role))) if says_primary(&role))
 }
 
-/// Most sentinels ask for no password, though the primary does; those that ask take the same.
+/// Connects to a sentinel. Most have no password although the primary has one, so the login is tried without one as
+/// well.
 pub(super) async fn open(
     connector: &Connector,
     server: &Server,
@@ -201,5 +203,5 @@ pub(super) fn says_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(word)) if word == b"master")
 }
 
-/// How long after an answer other sentinels' are waited for.
+/// How long after one answer the other sentinels are waited for.
 const LATER_THAN_OTHERS: Duration = Duration::from_millis(50);

@@ -11,11 +11,11 @@ use crate::random::Random;
 use super::condition::Condition;
 use super::round_trip::RoundTrip;
 
-/// One shard: the keys that are in the same place, come what may.
+/// One shard: keys that are always on the same server.
 pub(super) struct Shard {
-    /// For operators: a server, or a tag of a cluster.
+    /// The name in logs and metrics: the server's address, or in a cluster `cluster {tag}`.
     pub(super) name: String,
-    /// The hash tag of its keys, in a cluster.
+    /// The hash tag in the names of its keys; `None` outside a cluster.
     pub(super) tag: Option<String>,
     /// Index of the node that has it now.
     pub(super) node: AtomicUsize,
@@ -25,7 +25,7 @@ pub(super) struct Shard {
     quick: Gate,
     breakers: Mutex<Breakers>,
     condition: AtomicU8,
-    /// When it was in trouble last.
+    /// When an error last showed that it is in trouble, nanoseconds.
     troubled_ns: AtomicU64,
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     round_trip_ns: AtomicU64,
@@ -36,31 +36,31 @@ pub(super) struct Shard {
 /// What was counted of a shard since the start.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// Scripts sent.
+    /// Script calls sent, those sent again not included.
     pub(super) calls: AtomicU64,
-    /// Operations in them.
+    /// Operations in those calls.
     pub(super) operations: AtomicU64,
-    /// Calls whose reply came after the deadline, or not.
+    /// Calls without a reply within the deadline.
     pub(super) late: AtomicU64,
-    /// Operations without an answer.
+    /// Operations without an answer, those that were never sent included.
     pub(super) lost: AtomicU64,
-    /// Operations answered with an error.
+    /// Operations that Redis answered with an error, or whose slot no node would take.
     pub(super) refused: AtomicU64,
-    /// Calls sent again.
+    /// Calls sent again under the same number, after a broken or silent connection.
     pub(super) resent: AtomicU64,
-    /// Connections opened.
+    /// Connections opened and proven by a write.
     pub(super) connects: AtomicU64,
-    /// Times its breaker opened.
+    /// How often its breaker opened for trouble that the server reported.
     pub(super) opened: AtomicU64,
 }
 
-/// How a shard became another.
+/// A change of a shard's condition, for the log.
 pub(super) struct Change {
     pub(super) before: Condition,
     pub(super) now: Condition,
-    /// What the server said.
+    /// The server's error.
     pub(super) why: String,
-    /// How often in a row it was so before.
+    /// How often in a row this trouble has come back.
     pub(super) relapses: u32,
 }
 
@@ -70,38 +70,38 @@ struct Breakers {
     random: Random,
     round_trip: RoundTrip,
     relapses: Relapses,
-    told: Told,
+    logged: Logged,
     lateness: Lateness,
 }
 
-/// Whether the log was told that answers come late as a rule.
+/// Whether the log's last line says that answers come late as a rule.
 #[derive(Default)]
 struct Lateness {
-    is_told: bool,
-    /// Since when it is otherwise, nanoseconds; 0: it is as was told.
+    is_logged: bool,
+    /// Since when the opposite is true, nanoseconds; 0 if the last line still holds.
     other_since_ns: u64,
 }
 
-/// How often in a row trouble came back as soon as it was over: what is found out about a shard goes well, and what it is
-/// there for does not.
+/// Counts how often in a row trouble came back right after it was over. That happens if probes succeed while charges
+/// fail.
 #[derive(Default)]
 struct Relapses {
     count: u32,
-    /// When it was over last, nanoseconds.
+    /// When it was last over, nanoseconds.
     over_ns: u64,
 }
 
-/// What the log was told last.
-struct Told {
+/// The last change that was logged, and the reason for the present condition.
+struct Logged {
     condition: Condition,
-    /// When, nanoseconds.
+    /// When it was logged, nanoseconds.
     at_ns: u64,
-    /// Why the shard is as it is.
+    /// The error behind the present condition.
     why: String,
 }
 
 impl Relapses {
-    /// There is trouble where there was none.
+    /// Trouble begins on a shard that was well.
     fn begin(&mut self, now_ns: u64) {
         let is_relapse = self.over_ns > 0 && now_ns.saturating_sub(self.over_ns) < RELAPSE_NS;
         self.count = if is_relapse { self.count.saturating_add(1) } else { 0 };
@@ -112,7 +112,7 @@ impl Relapses {
     }
 }
 
-/// A breaker's phase where any thread may look.
+/// A copy of a breaker's phase that any thread can read without the breakers' lock.
 #[derive(Default)]
 struct Gate {
     phase: AtomicU8,
@@ -120,7 +120,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// One relaxed load where it is closed.
+    /// Costs one relaxed load while the breaker is closed.
     #[inline]
     fn lets_through(&self) -> bool {
         let every = match self.phase.load(Ordering::Relaxed) {
@@ -142,7 +142,7 @@ impl Gate {
 }
 
 impl Shard {
-    /// A shard of which nothing is known: calls are worth trying.
+    /// A shard of which nothing is known yet. Its breakers are closed, so the first calls are sent.
     pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
         let breakers = Breakers {
             up: Breaker::new(),
@@ -150,7 +150,7 @@ impl Shard {
             random: Random::seeded(),
             round_trip: RoundTrip::default(),
             relapses: Relapses::default(),
-            told: Told { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+            logged: Logged { condition: Condition::Unknown, at_ns: 0, why: String::new() },
             lateness: Lateness::default(),
         };
         Shard {
@@ -167,20 +167,20 @@ impl Shard {
         }
     }
 
-    /// Whether to ask it: it answers, or this call is to find out.
+    /// Whether to send it an operation: it answers, or this one tests whether it does again.
     #[inline]
     pub(super) fn is_up(&self) -> bool {
         self.up.lets_through()
     }
 
-    /// Whether to wait for it: it answers in time, or this call is to find out. Whether it answers at all is found out
-    /// without anybody waiting.
+    /// Whether a request should wait for it: it answers in time, or this request tests whether it does again. No
+    /// request waits to test whether it answers at all; probes do that.
     #[inline]
     pub(super) fn is_quick(&self) -> bool {
         self.is_closed() && self.quick.lets_through()
     }
 
-    /// Whether its breaker is closed: asks for nothing and counts nothing.
+    /// Whether its breaker is closed. Unlike [`Shard::is_up`] it never lets a test through.
     pub(super) fn is_closed(&self) -> bool {
         self.up.phase.load(Ordering::Relaxed) == CLOSED
     }
@@ -205,7 +205,7 @@ impl Shard {
         self.round_trip_ns.load(Ordering::Relaxed)
     }
 
-    /// A call took so long.
+    /// Adds a call's time to the round trip.
     pub(super) fn took(&self, took_ns: u64, now_ns: u64) {
         let round_trip_ns = self.breakers().round_trip.took(took_ns, now_ns);
         self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Shard {
         self.breakers().up.ramp_percent(now_ns)
     }
 
-    /// A call was answered after so long.
+    /// A call was answered after `took_ns`.
     pub(super) fn answered(&self, now_ns: u64, took_ns: u64, deadline_ns: u64) {
         let mut breakers = self.breakers();
         if took_ns <= deadline_ns {
@@ -229,7 +229,7 @@ impl Shard {
         }
     }
 
-    /// A charge of ours went through: whatever was wrong is over.
+    /// A probe has gone through, so the shard can be used.
     pub(super) fn recovered(&self, now_ns: u64) {
         let mut breakers = self.breakers();
         self.succeeded(&mut breakers, now_ns);
@@ -239,7 +239,7 @@ impl Shard {
         }
     }
 
-    /// A call went well. Where trouble keeps coming back that is believed only after a while.
+    /// Counts a success. If trouble keeps coming back, successes count only after a while without any.
     fn succeeded(&self, breakers: &mut Breakers, now_ns: u64) {
         let is_open = breakers.up.phase(now_ns) != Phase::Closed;
         let pause_ns = if breakers.relapses.are_many() { RELAPSED_NS } else { 0 };
@@ -261,7 +261,7 @@ impl Shard {
         self.publish(&breakers, now_ns);
     }
 
-    /// A call failed for a reason that may be its own.
+    /// A call failed for a reason that may concern only that call.
     pub(super) fn failed(&self, now_ns: u64) {
         let mut breakers = self.breakers();
         let jitter = breakers.random.next();
@@ -269,7 +269,7 @@ impl Shard {
         self.publish(&breakers, now_ns);
     }
 
-    /// It told what is wrong with it, or cannot be reached: no call has a chance.
+    /// The shard reports an error that concerns every call, or cannot be reached.
     pub(super) fn troubled(&self, condition: Condition, why: &str, now_ns: u64) {
         self.troubled_ns.store(now_ns, Ordering::Relaxed);
         let mut breakers = self.breakers();
@@ -283,7 +283,7 @@ impl Shard {
         self.note(&mut breakers, condition, why);
     }
 
-    /// Time has passed.
+    /// Lets breakers whose pause is over go half-open.
     pub(super) fn look(&self, now_ns: u64) {
         let breakers = self.breakers();
         self.publish(&breakers, now_ns);
@@ -297,44 +297,44 @@ impl Shard {
     fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str) {
         let before = self.condition.swap(condition as u8, Ordering::Relaxed);
         if before != condition as u8 {
-            clipped(why).clone_into(&mut breakers.told.why);
+            clipped(why).clone_into(&mut breakers.logged.why);
         }
     }
 
-    /// What the log is to be told of it now: a change, and none at the same again. Where it changes all the time, and
-    /// from one trouble to another, now and then.
+    /// The change that is to be logged now; `None` if the condition is the one last logged. During one outage, and if
+    /// trouble keeps coming back, a change is returned only every [`SAME_OUTAGE_LOGGED_NS`].
     pub(super) fn change(&self, now_ns: u64) -> Option<Change> {
         let now = self.condition();
         let mut breakers = self.breakers();
-        let Breakers { told, relapses, .. } = &mut *breakers;
-        let is_same_outage = now.is_trouble() && told.condition.is_trouble();
+        let Breakers { logged, relapses, .. } = &mut *breakers;
+        let is_same_outage = now.is_trouble() && logged.condition.is_trouble();
         let is_early = (relapses.are_many() || is_same_outage)
-            && now_ns.saturating_sub(told.at_ns) < SAME_OUTAGE_TOLD_NS;
-        if now == told.condition || is_early {
+            && now_ns.saturating_sub(logged.at_ns) < SAME_OUTAGE_LOGGED_NS;
+        if now == logged.condition || is_early {
             return None;
         }
-        let before = std::mem::replace(&mut told.condition, now);
-        told.at_ns = now_ns;
-        Some(Change { before, now, why: told.why.clone(), relapses: relapses.count })
+        let before = std::mem::replace(&mut logged.condition, now);
+        logged.at_ns = now_ns;
+        Some(Change { before, now, why: logged.why.clone(), relapses: relapses.count })
     }
 
-    /// What the log is to be told of its lateness now: that answers come late as a rule, or do no longer. It is told
-    /// that they come in time when they have done so for a while, and nothing while there is other trouble.
+    /// Whether the log should say now that answers come late as a rule (`true`), or no longer do (`false`). Both are
+    /// said only after they have been so for a while, and neither during an outage.
     pub(super) fn lateness_change(&self, now_ns: u64) -> Option<bool> {
         let (is_closed, is_late) = (self.is_closed(), !self.is_well());
         let lateness = &mut self.breakers().lateness;
-        if !is_closed || is_late == lateness.is_told {
+        if !is_closed || is_late == lateness.is_logged {
             lateness.other_since_ns = 0;
             return None;
         }
         if lateness.other_since_ns == 0 {
             lateness.other_since_ns = now_ns;
         }
-        let least_ns = if is_late { LATE_TOLD_AFTER_NS } else { IN_TIME_TOLD_AFTER_NS };
+        let least_ns = if is_late { LATE_LOGGED_AFTER_NS } else { IN_TIME_LOGGED_AFTER_NS };
         if now_ns.saturating_sub(lateness.other_since_ns) < least_ns {
             return None;
         }
-        *lateness = Lateness { is_told: is_late, other_since_ns: 0 };
+        *lateness = Lateness { is_logged: is_late, other_since_ns: 0 };
         Some(is_late)
     }
 
@@ -343,7 +343,7 @@ impl Shard {
     }
 }
 
-/// As much of a server's text as a line of the log takes.
+/// The first [`TEXT_MAX`] bytes of a server's text, for a log line.
 pub(super) fn clipped(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX)]
 }
@@ -352,17 +352,17 @@ const TEXT_MAX: usize = 300;
 const CLOSED: u8 = 0;
 const OPEN: u8 = 1;
 const HALF_OPEN: u8 = 2;
-/// So long after its last trouble a shard that answers is said to be well, nanoseconds. A write of ours going
-/// through says so at once; operations that read may go well all the time.
+/// How long after its last trouble a shard that answers counts as up, nanoseconds. Answers alone do not prove it,
+/// because reads succeed on a server that refuses writes; a probe proves it at once.
 const CALM_NS: u64 = 1_000_000_000;
-/// Trouble that begins so soon after it was over is the same trouble, nanoseconds.
+/// Trouble that begins again within this time is a relapse, nanoseconds.
 const RELAPSE_NS: u64 = 1_000_000_000;
-/// How often it may be, before more is made of it than of the servers of a failover that disagree for a moment.
+/// Relapses up to this number are normal: the servers of a failover disagree for a moment.
 const RELAPSES: u32 = 3;
-/// What keeps coming back is over when nothing was heard of it for so long, nanoseconds.
+/// After more relapses, trouble is over only once it has not shown for this long, nanoseconds.
 const RELAPSED_NS: u64 = 300_000_000;
-/// So long answers come late before the log is told, nanoseconds, and so long in time.
-const LATE_TOLD_AFTER_NS: u64 = 1_000_000_000;
-const IN_TIME_TOLD_AFTER_NS: u64 = 5_000_000_000;
-/// How often the log is told of one outage, nanoseconds.
-const SAME_OUTAGE_TOLD_NS: u64 = 10_000_000_000;
+/// How long answers must come late, and in time again, before either is logged, nanoseconds.
+const LATE_LOGGED_AFTER_NS: u64 = 1_000_000_000;
+const IN_TIME_LOGGED_AFTER_NS: u64 = 5_000_000_000;
+/// How often changes within one outage are logged, nanoseconds.
+const SAME_OUTAGE_LOGGED_NS: u64 = 10_000_000_000;

@@ -14,7 +14,8 @@ pub(super) fn slot(text: &[u8]) -> u16 {
     crc % SLOTS
 }
 
-/// The tags: the `n`th is the least number whose slot is in the `n`th of as many equal parts of the slots.
+/// The tags. The slots are divided into [`TAGS`] equal parts, and the tag of each part is the least number whose slot
+/// is in it.
 pub(super) fn tags() -> Vec<String> {
     let mut tags = vec![None; TAGS];
     let mut missing = TAGS;
@@ -32,7 +33,7 @@ pub(super) fn tags() -> Vec<String> {
     tags.into_iter().flatten().collect()
 }
 
-/// Hash tags.
+/// How many hash tags there are, and so shards of a cluster.
 pub(super) const TAGS: usize = 64;
 const SLOTS: u16 = 16_384;
 

@@ -13,32 +13,32 @@ use smallvec::SmallVec;
 use crate::limit::lease_messages::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
 use crate::limit::{Algorithm, Answer, Key, Outcome, Plan, script_model};
 
-/// One operation's part of a reply.
+/// The answer to one operation of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answered {
-    /// What it asked for.
+    /// The reply that the operation asks for.
     Reply(Reply),
-    /// Redis' error, of this operation alone.
+    /// An error that Redis gave for this operation alone.
     Error(String),
 }
 
-/// The operations of one call.
+/// Encodes the operations of one call.
 pub(super) struct Call<'o> {
-    /// The process they are of.
+    /// The process that sends them; permits are counted by process.
     incarnation: u64,
     keys: Vec<(Key, &'o Plan)>,
     known_keys: HashMap<(Key, &'o str, u8), u16>,
     known_plans: HashMap<*const Plan, u16>,
-    /// How many keys stand before these.
+    /// How many keys the call has before these: its record.
     before: u16,
     plans: Vec<u8>,
     operations: Vec<u8>,
-    /// Where the operations' last byte of a run's length is, and what the run is of.
+    /// The run being written: the index of its length in `operations`, and its kind.
     run: Option<(usize, u8)>,
 }
 
 impl<'o> Call<'o> {
-    /// A call of `ops`, at most 64 of them, with so many keys of its own before theirs.
+    /// A call of `ops`, at most 64, whose keys are numbered after `before` others.
     pub(super) fn new(ops: impl Iterator<Item = &'o Op>, before: u16, incarnation: u64) -> Call<'o> {
         let mut call = Call {
             incarnation,
@@ -51,7 +51,7 @@ impl<'o> Call<'o> {
             run: None,
         };
         ops.for_each(|op| {
-            if !call.write_alone(op) {
+            if !call.write_in_run(op) {
                 call.run = None;
                 call.write(op);
             }
@@ -59,23 +59,24 @@ impl<'o> Call<'o> {
         call
     }
 
-    /// The keys, each once, and a plan of each.
+    /// The keys, each once, with a plan that names it.
     pub(super) fn keys(&self) -> &[(Key, &'o Plan)] {
         &self.keys
     }
 
-    /// The plans, as they follow the head of the first argument.
+    /// The plans, encoded as they follow the head of the first argument.
     pub(super) fn plans(&self) -> &[u8] {
         &self.plans
     }
 
-    /// The second argument.
+    /// The operations, encoded as the second argument.
     pub(super) fn operations(&self) -> &[u8] {
         &self.operations
     }
 
-    /// Writes what is one plain charge, or a look at one, into a run of such, if its numbers are small.
-    fn write_alone(&mut self, op: &'o Op) -> bool {
+    /// Writes an operation of one plain charge, or a peek at one, into a run, if its numbers fit a byte each. Most
+    /// operations are such, and the script has a fast loop for runs.
+    fn write_in_run(&mut self, op: &'o Op) -> bool {
         let (kind, part) = match op {
             Op::Take(parts) => match &parts[..] {
                 [part] => (TAKES, part),
@@ -90,7 +91,7 @@ impl<'o> Call<'o> {
         {
             return false;
         }
-        // Below what was just looked at: a byte each.
+        // Both fit a byte: the lengths were checked above.
         let (key, plan) = (self.key(part.key, &part.plan) as u8, self.plan(&part.plan) as u8);
         match self.run {
             Some((length, of)) if of == kind && self.operations[length] < u8::MAX => {
@@ -132,7 +133,7 @@ impl<'o> Call<'o> {
     }
 
     fn write_parts(&mut self, kind: u8, parts: &'o [Part]) {
-        // No more than `PARTS_MAX`.
+        // `Global::send` refuses an operation of more than `PARTS_MAX` parts.
         self.operations.extend([kind, parts.len() as u8]);
         for part in parts {
             let flags = u8::from(part.shadow) | u8::from(part.count_denied) << 1;
@@ -159,12 +160,12 @@ impl<'o> Call<'o> {
         for value in [demand, reported, rate, pending as f64, hint, spent, delta, keep] {
             self.number(value);
         }
-        // No more than `COSTS_MAX`.
+        // A renewal has at most `COSTS_MAX` costs.
         self.operations.push(renewal.costs.len() as u8);
         renewal.costs.iter().for_each(|cost| self.number(*cost as f64));
     }
 
-    /// Which of the call's keys it is. 64 operations of 255 parts are far from the end of its numbers.
+    /// The number of a key in the call. 64 operations of 255 parts each fit a `u16`.
     fn key(&mut self, key: Key, plan: &'o Plan) -> u16 {
         let next = self.before + self.keys.len() as u16 + 1;
         let index = *self.known_keys.entry((key, &plan.policy, plan.mark())).or_insert(next);
@@ -195,7 +196,7 @@ impl<'o> Call<'o> {
     }
 }
 
-/// The keys of an operation and their plans, in their order.
+/// The keys and plans of an operation, in order.
 pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
@@ -222,7 +223,7 @@ pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
     let mut rest = Reader(reply);
     let at_us = rest.number()?;
     if at_us < 0.0 {
-        // Nothing could be written.
+        // A negative time: the call failed as a whole, such as for a full memory.
         let error = rest.error()?;
         return rest.0.is_empty().then(|| vec![error; ops.len()]);
     }
@@ -246,7 +247,7 @@ pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
 struct Reader<'r>(&'r [u8]);
 
 impl<'r> Reader<'r> {
-    /// One of a run: what is left, negative where there is more to say than that it is admitted.
+    /// One answer of a run: the units left, or a negative number if there is more to say than that it is admitted.
     fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
         let left = self.number()?;
         if left == -1.0 {
@@ -282,7 +283,7 @@ impl<'r> Reader<'r> {
                 let outcome = self.outcome()?;
                 let length = self.byte()?;
                 let record = self.take(length.into())?;
-                // Whatever its key holds, the reply is one.
+                // The reply is well-formed even if the key holds no record.
                 return Some(match seen(outcome, record, &part.plan, at_us) {
                     Some(seen) => Answered::Reply(Reply::Seen(seen)),
                     None => Answered::Error("the key holds no valid record".to_owned()),
@@ -316,12 +317,12 @@ impl<'r> Reader<'r> {
         Some(outcome(self.number()?, self.whole()?, self.time_ns()?))
     }
 
-    /// A number that is at least 0, rounded down.
+    /// A number, at least 0, rounded down so that no unit is invented.
     fn whole(&mut self) -> Option<u64> {
         self.number().map(|value| value.max(0.0) as u64)
     }
 
-    /// Nanoseconds, rounded up to be never early.
+    /// Microseconds as nanoseconds, rounded up so that a client never retries too early.
     fn time_ns(&mut self) -> Option<u64> {
         self.number().map(|value_us| (value_us * 1e3).ceil() as u64)
     }
@@ -347,13 +348,13 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// What is taken of one part: all of it, or nothing.
+/// The reply for an operation of one part, which is admitted if its part is.
 fn taken(outcome: Outcome, at_us: u64) -> Reply {
     let admitted = outcome.is_admitted();
     Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
 }
 
-/// What a look finds; `None` where the record is none.
+/// The result of a look; `None` if the key does not hold a record.
 fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen> {
     if plan.sharing.is_exact() {
         return Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) });
@@ -365,12 +366,12 @@ fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen
     Some(Seen { left: Left::Lent(lent), unchanged_ns })
 }
 
-/// What a window says, as lua/take.lua says it.
+/// The outcome of an exact window, as lua/take.lua encodes it.
 fn outcome(wait_us: f64, remaining: u64, reset_ns: u64) -> Outcome {
     let answer = match wait_us {
         0.0 => Answer::Admitted,
         -1.0 => Answer::Never,
-        // Admitted, to go on after so long.
+        // Below -1: admitted, after a delay (leaky bucket).
         wait_us if wait_us < 0.0 => {
             return Outcome::delayed(((-1.0 - wait_us) * 1e3).ceil() as u64, remaining, reset_ns);
         }
@@ -379,30 +380,31 @@ fn outcome(wait_us: f64, remaining: u64, reset_ns: u64) -> Outcome {
     Outcome::new(answer, remaining, reset_ns)
 }
 
-/// For how long the record of an exact window is as it is. Of buckets alone it says: when, after what is missing.
+/// For how long the record of an exact window has been unchanged. Only buckets tell, because their records hold the
+/// time of the last change.
 fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
     let is_bucket = matches!(plan.quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
     let then_us = Reader(record.get(8..).filter(|_| is_bucket && record.len() == BUCKET_BYTES)?).whole()?;
     Some(at_us.saturating_sub(then_us).saturating_mul(1_000))
 }
 
-/// Before the reply of a call that replaced keys.
+/// Marks the reply of a call that replaced keys of a wrong type.
 const REPAIRED: f64 = -2.0;
 /// The error for a reply that cannot be decoded.
 pub(super) const NO_REPLY: &str = "the reply is not in the format of our script";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;
-/// The most parts an operation may have.
+/// The most parts of an operation: their number is one byte.
 pub(super) const PARTS_MAX: usize = 255;
-/// Kinds of runs.
+/// The kinds of runs, beside those of single operations (1 to 7).
 const TAKES: u8 = 8;
 const PEEKS: u8 = 9;
-/// Keys of a call that a byte can name.
+/// The most keys of a call that has runs: a run numbers them by one byte.
 const RUN_MAX: usize = 255;
-/// Bytes of so many plans as a byte can name.
+/// The same for plans, in bytes.
 const PLANS_MAX: usize = 255 * PLAN_BYTES;
 const PLAN_BYTES: usize = 33;
-/// Flags of a part beside shadow (1) and counted when denied (2).
+/// Flags of a part, beside 1 for shadow and 2 for counting denied requests.
 const COST_FOLLOWS: u8 = 4;
 const RELEASE: u8 = 8;
 const AHEAD: u8 = 16;

@@ -13,7 +13,7 @@ use super::super::condition::{self, Condition};
 use super::Pipeline;
 
 impl Pipeline {
-    /// Takes up what has come.
+    /// Queues an entry, or a batch that another pipeline has handed over, under a number of this pipeline.
     pub(super) fn take_up(&mut self, posted: Posted) {
         match posted {
             Posted::Entry(entry) => self.waiting.push_back(entry),
@@ -26,7 +26,8 @@ impl Pipeline {
         }
     }
 
-    /// Sends a batch once more, where it may be; it counts once by its record.
+    /// Sends a batch with a record again; Redis applies it once, because it remembers the record's number. A batch
+    /// without one is lost.
     pub(super) fn retry(&mut self, number: u64, batch: Batch, now_ns: u64) {
         if batch.record.is_none() || now_ns > batch.ends_ns() {
             return self.lose(batch, now_ns);
@@ -35,8 +36,9 @@ impl Pipeline {
         self.send(number, batch, now_ns);
     }
 
-    /// A batch that was sent before is answered with an error. That one was not acted upon; the one before may have
-    /// been, so it is sent again until what is wrong is over. By then a slot that was on its way has its record with it.
+    /// A batch that was sent before is answered with an error. This sending was not applied, but an earlier one may
+    /// have been, so the batch is sent again until the error is over. By then a slot that was moving has brought its
+    /// record along.
     pub(super) fn put_off(&mut self, number: u64, mut batch: Batch, error: &RedisError, now_ns: u64) {
         let shared = &self.shared;
         if error.code() == Some(STALE) {
@@ -51,7 +53,8 @@ impl Pipeline {
         self.again.push((number, batch));
     }
 
-    /// Sends what is to be sent again: over this pipeline's connection, or by a pipeline of the node that has its shard now.
+    /// Sends the batches that wait to be sent again: over this pipeline's connection, or by a pipeline of the node that
+    /// has their shard now.
     pub(super) fn send_again(&mut self, now_ns: u64) {
         for (number, batch) in std::mem::take(&mut self.again) {
             let is_elsewhere = self.shared.shards[batch.shard].place() != self.node.index;
@@ -68,8 +71,8 @@ impl Pipeline {
         }
     }
 
-    /// Lets these wait on whose shards have no record for them, but where none will be free soon: then they were not
-    /// sent, and whoever asked knows it at once. Whether there is none that waits.
+    /// Puts entries back into the queue if their shard has no free record but will have one soon. If it will not, they
+    /// are given up, so that the limiter learns at once that they were not sent. Returns whether none was put back.
     pub(super) fn hold_back(&mut self, held: Vec<Entry>, now_ns: u64) -> bool {
         let mut waits = false;
         for entry in held.into_iter().rev() {

@@ -6,31 +6,32 @@ use tokio::task::JoinSet;
 use super::super::config::Server;
 use super::super::connection::{About, ConnectError, Connection};
 
-/// The connection, and what is known of it.
+/// The connection, and the state that decides when it is replaced.
 pub(super) struct Link {
     pub(super) connection: Option<Connection>,
-    /// Counts connections.
+    /// Number of the connection: calls in flight carry it, so that those of an old connection are told from the current
+    /// one's.
     pub(super) serial: u64,
     pub(super) opening: JoinSet<Result<Connection, ConnectError>>,
-    /// What its server says of itself by now.
+    /// Questions on their way that ask the server for its version and settings.
     pub(super) abouts: JoinSet<(Server, Option<About>)>,
-    /// It is not asked for that before this, nanoseconds.
+    /// The server is not asked for them again before this, nanoseconds.
     pub(super) about_ns: u64,
-    /// Attempts in a row that failed.
+    /// Failed attempts to connect in a row.
     pub(super) failures: u32,
-    /// No attempt before this, nanoseconds.
+    /// There is no attempt to connect before this, nanoseconds.
     pub(super) next_ns: u64,
     /// Calls in a row without an answer in time.
     pub(super) misses: u32,
     /// How long after one replacement another is worth trying, nanoseconds.
     pub(super) patience_ns: u64,
-    /// No replacement before this.
+    /// The connection is not replaced before this, nanoseconds.
     pub(super) replace_ns: u64,
-    /// When something was asked or answered last.
+    /// When a call was last sent or answered, nanoseconds.
     pub(super) active_ns: u64,
-    /// Nothing is asked before this.
+    /// No probe is sent before this, nanoseconds.
     pub(super) ask_ns: u64,
-    /// Raised when the node moved.
+    /// Changes when the node's server has moved to another address.
     pub(super) moves: watch::Receiver<u64>,
 }
 
@@ -54,5 +55,5 @@ impl Link {
     }
 }
 
-/// A suspect connection is replaced after so long, doubling while that does not help.
+/// A suspect connection is replaced after this time, which doubles while a new one is no better.
 pub(super) const REPLACE_NS: u64 = 250_000_000;

@@ -34,22 +34,22 @@ use super::routes::Shared;
 use super::wire::{self, Answered};
 use link::{Link, REPLACE_NS};
 
-/// What runs a pipeline.
+/// The task of one connection: its queue, its calls in flight, and those to send again.
 pub(super) struct Pipeline {
     shared: Arc<Shared>,
     node: Arc<Node>,
-    /// Which of the node's pipelines it is.
+    /// Index among the node's pipelines.
     index: usize,
     /// Sets this pipeline's records apart from those of other pipelines and of other processes.
     identity: String,
     queue: mpsc::Receiver<Posted>,
     waiting: VecDeque<Entry>,
-    /// Calls in flight, by their number.
+    /// Calls in flight by number. Numbers rise, and Redis refuses a batch with a lower number than its record has.
     in_flight: HashMap<u64, Batch>,
     calls: JoinSet<Completed>,
-    /// Calls to send again when there is a connection, and it is time.
+    /// Calls to send again once there is a connection and their pause after an error is over.
     again: Vec<(u64, Batch)>,
-    /// Records in use, one bit each, by shard.
+    /// For each shard, one bit for each record in use.
     records: HashMap<usize, Arc<AtomicU8>>,
     number: u64,
     flushes: u64,
@@ -57,7 +57,7 @@ pub(super) struct Pipeline {
     random: Random,
 }
 
-/// A call's end.
+/// The result of one call.
 struct Completed {
     number: u64,
     serial: u64,
@@ -92,20 +92,20 @@ impl Pipeline {
         }
     }
 
-    /// Runs until `stop` says so and nothing is left to answer, but not much longer.
+    /// Runs until `stop` is set and every answer has come, but not longer than [`STOP_NS`] after it.
     pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop_ns = None;
         let mut incoming = Vec::with_capacity(OPERATIONS_MAX);
         loop {
-            // A queue that is closed and empty always has that to say, before the clock has its turn.
+            // A closed and empty queue is always ready, and in a biased `select!` it would starve the timers below.
             let may_come = stop_ns.is_none() || !self.queue.is_empty();
             let (has_room, has_waiting) = (self.waiting.len() < WAITING_MAX, !self.waiting.is_empty());
             tokio::select! {
                 biased;
                 Some(completed) = self.calls.join_next(), if !self.calls.is_empty() => {
-                    // One that was aborted has been dealt with by whoever aborted it.
+                    // An aborted call fails here; `take` has removed its batch already.
                     if let Ok(completed) = completed { self.complete(completed) }
                 }
                 Some(opened) = self.link.opening.join_next(), if !self.link.opening.is_empty() => {
@@ -125,7 +125,7 @@ impl Pipeline {
                 _ = tick.tick() => {
                     self.look(clock::now_ns());
                     if !self.node.is_used() && self.in_flight.is_empty() {
-                        // A cluster may have had many nodes.
+                        // Nodes that have left a cluster stay in the list, so their pipelines must cost little.
                         tick.reset_after(REST);
                     }
                 }
@@ -141,10 +141,10 @@ impl Pipeline {
         }
     }
 
-    /// Sends what waits, if it is time for it.
+    /// Sends the queued entries if enough have gathered or the first has waited long enough.
     fn flush(&mut self, now_ns: u64) {
         if self.link.connection.is_none() {
-            // They wait for an answer in time; there is none to be had.
+            // Without a connection no answer can come in time, so the limiter is told at once.
             return self.waiting.drain(..).for_each(|entry| self.shared.give_up(entry, now_ns));
         }
         while let Some(first) = self.waiting.front() {
@@ -184,8 +184,8 @@ impl Pipeline {
         flushes.len()
     }
 
-    /// Makes one call of entries of one kind. Gives them back where all of their shard's records are in use: a call
-    /// must come back first.
+    /// Sends one call with entries of one kind. Returns them if all records of their shard are in use: a call in flight
+    /// must be answered first.
     fn submit(&mut self, entries: Vec<Entry>, now_ns: u64) -> Vec<Entry> {
         let Some(first) = entries.first() else { return entries };
         let (shard_index, asking, is_kept) = (first.shard, first.asking, first.is_kept());
@@ -211,7 +211,7 @@ impl Pipeline {
         Vec::new()
     }
 
-    /// Sends a batch over the connection there is.
+    /// Sends a batch over the current connection, or keeps it for the next one.
     fn send(&mut self, number: u64, mut batch: Batch, now_ns: u64) {
         let Some(connection) = self.link.connection.clone() else {
             self.again.push((number, batch));
@@ -226,7 +226,8 @@ impl Pipeline {
             if let Err(error) = &result
                 && error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
             {
-                // Somebody emptied the server's scripts; what came with them was not acted upon.
+                // The server has lost the script (a restart, or `SCRIPT FLUSH`). It has not run, so it may be loaded
+                // and called again.
                 let load = redis::cmd("SCRIPT").arg("LOAD").arg(shared.connector.script().text()).to_owned();
                 result = match connection.call(&load).await {
                     Ok(_) => call(&connection, &command, asking).await,
@@ -249,7 +250,7 @@ impl Pipeline {
         self.link.active_ns = now_ns;
     }
 
-    /// A call has come to its end.
+    /// A call was answered, or its connection broke.
     fn complete(&mut self, completed: Completed) {
         let now_ns = clock::now_ns();
         let Some(batch) = self.in_flight.remove(&completed.number) else { return };
@@ -283,7 +284,7 @@ impl Pipeline {
         }
     }
 
-    /// Completes every entry of a batch with what the reply says.
+    /// Completes every entry of a batch with its part of the reply.
     fn answer(&mut self, batch: Batch, value: &Value, took_ns: u64, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[batch.shard];
@@ -333,7 +334,7 @@ impl Pipeline {
         }
     }
 
-    /// The server answered a whole call with an error: nothing of it was done.
+    /// The server answered a whole call with an error: none of its operations was applied.
     fn refused(&mut self, batch: Batch, error: &RedisError, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let (shard, count) = (batch.shard, batch.entries.len() as u64);
@@ -362,20 +363,22 @@ async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Va
     }
 }
 
-/// How many must have gathered for another call while so many flushes are in flight. The second is made at once, too: what
-/// waits for the first alone would wait for a whole round trip, and gather nobody where little is asked.
+/// How many operations must have gathered before the next flush, by the number of flushes in flight. The second flush
+/// goes at once, like the first: under a light load an operation behind the first would wait for a whole round trip and
+/// gather no others.
 const GATHERED: [usize; 7] = [1, 1, 4, 16, 64, 128, 256];
-/// Who has waited so long is sent all the same, nanoseconds: the runtime's timers are no finer.
+/// An operation that has waited this long is sent even if few have gathered, nanoseconds. The runtime's timers are no
+/// finer.
 const GATHER_NS: u64 = 1_000_000;
-/// Operations of one flush.
+/// Operations of one flush: up to four calls.
 const FLUSH_MAX: usize = 4 * OPERATIONS_MAX;
-/// Operations that wait in a pipeline, beside those in its queue.
+/// Operations taken from the queue that wait to be sent.
 const WAITING_MAX: usize = 2 * FLUSH_MAX;
-/// How often a pipeline looks after its calls and its connection.
+/// How often a pipeline checks its calls for lateness and its connection for life.
 const TICK: Duration = Duration::from_millis(10);
-/// How often that of a node without shards does.
+/// The same for a node without shards.
 const REST: Duration = Duration::from_millis(100);
-/// A connection that owes an answer for so long is replaced, nanoseconds.
+/// A connection that has left a call unanswered for this long is replaced, nanoseconds.
 const SILENT_NS: u64 = 50_000_000;
-/// How long what is queued may take at the end, nanoseconds.
+/// How long a stop waits for the answers to what is queued, nanoseconds.
 const STOP_NS: u64 = 500_000_000;

@@ -16,7 +16,7 @@ use super::link::REPLACE_NS;
 use super::{Pipeline, SILENT_NS};
 
 impl Pipeline {
-    /// Looks after calls and connection.
+    /// Ends calls that are too late, and opens, replaces or closes the connection as needed.
     pub(super) fn look(&mut self, now_ns: u64) {
         let is_silent = self.look_at_calls(now_ns);
         let is_suspect = is_silent || self.link.misses >= MISSES_MAX;
@@ -36,7 +36,8 @@ impl Pipeline {
         }
         self.keep_asking(now_ns);
         self.keep_knowing(now_ns);
-        // What a server that is known to be away has not been given is not sent, and whoever asked knows it at once.
+        // Entries that were not sent to a server known to be away are given up at once, so that their requests can use
+        // fallback.
         let shards = &self.shared.shards;
         let is_over = |entry: &mut Entry| {
             let is_away = is_silent && !shards[entry.shard].is_closed();
@@ -48,7 +49,8 @@ impl Pipeline {
         self.send_again(now_ns);
     }
 
-    /// Counts what is late, ends what will have no answer. Says whether the connection owes an answer for too long.
+    /// Counts late calls and ends those that will have no answer. Returns whether the current connection has been
+    /// silent for too long.
     fn look_at_calls(&mut self, now_ns: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         let (mut given_up, mut stuck, mut is_silent) = (Vec::new(), Vec::new(), false);
@@ -85,8 +87,8 @@ impl Pipeline {
         is_silent
     }
 
-    /// Asks what nobody else asks: a connection that did nothing, since nobody else would find out that it is dead,
-    /// and shards whose breakers are open, so that their return waits for no request.
+    /// Sends the calls that no request causes: one over an idle connection, which would otherwise be found dead only by
+    /// a request, and one to each shard whose breaker is open, so that its return is noticed without a request.
     fn keep_asking(&mut self, now_ns: u64) {
         if now_ns < self.link.ask_ns {
             return;
@@ -105,8 +107,7 @@ impl Pipeline {
         }
     }
 
-    /// Asks the server now and then what it says of itself: what it does when its memory is full can be changed at any
-    /// time.
+    /// Asks the server for its settings now and then, because operators can change `maxmemory-policy` at any time.
     fn keep_knowing(&mut self, now_ns: u64) {
         while let Some(Ok((server, about))) = self.link.abouts.try_join_next() {
             let is_there = self.link.connection.as_ref().is_some_and(|it| it.server == server);
@@ -128,7 +129,7 @@ impl Pipeline {
         }
     }
 
-    /// Makes a call for nobody.
+    /// Sends a call that carries no operation of the limiter.
     fn call_alone(&mut self, shard: usize, command: Cmd, now_ns: u64) {
         self.number += 1;
         self.flushes += 1;
@@ -136,7 +137,7 @@ impl Pipeline {
         self.send(self.number, batch, now_ns);
     }
 
-    /// Opens a connection; what comes of it is in [`Pipeline::opened`].
+    /// Starts to open a connection; [`Pipeline::opened`] gets the result.
     fn open(&mut self, now_ns: u64) {
         self.link.next_ns = now_ns + BACKOFF_MAX_NS;
         self.link.replace_ns = now_ns + self.link.patience_ns;
@@ -150,7 +151,7 @@ impl Pipeline {
         });
     }
 
-    /// An attempt has come to its end.
+    /// An attempt to connect has succeeded or failed.
     pub(super) fn opened(&mut self, opened: Result<Connection, ConnectError>, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         match opened {
@@ -166,19 +167,19 @@ impl Pipeline {
                     shared.shards[shard].recovered(now_ns);
                 }
                 self.send_again(now_ns);
-                // What the old connection owes for too long is asked over the new one.
+                // Calls that the old connection has left unanswered for too long go out again over the new one.
                 self.look_at_calls(now_ns);
             }
             Err(error) => {
                 self.link.failures = self.link.failures.saturating_add(1);
                 self.link.next_ns = now_ns + self.backoff_ns();
                 shared.look.notify_one();
-                // One that works, if slowly, is no worse for another that could not be opened.
+                // A slow connection that works stays as good as it was if a second one could not be opened.
                 let is_silent =
                     self.in_flight.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);
                 if is_silent {
-                    // Nor is the old one better, which may have lost what it owes: the next attempt is as soon as if
-                    // there were none.
+                    // A silent one may have lost its calls, so the next attempt comes as soon as if there were no
+                    // connection.
                     (self.link.replace_ns, self.link.patience_ns) = (self.link.next_ns, REPLACE_NS);
                 }
                 if self.link.connection.is_none() && self.node.is_away() || is_silent {
@@ -190,7 +191,7 @@ impl Pipeline {
         }
     }
 
-    /// Gives the connection up; the next attempt is at once.
+    /// Drops the connection; the next attempt may begin at once.
     pub(super) fn disconnect(&mut self, now_ns: u64) {
         if self.link.connection.take().is_some() {
             self.node.set_connected(self.index, false);
@@ -199,7 +200,8 @@ impl Pipeline {
         }
     }
 
-    /// From 10 ms, doubling, to a quarter of a second; between half of that and all of it.
+    /// The pause after a failed attempt: 10 ms, doubling up to 250 ms, of which a random part of up to a half is taken
+    /// off so that nodes do not reconnect in step.
     fn backoff_ns(&self) -> u64 {
         let whole_ns = BACKOFF_MIN_NS.saturating_mul(1 << self.link.failures.min(10)).min(BACKOFF_MAX_NS);
         whole_ns / 2 + self.random.next() % (whole_ns / 2)
@@ -220,14 +222,14 @@ impl Pipeline {
     }
 }
 
-/// Attempts to connect begin so far apart, nanoseconds.
+/// Half the pause after the first failed attempt, nanoseconds.
 const BACKOFF_MIN_NS: u64 = 5_000_000;
-/// And are never further apart than this.
+/// The longest pause between attempts, nanoseconds.
 const BACKOFF_MAX_NS: u64 = 250_000_000;
-/// How often a server is asked what it says of itself, nanoseconds.
+/// How often a server is asked for its version and settings, nanoseconds.
 const ABOUT_NS: u64 = 5_000_000_000;
 /// Deadlines missed in a row that make a connection suspect.
 const MISSES_MAX: u32 = 3;
 const REPLACE_MAX_NS: u64 = 30_000_000_000;
-/// A connection that did nothing for so long is asked whether it lives, and a shard that is away whether it is back.
+/// How long a connection may be idle before it is probed, and how often a shard that is away is, nanoseconds.
 const ASK_NS: u64 = 100_000_000;
