@@ -10,7 +10,7 @@ pub fn now_ns() -> u64 {
     ns_of(Instant::now())
 }
 
-/// The same scale for an instant already at hand.
+/// An instant on the same scale, without reading the clock again.
 pub fn ns_of(instant: Instant) -> u64 {
     let origin = *ORIGIN.get_or_init(Instant::now);
     let since = instant.saturating_duration_since(origin);

@@ -5,13 +5,13 @@
 /// A client as authenticated. On a route without authentication every field is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The client itself: a person, a service, an API key's owner.
+    /// The client itself: a user, a service, the owner of an API key.
     pub consumer: Option<Box<str>>,
     /// The organisation the client acts for.
     pub tenant: Option<Box<str>>,
     /// The plan whose limits apply.
     pub tier: Option<Box<str>>,
-    /// Further statements about the client, as of a token.
+    /// Further statements about the client, such as a token's claims.
     pub claims: Claims,
 }
 
@@ -46,7 +46,7 @@ impl Claims {
         }
     }
 
-    /// Every claim with its name.
+    /// Every claim with its name, in the order they were given.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Claim)> {
         self.0.iter().map(|(name, claim)| (&**name, claim))
     }
@@ -59,7 +59,8 @@ impl FromIterator<(Box<str>, Claim)> for Claims {
 }
 
 impl Claim {
-    /// Whether its text is this one, or one text of its list is.
+    /// Whether the text, or one text of the list, is this one. Unlike [`Claims::text`] a list counts, for rules such as
+    /// `roles` containing `admin`.
     pub fn says(&self, text: &str) -> bool {
         match self {
             Claim::One(own) => &**own == text,

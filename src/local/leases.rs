@@ -1,15 +1,15 @@
-//! This node's leases of keys that a fleet counts together: a slot of 64 bytes a key, in memory fixed by the
-//! configuration, changed under the slot's lock bit. What a lease means is `limit`'s to know.
+//! This node's leases: a slot of 64 bytes for each key, in memory fixed by the configuration, changed under the slot's
+//! lock bit. This file does not know what the words of a lease mean; `limit` does.
 //!
-//! A full table gives up keys that hold and remember nothing. Where there is none, a key has no slot, and its
-//! requests are Redis's to decide one by one.
+//! A full table evicts keys whose lease holds no units and remembers no denial. If there is none, a new key gets no
+//! slot, and Redis decides each of its requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slots::{Entry, Slots};
 use crate::limit::{Key, PlanId};
 
-/// The table.
+/// The table of leases.
 #[derive(Debug)]
 pub struct Leases {
     slots: Slots<8, WORDS>,
@@ -18,18 +18,18 @@ pub struct Leases {
     overflows: AtomicU64,
 }
 
-/// A lease's words.
+/// The words of a lease's state.
 pub type Words = [u64; WORDS];
 
 impl Leases {
-    /// A table in that many bytes: one key for every 64.
+    /// A table of that many bytes, with room for one key in 64 bytes.
     pub fn with_memory(bytes: usize) -> Leases {
         let zero = || AtomicU64::new(0);
         Leases { slots: Slots::with_memory(bytes), used: zero(), evictions: zero(), overflows: zero() }
     }
 
-    /// Changes the key's lease, all zero where it is new; `change` is told the plan it was written under. `None`,
-    /// with nothing changed, where the table is full of keys that `is_idle` does not give up.
+    /// Changes the key's lease, which is all zero if it is new; `change` gets the plan it was written under. Returns
+    /// `None` and changes nothing if the table is full of keys that are not idle by `is_idle`.
     pub fn change<R>(
         &self,
         key: Key,
@@ -45,7 +45,7 @@ impl Leases {
         Some(result)
     }
 
-    /// Changes the lease of a key that has one; it stays under its plan.
+    /// Changes the lease of a key that has one, and leaves its plan as it is.
     #[inline(always)]
     pub fn change_known<R>(
         &self,
@@ -59,13 +59,13 @@ impl Leases {
         Some(result)
     }
 
-    /// The lease of a key that has one, and its plan.
+    /// Reads the lease of a key and its plan; `None` if it has none.
     pub fn peek(&self, key: Key) -> Option<(Option<PlanId>, Words)> {
         let slot = self.slots.find(key)?;
         Some((PlanId::from_bits(slot.fingerprint()), slot.state()))
     }
 
-    /// Its statistics.
+    /// Counters of the table, for the metrics.
     pub fn stats(&self) -> super::Stats {
         super::Stats {
             slots: self.slots.len() as u64,

@@ -1,10 +1,10 @@
-//! Sliding logs: the one algorithm whose state does not fit a slot. They live beside the slots, by key, in memory of
-//! their own that is bounded too.
+//! Sliding logs, the one algorithm whose state does not fit a slot. They are kept by key in memory of their own, which
+//! is bounded too.
 //!
-//! A log is changed under the short lock of its shard, so a policy that counts by a log pays a lock for it; no other
-//! does. Where memory runs out, logs that are whole are given up. Then a key without a log shares the overflow log of
-//! its quota, and one that has a log keeps it but cannot add to it until something of it is over. Neither ever gets
-//! more than its limit by that.
+//! A log is changed under the short lock of its shard, which only policies that count by a log pay for. When memory
+//! runs out, logs with nothing spent are evicted. If that is not enough, a key without a log shares the overflow log of
+//! its quota, and a key with a log cannot add to it until entries of it expire. Neither way lets a key exceed its
+//! limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -15,22 +15,22 @@ use super::quotas::Quotas;
 use super::{Place, Taken};
 use crate::limit::{Answer, Charge, Key, Log, Outcome};
 
-/// All logs.
+/// The logs of all keys.
 #[derive(Debug)]
 pub(super) struct Logs {
     shards: Box<[Mutex<Shard>]>,
-    /// Logs by quota, for keys that have none of their own; no more than there are quotas.
+    /// The log of each quota that keys without one of their own share. There are no more than there are quotas.
     overflow: Mutex<HashMap<u32, Log>>,
     bytes_max: usize,
     bytes: AtomicUsize,
     kept: AtomicUsize,
 }
 
-/// Logs of the keys whose low bits are the shard's number.
+/// The logs of the keys whose low bits are the shard's number.
 #[derive(Debug, Default)]
 struct Shard {
     logs: HashMap<Key, Kept>,
-    /// When it was last looked through for logs that are whole.
+    /// When it was last searched for logs to evict, nanoseconds.
     swept_ns: u64,
 }
 
@@ -41,12 +41,12 @@ struct Kept {
     log: Log,
 }
 
-/// What a sweep gave up.
+/// How many logs a sweep evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Swept(pub(super) u64);
 
 impl Logs {
-    /// No logs; memory is taken as they come.
+    /// Without logs at first; memory is taken as they grow, up to `bytes_max`.
     pub(super) fn with_memory(bytes_max: usize) -> Logs {
         Logs {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -57,17 +57,18 @@ impl Logs {
         }
     }
 
-    /// How many keys have one.
+    /// How many keys have a log.
     pub(super) fn len(&self) -> usize {
         self.kept.load(Relaxed)
     }
 
-    /// What they take, bytes.
+    /// Memory of all logs, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes the cost where it fits. `past` is what a key without a log brings from another algorithm.
+    /// Takes the cost if it fits. `past` is what a key without a log has spent under another algorithm, before a
+    /// reload.
     pub(super) fn take(
         &self,
         charge: &Charge,
@@ -111,7 +112,7 @@ impl Logs {
         (Taken { outcome, place: Place::Slot }, swept)
     }
 
-    /// What `take` would say, with nothing spent.
+    /// What `take` would return; spends nothing.
     pub(super) fn peek(&self, charge: &Charge, past: Option<Log>, quotas: &Quotas, now_ns: u64) -> Outcome {
         let mut shard = self.shard(charge.key);
         if let Some(kept) = shard.logs.get_mut(&charge.key) {
@@ -131,12 +132,12 @@ impl Logs {
         self.with(charge, place, |log| log.give_back(charge.cost, taken_ns));
     }
 
-    /// Counts the cost whether it fits or not.
+    /// Spends the cost even if it does not fit.
     pub(super) fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
     }
 
-    /// Takes a key's log away, for a key that counts another way now.
+    /// Removes and returns the log of a key that now counts by another algorithm.
     pub(super) fn remove(&self, key: Key) -> Option<(u32, Log)> {
         if self.len() == 0 {
             return None;
@@ -175,14 +176,14 @@ impl Logs {
         }
     }
 
-    /// Forgets overflow logs of quotas that are no more.
+    /// Drops the overflow logs of quotas that are no longer declared.
     pub(super) fn retain(&self, is_declared: impl Fn(u32) -> bool) {
         self.overflow().retain(|fingerprint, _| is_declared(*fingerprint));
     }
 
     fn with(&self, charge: &Charge, place: Place, change: impl FnOnce(&mut Log)) {
         match place {
-            // A log no longer there was whole when it left.
+            // A log that was evicted had nothing spent, so there is nothing to change.
             Place::Slot => {
                 if let Some(kept) = self.shard(charge.key).logs.get_mut(&charge.key) {
                     let before = kept.log.bytes();
@@ -198,7 +199,8 @@ impl Logs {
         }
     }
 
-    /// Gives up what is whole in one shard, now and then. One of a quota that is not known is given up too.
+    /// Evicts logs with nothing spent from one shard, at most once in [`SWEEP_EVERY_NS`], and logs whose quota is not
+    /// known.
     fn sweep(&self, shard: &mut Shard, charge: &Charge, quotas: &Quotas, now_ns: u64) -> Swept {
         if now_ns < shard.swept_ns.saturating_add(SWEEP_EVERY_NS) {
             return Swept(0);
@@ -220,7 +222,7 @@ impl Logs {
         Swept(swept as u64)
     }
 
-    /// Whether so much more fits, with a place for its key.
+    /// Whether `more_bytes` fit, and the entry of a new key.
     fn has_room(&self, more_bytes: usize) -> bool {
         self.bytes().saturating_add(more_bytes).saturating_add(ENTRY_BYTES) <= self.bytes_max
     }
@@ -233,7 +235,7 @@ impl Logs {
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
-        // A log stays in order whatever panics: every change of it is one call.
+        // A panic under the lock cannot leave a log half changed, because each change is one call.
         self.shards[key.low() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,7 +246,7 @@ impl Logs {
 }
 
 impl Kept {
-    /// Goes over to the charge's quota where it was written under another.
+    /// Converts the log to the charge's quota if it was written under another.
     fn adopt(&mut self, charge: &Charge, quotas: &Quotas, now_ns: u64) {
         let fingerprint = charge.quota.fingerprint();
         if self.fingerprint == fingerprint {
@@ -252,14 +254,15 @@ impl Kept {
         }
         match quotas.declared().get(&self.fingerprint) {
             Some(old) => self.log.rescale(old, &charge.quota, now_ns),
-            // Whose past cannot be read is not trusted with a fresh one.
+            // Without the old quota the past cannot be read. The log counts as spent, or a reload would give the key a
+            // second burst.
             None => self.log = Log::with_used(&charge.quota, (1, 1), now_ns),
         }
         self.fingerprint = fingerprint;
     }
 }
 
-/// One charge against one log.
+/// Charges one log.
 fn spend(log: &mut Log, charge: &Charge, now_ns: u64) -> Outcome {
     let outcome = log.take(&charge.quota, charge.cost, now_ns);
     if !outcome.is_admitted() && charge.count_denied {
@@ -269,7 +272,7 @@ fn spend(log: &mut Log, charge: &Charge, now_ns: u64) -> Outcome {
     outcome
 }
 
-/// What `spend` would say.
+/// What `spend` would return.
 fn said(log: &Log, charge: &Charge, now_ns: u64) -> Outcome {
     let outcome = log.peek(&charge.quota, charge.cost, now_ns);
     match outcome.is_admitted() && charge.cost > 0 {
@@ -278,14 +281,14 @@ fn said(log: &Log, charge: &Charge, now_ns: u64) -> Outcome {
     }
 }
 
-/// What is said where a log cannot grow: it is as if it were full.
+/// The outcome if a log cannot grow: as if the limit were spent.
 fn held(log: &Log, charge: &Charge, now_ns: u64) -> Outcome {
     let whole = log.peek(&charge.quota, charge.quota.limit().get(), now_ns);
     Outcome::new(whole.answer(), 0, whole.reset_ns)
 }
 
 const SHARDS: usize = 64;
-/// A shard is looked through no more often, nanoseconds: what that costs is bounded.
+/// How often a shard may be swept, nanoseconds. A full table would otherwise sweep at every request.
 const SWEEP_EVERY_NS: u64 = 50_000_000;
-/// What a key takes beside its log: its place in a map that is at worst half full.
+/// Memory of a key beside its log: its entry in a map that may be half empty.
 const ENTRY_BYTES: usize = 2 * (size_of::<Key>() + size_of::<Kept>());

@@ -1,8 +1,8 @@
-//! Memory for slots: zero, and backed by the kernel only where it is touched.
+//! Memory for slots: zero at first, and backed by the kernel only where it is touched.
 //!
-//! Keys lie anywhere in it. So in pages of 2 MiB a few hundred of them have all of a table resident, and in pages of 4
-//! KiB a look at one of ten million waits for the page's own address, too: 500 ns instead of 345. A table that was made
-//! large is for many keys, and has large pages; the others have small ones.
+//! Keys are spread over all of it. With pages of 2 MiB a few hundred keys would make a whole table resident; with pages
+//! of 4 KiB, finding one of ten million keys also waits for the page's address to be looked up: 500 ns instead of 345.
+//! So a table that is configured large, and thus meant for many keys, has large pages, and a smaller one small pages.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -10,17 +10,17 @@ use std::sync::atomic::AtomicU64;
 use memmap2::{Advice, MmapMut};
 use zerocopy::FromBytes;
 
-/// Words that are zero at first.
+/// A block of zeroed words.
 #[derive(Debug)]
 pub(super) enum Words {
-    /// In small pages, given back with the table.
+    /// In small pages, freed with the table.
     Small(Box<[AtomicU64]>),
-    /// In large pages, never given back: a gateway makes its table once, when it starts.
+    /// In large pages, never freed: a gateway makes its table once, when it starts.
     Large(&'static [AtomicU64]),
 }
 
 impl Words {
-    /// That many.
+    /// A block of `count` words, in large pages from [`LARGE_WORDS`] on if the system has any.
     pub(super) fn zeroed(count: usize) -> Words {
         let large = if count >= LARGE_WORDS { large(count) } else { None };
         large.map_or_else(|| Words::Small(bytemuck::zeroed_slice_box(count)), Words::Large)
@@ -39,7 +39,7 @@ impl Deref for Words {
     }
 }
 
-/// `None` where the system has no large pages, or no such memory to map.
+/// `None` if the system has no large pages, or too little memory in them.
 fn large(count: usize) -> Option<&'static [AtomicU64]> {
     let memory = MmapMut::map_anon(count * size_of::<AtomicU64>()).ok()?;
     memory.advise(Advice::HugePage).ok()?;
@@ -47,7 +47,7 @@ fn large(count: usize) -> Option<&'static [AtomicU64]> {
     <[AtomicU64]>::mut_from_bytes(memory).ok().map(|words| &*words)
 }
 
-/// From here on pages are large: 256 MiB, four million keys.
+/// From this size on pages are large: 256 MiB, which is eight million slots of 32 bytes.
 const LARGE_WORDS: usize = (256 << 20) / size_of::<AtomicU64>();
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The local tier: the state of every key this node has seen lately, in memory fixed by the configuration, shared
-//! by all worker threads.
+//! The local tier: the state of every key this node has seen recently, in memory fixed by the configuration, shared by
+//! all worker threads.
 //!
-//! Memory is fixed when the table is made; the kernel backs it page by page as keys come. A key has a slot of 32
-//! bytes and is decided under that slot's lock bit: one compare-exchange, the arithmetic, one store. A full table
-//! gives up keys that are whole again, by which nothing is lost. Where there is none, a new key is decided on the
-//! overflow bucket of its quota, which all such keys share; it never gets a fresh one of its own. A state knows the
-//! quota it was written under and is rescaled when it meets another. A sliding log needs more than a slot and has a
-//! place of its own (`logs.rs`). Clients that are penalised are in slots of their own (`penalties.rs`).
+//! Memory is fixed when the table is made; the kernel backs it page by page as keys come. A key has a slot of 32 bytes
+//! and is decided under that slot's lock bit: one compare-exchange, the arithmetic, one store. A full table evicts keys
+//! that have nothing spent, which loses nothing. If there is none, a new key is decided on the overflow bucket of its
+//! quota, which all such keys share, so that filling the table gives nobody a fresh burst. A state carries the
+//! fingerprint of the quota it was written under and is rescaled to the present one. A sliding log does not fit a slot
+//! and is kept in `logs.rs`. Penalised clients have slots of their own (`penalties.rs`).
 //!
-//! It does no I/O, reads no clock, and knows nothing of policies or of several windows at once.
+//! It does no I/O, reads no clock, and decides one charge at a time, without knowing policies.
 
 mod families;
 mod handover;
@@ -30,7 +30,7 @@ use logs::Logs;
 use quotas::Quotas;
 use slots::{Entry, Locked, Slots};
 
-/// The table.
+/// The table of key states.
 #[derive(Debug)]
 pub struct Table {
     slots: Slots<4, 2>,
@@ -45,41 +45,42 @@ pub struct Table {
 /// The result of `Table::take`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The window's decision.
+    /// Whether the charge was admitted, and what is left.
     pub outcome: Outcome,
-    /// Where it was taken, which `give_back` needs.
+    /// Where it was charged: `give_back` and `debit` must change the same state.
     pub place: Place,
 }
 
-/// Where a key was decided.
+/// The state that a key was decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In its own slot.
+    /// The key's own slot or log.
     Slot,
-    /// On the bucket shared by the keys of its quota that have none.
+    /// The bucket or log that all keys of a quota without a slot share.
     Overflow,
 }
 
-/// Statistics of the table since it was made.
+/// Counters of a table since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Keys it has room for.
+    /// Keys that the table has room for.
     pub slots: u64,
-    /// Slots that hold a key, whole ones included.
+    /// Slots that hold a key, those with nothing spent included.
     pub used: u64,
-    /// Keys given up for others; every one was whole.
+    /// Keys evicted for others. None of them had anything spent.
     pub evictions: u64,
     /// Decisions on an overflow bucket or log.
     pub overflow_decisions: u64,
     /// Keys that have a sliding log.
     pub logs: u64,
-    /// What those take, bytes.
+    /// Memory of the sliding logs, bytes.
     pub log_bytes: u64,
 }
 
 impl Table {
-    /// A table in that many bytes (at least about 2 KiB): one key for every 32. Ten million keys fit 640 MB with
-    /// half of it to spare; nearer to full, more keys share overflow buckets. Sliding logs may take an eighth more.
+    /// A table of that many bytes (at least about 2 KiB), with room for one key in 32. Ten million keys take half of
+    /// 640 MB, which leaves room so that few windows are full; in a fuller table more keys share overflow buckets.
+    /// Sliding logs may take an eighth more.
     pub fn with_memory(bytes: usize) -> Table {
         Table {
             slots: Slots::with_memory(bytes),
@@ -92,16 +93,16 @@ impl Table {
         }
     }
 
-    /// Names the quotas of a configuration before charges with them arrive: at start and at every reload. The state
-    /// of a quota that is not known counts as spent when its key meets another, and its slot is given up first.
+    /// Announces the quotas of a configuration, at start and at every reload, before charges use them. A state of an
+    /// unknown quota counts as spent when its key is charged under another, and its slot is evicted first.
     pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         self.quotas.declare(quotas);
         let declared = self.quotas.declared();
         self.logs.retain(|fingerprint| declared.contains_key(&fingerprint));
     }
 
-    /// Takes the cost where it fits. A denied one changes nothing, unless the charge is counted when denied.
-    // Inlined, so that an outcome stays in registers until it is where its reader looks.
+    /// Takes the cost if it fits. A denied charge changes nothing, unless its policy counts denied requests.
+    // Inlined so that the outcome is returned in registers and not through memory.
     #[inline(always)]
     pub fn take(&self, charge: &Charge, now_ns: u64) -> Taken {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
@@ -126,8 +127,8 @@ impl Table {
         self.change(charge, place, taken_ns, |state| state.give_back(&charge.quota, charge.cost, taken_ns));
     }
 
-    /// Spends a cost that is known only now, where the charge it belongs to was taken: whether it fits or not, at
-    /// most one whole bucket or window into debt.
+    /// Spends a cost that became known after the charge it belongs to, on the same state. It is spent even if it does
+    /// not fit, at most one whole bucket or window into debt.
     pub fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.debit(charge, place, now_ns);
@@ -135,16 +136,17 @@ impl Table {
         self.change(charge, place, now_ns, |state| state.debit(&charge.quota, charge.cost, now_ns));
     }
 
-    /// Whether a charge was remembered and is spent still. Overflow buckets are not asked: what others spent there
-    /// says nothing of this key.
+    /// Whether a charge was remembered and has not been refilled yet. Overflow buckets are not looked at, because other
+    /// keys spend from them.
     pub fn is_remembered(&self, charge: &Charge, now_ns: u64) -> bool {
         let Some(slot) = self.slots.find(charge.key) else { return false };
         let state = self.state_in(&slot, charge, charge.quota.fingerprint(), now_ns);
         !state.take(&charge.quota, charge.cost, now_ns).1.is_admitted()
     }
 
-    /// Remembers a charge where there is room. Its quota is none that is declared, so its slot is the first to go
-    /// when a limit wants one: forgetting costs a client a unit, a limit without a slot would cost everybody.
+    /// Remembers a charge if there is room. Its quota is not declared, so its slot is evicted first when a limit needs
+    /// one: forgetting it costs one client a unit, but a limit without a slot shares an overflow bucket with all other
+    /// keys.
     pub fn remember(&self, charge: &Charge, now_ns: u64) {
         let fingerprint = charge.quota.fingerprint();
         let found = self.slots.find(charge.key).or_else(|| self.claim(charge, fingerprint, now_ns));
@@ -153,14 +155,14 @@ impl Table {
         }
     }
 
-    /// Changes the state a charge was taken from.
+    /// Changes the state that a charge was taken from.
     fn change(&self, charge: &Charge, place: Place, now_ns: u64, change: impl FnOnce(State) -> State) {
         let fingerprint = charge.quota.fingerprint();
         match place {
             Place::Slot => {
-                // A key no longer there was whole when it left: there is nothing to change.
+                // A key that was evicted had nothing spent, so there is nothing to change.
                 let Some(mut slot) = self.slots.find(charge.key) else { return };
-                // Nor is there where permits have become units or units permits.
+                // Nor is there if a reload has changed the policy between permits and units.
                 if slot.fingerprint() != fingerprint && self.is_another_kind(slot.fingerprint(), charge) {
                     return;
                 }
@@ -175,7 +177,7 @@ impl Table {
         }
     }
 
-    /// Whether of the quota a state is in and the charge's exactly one counts permits.
+    /// Whether exactly one of the two quotas, the state's and the charge's, counts permits.
     #[cold]
     fn is_another_kind(&self, fingerprint: u32, charge: &Charge) -> bool {
         let is_permits = |quota: &Quota| quota.algorithm() == Algorithm::Concurrency;
@@ -183,7 +185,7 @@ impl Table {
         known != Some(is_permits(&charge.quota))
     }
 
-    /// What `take` would say. Nothing is spent and no slot is claimed.
+    /// What `take` would return. Nothing is spent and no slot is claimed.
     pub fn peek(&self, charge: &Charge, now_ns: u64) -> Outcome {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.peek(charge, self.past_in_slot(charge, now_ns), &self.quotas, now_ns);
@@ -199,7 +201,7 @@ impl Table {
         state.take(&charge.quota, charge.cost, now_ns).1
     }
 
-    /// Its statistics.
+    /// Counters of the table, for the metrics.
     pub fn stats(&self) -> Stats {
         Stats {
             slots: self.slots.len() as u64,
@@ -222,7 +224,7 @@ impl Table {
         taken
     }
 
-    /// What a key has spent in a slot, if a reload has changed its policy to a sliding log.
+    /// What a key has spent in its slot, as a log, if a reload has changed its policy to a sliding log.
     fn past_in_slot(&self, charge: &Charge, now_ns: u64) -> Option<Log> {
         let slot = self.slots.find(charge.key)?;
         let declared = self.quotas.declared();
@@ -234,7 +236,7 @@ impl Table {
         Some(Log::with_used(&charge.quota, used, now_ns))
     }
 
-    /// What a key has spent in a log, if a reload has changed its policy to another algorithm.
+    /// What a key has spent in its log, as a state, if a reload has changed its policy to another algorithm.
     fn past_in_log(&self, charge: &Charge, now_ns: u64) -> Option<State> {
         let (fingerprint, log) = self.logs.remove(charge.key)?;
         let declared = self.quotas.declared();
@@ -242,7 +244,7 @@ impl Table {
         Some(State::with_used(&charge.quota, used, now_ns))
     }
 
-    /// The key's slot, claimed if it has none and one can be had.
+    /// The key's slot, or one claimed for it; `None` if there is no room.
     #[cold]
     fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
         let is_whole = self.is_whole(Some(charge.quota), now_ns);
@@ -260,8 +262,8 @@ impl Table {
         Some(slot)
     }
 
-    /// Whether a slot's key can be given up: its state is whole, its quota has been forgotten, or its client forgiven.
-    /// `quota` is one that is known without looking.
+    /// Whether a slot's key can be evicted: it has nothing spent, its quota has been forgotten, or its penalty is over.
+    /// `quota` is the charge's, which most slots of a window share, so that it need not be looked up.
     fn is_whole(&self, quota: Option<Quota>, now_ns: u64) -> impl Fn(u32, [u64; 2]) -> bool {
         let declared = self.quotas.declared();
         move |of: u32, state: [u64; 2]| {
@@ -291,7 +293,7 @@ impl Table {
         Taken { outcome, place: Place::Overflow }
     }
 
-    /// The slot's state under the charge's quota.
+    /// The slot's state, rescaled if it was written under another quota than the charge's.
     #[inline]
     fn state_in(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
         if slot.fingerprint() == fingerprint {
@@ -304,13 +306,14 @@ impl Table {
     fn rescaled(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
         match self.quotas.declared().get(&slot.fingerprint()) {
             Some(old) => State(slot.state()).rescale(old, &charge.quota, now_ns),
-            // Whose past cannot be read is not trusted with a fresh burst.
+            // Without the old quota the past cannot be read. The state counts as spent, or a reload would give the key
+            // a second burst.
             None => State::spent(&charge.quota, now_ns),
         }
     }
 }
 
-/// One charge against one state.
+/// Charges one state.
 #[inline(always)]
 fn spend(state: State, charge: &Charge, now_ns: u64) -> (State, Outcome) {
     let (taken, outcome) = state.take(&charge.quota, charge.cost, now_ns);

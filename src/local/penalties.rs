@@ -14,8 +14,8 @@ use super::slots::{Entry, Locked};
 use crate::limit::penalty::Record;
 use crate::limit::{Key, Penalty, Quota};
 
-/// Until when any key of a place is penalised, nanoseconds. May be too late a time, because keys share places, but never
-/// too early.
+/// For each place, until when any of its keys is penalised, nanoseconds. Keys share places, so the time may be another
+/// key's; a time that is over proves that no key of the place is penalised.
 #[derive(Debug)]
 pub(super) struct Places(Box<[AtomicU64]>);
 
@@ -77,7 +77,8 @@ impl Table {
     }
 }
 
-/// 32 KiB of them: with a hundred clients penalised at a time, one client in forty costs a look in vain.
+/// 32 KiB. With a hundred clients penalised at a time, one other client in forty shares a place with one and has its
+/// slot read in vain.
 const PLACES: usize = 4_096;
 
 #[cfg(test)]
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_that_fill_the_table_free_nobody() {
+    fn a_full_table_ends_no_penalty() {
         let table = Table::with_memory(1 << 14);
         table.declare([charge(0).quota]);
         for number in 0..20 {
@@ -129,7 +130,7 @@ mod tests {
         assert!(table.stats().overflow_decisions > 0, "the table is full");
         assert!((0..20).all(|number| table.penalty_ns(key(number), NOW) > 0));
         assert_eq!(penalise(&table, key(30)), 0, "no room, no record");
-        // Forgiven, their slots are anybody's.
+        // Once their penalties are over, their slots can be evicted.
         let (later, before) = (NOW + 200 * SECOND, table.stats().evictions);
         for number in 20_000..40_000 {
             table.take(&charge(number), later);

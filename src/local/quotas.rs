@@ -1,5 +1,5 @@
-//! Which quota a fingerprint stands for, so that a state written under an old configuration can be read, and the
-//! overflow bucket of each quota. Neither is on the way of a key that has its slot.
+//! Quotas by fingerprint, so that a state written under an old configuration can be read, and the overflow bucket of
+//! each quota. A key that has a slot under the present quota needs neither.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 
 use crate::limit::{Quota, State};
 
-/// Quotas by fingerprint.
+/// The known quotas and their overflow buckets.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     declared: ArcSwap<HashMap<u32, Quota>>,
@@ -16,7 +16,7 @@ pub(super) struct Quotas {
 }
 
 impl Quotas {
-    /// Adds those of a configuration. Earlier ones stay readable while no more than `REMEMBERED_MAX` are known.
+    /// Adds the quotas of a configuration. Earlier ones stay known until there are more than `REMEMBERED_MAX`.
     pub(super) fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
         let current: HashMap<u32, Quota> =
             quotas.into_iter().map(|quota| (quota.fingerprint(), quota)).collect();
@@ -31,19 +31,19 @@ impl Quotas {
         self.overflow().retain(|fingerprint, _| declared.contains_key(fingerprint));
     }
 
-    /// All that can be read now, for several look-ups.
+    /// All known quotas, loaded once for several look-ups.
     pub(super) fn declared(&self) -> Arc<HashMap<u32, Quota>> {
         self.declared.load_full()
     }
 
-    /// Overflow buckets by fingerprint; one that is not there is whole. No more than there are quotas declared.
+    /// Overflow buckets by fingerprint; one that is missing has nothing spent. There are no more than there are quotas.
     pub(super) fn overflow(&self) -> MutexGuard<'_, HashMap<u32, State>> {
-        // A state is replaced whole, so a thread that panicked under the lock left nothing half done.
+        // A state is replaced as a whole, so a thread that panicked under the lock has left none half changed.
         self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Quotas remembered over reloads; past it only those of the newest configuration are.
+/// How many quotas are remembered over reloads. Beyond that only those of the newest configuration are kept.
 const REMEMBERED_MAX: usize = 65_536;
 
 #[cfg(test)]

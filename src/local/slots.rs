@@ -1,21 +1,21 @@
 //! The memory of a table: slots of half a cache line or a whole one, open addressing with a bounded probe window.
 //!
-//! A slot is the key's high half, a tag (30 more bits of the key, occupied, locked, a 32-bit fingerprint of what the
-//! state was written under) and the state, two words or six. This file does not know what a state means, and waits for
-//! nothing but another thread's few instructions under a slot's lock bit.
+//! A slot has the key's high half, a tag (30 more bits of the key, an occupied bit, a lock bit, and a 32-bit
+//! fingerprint of the quota or plan that the state was written under) and the state, two words or six. This file does
+//! not know what a state means. It waits only for another thread's few instructions under a slot's lock bit.
 //!
 //! Why no key can be in two slots, and none is lost:
-//! - Words of a slot change only under its lock bit, taken by compare-exchange (acquire) and given back by the
-//!   store of the tag (release). Whoever holds it sees the slot whole. A look without it is a hint: a match is
-//!   checked again under the lock, a miss is tried again in `find_or_claim`.
-//! - A key is only ever put into its window while its home slot's lock is held, and its tag shows it before that
-//!   lock is let go. So two threads that bring the same key meet at its home, and the second finds what the first
-//!   wrote; in between the slot can only have gone to another key because the first one's state was whole, and
-//!   then nothing is lost by a new one.
-//! - Slots are filled in the order of the window and never emptied, only replaced. So nothing of a window lies
-//!   behind an empty slot, and a search ends there.
-//! - A thread holds at most two locks, a home and one slot above it, and takes them in rising order (windows do
-//!   not wrap around the end), so no circle of waiting threads can close.
+//! - Words of a slot change only under its lock bit, which is taken by compare-exchange (acquire) and released by the
+//!   store of the tag (release). The thread that holds it sees a consistent slot. A read without it is a hint: a match
+//!   is checked again under the lock, a miss is tried again in `find_or_claim`.
+//! - A key is put into its window only while its home slot's lock is held, and its tag is visible before that lock is
+//!   released. So two threads with the same new key meet at its home, and the second finds what the first wrote. In
+//!   between another key can have taken the slot only if the first one's state had nothing spent, and then starting
+//!   anew loses nothing.
+//! - Slots are filled in the order of the window and never emptied, only replaced. So no key of a window is behind an
+//!   empty slot, and a search ends there.
+//! - A thread holds at most two locks, a home and one slot above it, and takes them in rising order (windows do not
+//!   wrap around the end), so threads cannot deadlock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -23,13 +23,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::memory::Words;
 use crate::limit::Key;
 
-/// All slots, of `W` words each, `S` of them state.
+/// All slots, of `W` words each, of which `S` are state.
 #[derive(Debug)]
 pub(super) struct Slots<const W: usize, const S: usize> {
     words: Words,
-    /// Words skipped so that slots do not cross cache lines.
+    /// Words skipped at the start so that no slot crosses a cache line.
     first: usize,
-    /// Cache lines that can be a home; behind the last one lies the rest of its window.
+    /// Number of cache lines that can be a home. The lines behind the last one are the rest of its window.
     homes: u64,
 }
 
@@ -52,7 +52,8 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     };
     const LINES_PER_WINDOW: usize = WINDOW_SLOTS / Self::SLOTS_PER_LINE;
 
-    /// As many as fit, at least one window; the memory is zero and untouched, so the kernel has not backed it yet.
+    /// As many slots as fit, at least one window. The memory is zeroed without being touched, so the kernel has not
+    /// backed it yet.
     pub(super) fn with_memory(bytes: usize) -> Slots<W, S> {
         let lines = (bytes / LINE_BYTES).saturating_sub(1).max(Self::LINES_PER_WINDOW);
         let words = Words::zeroed((lines + 1) * WORDS_PER_LINE);
@@ -61,12 +62,13 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         Slots { words, first, homes: (lines - Self::LINES_PER_WINDOW + 1) as u64 }
     }
 
-    /// How many there are.
+    /// The number of slots.
     pub(super) fn len(&self) -> usize {
         (self.homes as usize - 1) * Self::SLOTS_PER_LINE + WINDOW_SLOTS
     }
 
-    /// The key's slot, if a look finds it. `None` may be wrong while another thread puts the key in.
+    /// The key's slot, if it is found without the home's lock. `None` may be wrong while another thread puts the key
+    /// in.
     #[inline(always)]
     pub(super) fn find(&self, key: Key) -> Option<Locked<'_, W, S>> {
         for slot in self.window(self.home(key)) {
@@ -81,8 +83,8 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         None
     }
 
-    /// The key's slot, or one claimed for it: an unused one, else the first whose key `is_whole` gives up by
-    /// (fingerprint, state). A claimed slot holds the key, the fingerprint and an untouched state.
+    /// The key's slot, or one claimed for it: an unused one, or the first whose key may be evicted by
+    /// `is_whole(fingerprint, state)`. A claimed slot holds the key, the fingerprint and a state of zeros.
     #[cold]
     pub(super) fn find_or_claim(
         &self,
@@ -91,7 +93,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         is_whole: impl Fn(u32, [u64; S]) -> bool,
     ) -> Entry<'_, W, S> {
         let home = self.home(key);
-        // Held until the key stands in its slot. The home slot itself is then worked on through this lock.
+        // Held until the key is in its slot. If that is the home slot itself, this lock becomes the slot's.
         let mut home_lock = Some(Locked::wait_for(&self.window(home)[0]));
         for (index, slot) in self.window(home).iter().enumerate() {
             let tag = slot[TAG].load(Acquire);
@@ -107,7 +109,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
                 locked.place(key, fingerprint);
                 return Entry::Unused(locked);
             }
-            // Another key took it first. At home nobody can: its lock is ours.
+            // Another thread has put another key here first. At home none can: this thread holds its lock.
         }
         for (index, slot) in self.window(home).iter().enumerate() {
             if !is_whole(slot[TAG].load(Relaxed) as u32, state_of(slot)) {
@@ -126,7 +128,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         Entry::Full
     }
 
-    /// Whether `find_or_claim` would find or claim a slot, as a look sees it.
+    /// Whether `find_or_claim` would find or claim a slot, judged without locks.
     pub(super) fn has_room(&self, key: Key, is_whole: impl Fn(u32, [u64; S]) -> bool) -> bool {
         let home = self.home(key);
         self.window(home).iter().any(|slot| {
@@ -166,14 +168,14 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         true
     }
 
-    /// First slot of the key's window: the first of a cache line, chosen by the key's low half.
+    /// Index of the first slot of the key's window: the first of a cache line, chosen by the key's low half.
     #[inline]
     fn home(&self, key: Key) -> usize {
         let line = (u128::from(key.low()) * u128::from(self.homes)) >> 64;
         line as usize * Self::SLOTS_PER_LINE
     }
 
-    /// The slots in which a key of this home may lie.
+    /// The slots in which a key of this home may be.
     #[inline]
     fn window(&self, home: usize) -> &[[AtomicU64; W]] {
         let slots = self.words[self.first..].as_chunks().0;
@@ -181,7 +183,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     }
 }
 
-/// The home slot's lock where that is the slot to be worked on.
+/// Takes the home slot's lock if that is the slot to work on.
 fn take_home<'a, const W: usize, const S: usize>(
     home_lock: &mut Option<Locked<'a, W, S>>,
     at_home: bool,
@@ -189,15 +191,15 @@ fn take_home<'a, const W: usize, const S: usize>(
     if at_home { home_lock.take() } else { None }
 }
 
-/// A slot held by this thread; dropping it lets it go.
+/// A slot whose lock bit this thread holds; dropping it releases the bit.
 pub(super) struct Locked<'a, const W: usize, const S: usize> {
     slot: &'a [AtomicU64; W],
-    /// What the tag becomes when the slot is let go: without the lock bit.
+    /// The tag to store when the slot is released, without the lock bit.
     tag: u64,
 }
 
 impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
-    /// Holds a slot in which this key was just seen, if it is still there.
+    /// Locks a slot in which the key was just seen, if the key is still there.
     #[inline(always)]
     fn of(slot: &'a [AtomicU64; W], key: Key) -> Option<Locked<'a, W, S>> {
         let tag = slot[TAG].load(Relaxed);
@@ -205,17 +207,17 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
         locked.holds(key).then_some(locked)
     }
 
-    /// Holds a slot whose tag was just seen, if nobody holds or has changed it.
+    /// Locks a slot whose tag was just read, if no thread has locked or changed it since.
     #[inline]
     fn at_once(slot: &'a [AtomicU64; W], tag: u64) -> Option<Locked<'a, W, S>> {
         let tag = tag & !LOCKED;
         let held = slot[TAG].compare_exchange(tag, tag | LOCKED, Acquire, Relaxed);
-        // Made only when it is held: dropping one lets the slot go.
+        // `then`, not `then_some`: dropping a `Locked` of a slot that another thread holds would release it.
         held.is_ok().then(|| Locked { slot, tag })
     }
 
-    /// Holds a slot, waiting for whoever holds it. Nobody does for longer than a decision's arithmetic, unless the
-    /// kernel takes its core away, and then this thread gives up its own.
+    /// Locks a slot, waiting for the thread that holds it. That takes as long as a decision's arithmetic, unless the
+    /// kernel has descheduled the holder; then this thread yields its own core.
     #[cold]
     fn wait_for(slot: &'a [AtomicU64; W]) -> Locked<'a, W, S> {
         let mut attempts = 0u32;
@@ -231,19 +233,19 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
         }
     }
 
-    /// The state it keeps.
+    /// The state in the slot.
     #[inline]
     pub(super) fn state(&self) -> [u64; S] {
         state_of(self.slot)
     }
 
-    /// Fingerprint of the quota the state is in.
+    /// Fingerprint of the quota or plan the state was written under.
     #[inline]
     pub(super) fn fingerprint(&self) -> u32 {
         self.tag as u32
     }
 
-    /// Replaces the state.
+    /// Replaces the state and its fingerprint.
     #[inline]
     pub(super) fn set_state(&mut self, state: [u64; S], fingerprint: u32) {
         for (word, value) in self.slot[STATE..].iter().zip(state) {
@@ -264,7 +266,7 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
             && self.slot[KEY].load(Relaxed) == key.high()
     }
 
-    /// Gives the slot to a key. The tag shows it at once, locked, so that whoever looks for the key waits here.
+    /// Gives the slot to a key. The tag is stored at once, still locked, so that other threads with this key wait here.
     fn place(&mut self, key: Key, fingerprint: u32) {
         self.tag = tag_bits(key) | OCCUPIED;
         self.set_state([0; S], fingerprint);
@@ -285,7 +287,8 @@ fn state_of<const W: usize, const S: usize>(slot: &[AtomicU64; W]) -> [u64; S] {
     std::array::from_fn(|word| slot[STATE + word].load(Relaxed))
 }
 
-/// The key's lowest bits, where the tag keeps them. `home` is chosen by the highest of the same half.
+/// The key's lowest bits at their place in the tag. `home` uses the highest bits of the same half, so these still tell
+/// keys of one home apart.
 #[inline]
 fn tag_bits(key: Key) -> u64 {
     key.low() << 34
@@ -301,7 +304,7 @@ pub(super) fn low_bits_of(words: &[u64]) -> u64 {
     (words[TAG] & KEY_BITS) >> KEY_BITS.trailing_zeros()
 }
 
-/// How many slots a key may lie in.
+/// How many slots a key may be in.
 pub(super) const WINDOW_SLOTS: usize = 64;
 
 const KEY: usize = 0;
@@ -311,10 +314,10 @@ pub(super) const STATE: usize = 2;
 const WORDS_PER_LINE: usize = 8;
 const LINE_BYTES: usize = WORDS_PER_LINE * size_of::<u64>();
 
-/// Tag: 30 bits of the key, occupied, locked, 32 bits of fingerprint.
+/// The tag, from the top: 30 bits of the key, occupied, locked, 32 bits of fingerprint.
 const KEY_BITS: u64 = !0 << 34;
 const OCCUPIED: u64 = 1 << 33;
 const LOCKED: u64 = 1 << 32;
 
-/// Attempts before a waiting thread gives its core away.
+/// Attempts before a waiting thread yields its core.
 const SPINS_MAX: u32 = 64;

@@ -97,7 +97,7 @@ impl RequestContext {
         self.weight = validate::weight(&head.headers) + target;
         if self.weight > COPIED_BYTES_MIN {
             self.copy_target();
-            record::keep_alone(&mut self.facts.shown);
+            record::detach(&mut self.facts.shown);
         }
         if self.conn.activity.hold_head(self.weight) > HEADS_BYTES_MAX {
             return Err(Refusal::HeadersTooLarge);

@@ -1,4 +1,4 @@
-//! A worker's own end of the access log.
+//! A worker's end of the access log: formats lines into a chunk that no other thread touches.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::queue::{CHUNK_BYTES_MAX, Chunk, Offered, Queue};
 use super::{Entry, Sampler};
 use crate::metrics::Counter;
 
-/// Where one worker's lines gather. It belongs to one thread; dropping it hands over what is left.
+/// Gathers the lines of one worker. Dropping it hands over what is left.
 #[derive(Debug)]
 pub struct Buffer {
     queue: Arc<Queue>,
@@ -29,7 +29,8 @@ impl Buffer {
         Buffer { queue, dropped, lines: RefCell::new(lines) }
     }
 
-    /// Writes the request's line if the sampler draws it. Neither waits nor fails: what cannot be kept is counted.
+    /// Writes the request's line if the sampler draws it. Neither waits nor fails: a line that finds no room is counted
+    /// as dropped.
     pub fn write(&self, sampler: &Sampler, entry: &Entry<'_>) {
         let mut lines = self.lines.borrow_mut();
         let lines = &mut *lines;
@@ -37,7 +38,8 @@ impl Buffer {
             return;
         }
         if lines.chunk.text.len() > CHUNK_BYTES_MAX - LINE_BYTES_MAX {
-            // The lock was taken at every line since the chunk was due: it is not made any longer.
+            // Every line since the chunk was due has found the lock taken. The chunk is full, so this is the last
+            // attempt before lines are dropped.
             self.hand_over_from(&mut lines.chunk);
             if lines.chunk.lines > 0 {
                 self.dropped.add(1);
@@ -51,7 +53,7 @@ impl Buffer {
         }
     }
 
-    /// Hands over what has gathered, if that can be done at once. The worker calls it every [`super::TICK`].
+    /// Hands over the lines gathered so far, unless the lock is taken. The worker calls it every [`super::TICK`].
     pub fn hand_over(&self) {
         self.hand_over_from(&mut self.lines.borrow_mut().chunk);
     }
@@ -77,7 +79,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A chunk of this many bytes is handed over.
+/// A chunk of this size is handed over.
 const CHUNK_BYTES_DUE: usize = 32 * 1024;
 /// A due chunk has room for one more line, however long.
 const _: () = assert!(CHUNK_BYTES_DUE <= CHUNK_BYTES_MAX - LINE_BYTES_MAX);

@@ -20,7 +20,7 @@ pub(super) fn text(unix_seconds: u64) -> Text {
     text
 }
 
-/// Decimal digits, the last one last.
+/// Writes `number` into all of `digits`, with leading zeros.
 pub(super) fn put(digits: &mut [u8], mut number: u64) {
     for digit in digits.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;

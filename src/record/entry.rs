@@ -7,76 +7,76 @@ use http::HeaderValue;
 
 use super::{Field, Query};
 
-/// One request. Texts that are empty and options that are `None` leave their field out of the line.
+/// One request. An empty text or a `None` leaves its field out of the line.
 ///
-/// Bytes (`&[u8]`) come from the client as they are; the line escapes them and cuts them at a bound.
+/// Bytes (`&[u8]`) are as the client sent them; the line escapes and clips them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry<'a> {
-    /// When it ended, since the Unix epoch.
+    /// When the request ended, since the Unix epoch.
     pub time: Duration,
-    /// Its id: the client's where that is trusted, else made here.
+    /// The request id: the client's if it is trusted, otherwise generated here.
     pub request_id: &'a [u8],
     /// The listener's name.
     pub listener: &'a str,
-    /// The client, as trusted hops and the PROXY protocol tell.
+    /// The client's address, past trusted hops and the PROXY protocol.
     pub client: Option<IpAddr>,
-    /// The other end of the connection; left out where it is the client itself.
+    /// The other end of the connection; `None` if it is the client itself.
     pub peer: Option<IpAddr>,
-    /// `HTTP/1.1`, `HTTP/2.0`.
+    /// `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: &'static str,
     /// `TLSv1.3`; empty over plain text.
     pub tls: &'static str,
-    /// The name the client asked for in its TLS hello.
+    /// The server name in the client's TLS hello.
     pub sni: &'a [u8],
-    /// Its method.
+    /// The request's method.
     pub method: &'a [u8],
-    /// The host it asked for.
+    /// The host the request is for, from its target or `Host`.
     pub host: &'a [u8],
-    /// The path.
+    /// The path as the client sent it.
     pub path: &'a [u8],
-    /// The query, without `?`; `None` where there is no `?`.
+    /// The query without its `?`; `None` if there is no `?`.
     pub query: Option<&'a [u8]>,
-    /// How much of that is shown.
+    /// How much of the query is shown.
     pub shown_query: Query,
-    /// The route's name.
+    /// The matched route's name.
     pub route: &'a str,
-    /// Who called, as authentication knows.
+    /// The consumer, as authenticated.
     pub consumer: &'a str,
-    /// For which organisation.
+    /// The consumer's tenant.
     pub tenant: &'a str,
-    /// On which plan.
+    /// The consumer's tier.
     pub tier: &'a str,
-    /// Fields of the head that are shown.
+    /// Header fields that lines show, as configured.
     pub fields: &'a [Field],
-    /// Their values.
+    /// The values of `fields`, in the same order.
     pub values: &'a [Option<HeaderValue>],
-    /// Status answered; 0: none was sent.
+    /// Status answered; 0 if none was sent.
     pub status: u16,
-    /// Why this gateway answered itself, or cut the exchange short: a fixed code.
+    /// Why this gateway answered on its own or cut the answer short: one of a fixed set of codes.
     pub reason: &'static str,
-    /// What exactly was wrong, where the reason leaves that open: a fixed word.
+    /// What exactly was wrong, if the reason leaves it open: one of a fixed set of words.
     pub cause: &'static str,
-    /// What the limiter said.
+    /// The limiter's decision.
     pub decision: Decision<'a>,
-    /// Where that was decided: `local`, `global` or `fallback`; empty where nothing was.
+    /// Where the limits were decided: `local`, `global` or `fallback`; empty without a decision.
     pub decided: &'a str,
     /// The upstream's name.
     pub upstream: &'a str,
-    /// The server's address.
+    /// Address of the upstream's server.
     pub server: &'a str,
-    /// Second tries.
+    /// Attempts at the upstream after the first.
     pub retries: u32,
-    /// From the request's head to the last byte of the answer, microseconds; `None` where the head never came whole.
+    /// From the request's head to the last byte of the answer, microseconds; `None` if the head was never complete.
     pub total_us: Option<u64>,
-    /// Of which: from the head to the decision on its limits.
+    /// Part of `total_us`: from the head to the decision on its limits.
     pub decide_us: Option<u64>,
-    /// Of which: waiting for its turn in a queue of its limits.
+    /// Part of `total_us`: the delay that a leaky bucket imposed.
     pub delay_us: Option<u64>,
-    /// Of which: waiting for an upstream connection to come free.
+    /// Part of `total_us`: waiting for a free upstream connection.
     pub wait_us: Option<u64>,
-    /// Of which: opening one.
+    /// Part of `total_us`: opening an upstream connection.
     pub connect_us: Option<u64>,
-    /// Of which: from the request's head sent to the answer's head.
+    /// Part of `total_us`: from sending the request's head to receiving the answer's.
     pub first_byte_us: Option<u64>,
     /// Body bytes received from the client.
     pub bytes_in: u64,
@@ -84,10 +84,10 @@ pub struct Entry<'a> {
     pub bytes_out: u64,
 }
 
-/// What the limiter said of a request.
+/// The limiter's decision on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// Nothing: no policy applied, or it did not come that far.
+    /// No policy applied, or the request was refused before its limits were decided.
     #[default]
     None,
     /// All policies admitted it.
@@ -96,8 +96,8 @@ pub enum Decision<'a> {
     Denied(&'a str),
     /// This policy, in shadow, would have refused it.
     ShadowDenied(&'a str),
-    /// This policy keeps the client out, which did not wait when it was told to.
+    /// This policy penalises the client, which kept sending instead of waiting for `Retry-After`.
     Penalised(&'a str),
-    /// This policy, in shadow, would keep it out.
+    /// This policy, in shadow, would penalise the client.
     ShadowPenalised(&'a str),
 }

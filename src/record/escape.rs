@@ -1,11 +1,11 @@
 //! Any bytes as the inside of a JSON string, in printable ASCII only.
 //!
-//! What a client sends may hold line feeds, terminal sequences, text that runs backwards or no text at all. None
-//! of it leaves this file as it came: everything but printable ASCII is written as `\u....`, bytes that are not
-//! UTF-8 as U+FFFD, so that a line can be shown on any terminal and read by any parser.
+//! What a client sends may hold line feeds, terminal sequences, right-to-left overrides or bytes that are not text.
+//! Everything but printable ASCII is written as `\u....`, and bytes that are not UTF-8 as U+FFFD, so that a line is
+//! safe on any terminal and in any parser.
 
-/// Appends `bytes` escaped, cut after at most `bytes_max` of them; `…` marks the cut. At most six times as many
-/// bytes as went in come out, and six more.
+/// Appends `bytes` escaped, clipped to `bytes_max` of them; `…` marks the cut. The output is at most six times as long
+/// as the clipped input, plus six bytes for the mark.
 pub(super) fn push(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
     let kept = if bytes.len() > bytes_max { cut(bytes, bytes_max) } else { bytes };
     if is_plain(kept) {
@@ -18,7 +18,7 @@ pub(super) fn push(out: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) {
     }
 }
 
-/// Whether all of it may stand as it is. Most texts have a dozen bytes: eight at a time is what suits them.
+/// Whether no byte needs an escape. Eight bytes are checked at a time, because most texts have about a dozen.
 fn is_plain(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [b' '; 8];
@@ -27,8 +27,8 @@ fn is_plain(bytes: &[u8]) -> bool {
     marks == 0
 }
 
-/// Not zero where one of eight bytes is no printable ASCII, a quote or a backslash. Which of them is not said: a borrow
-/// from one that is may mark its neighbour.
+/// Not zero if one of the eight bytes is a quote, a backslash or not printable ASCII. It does not say which: a borrow
+/// in the subtraction may also mark the byte above.
 fn marks(word: [u8; 8]) -> u64 {
     let word = u64::from_le_bytes(word);
     let all = |byte: u8| u64::from_le_bytes([byte; 8]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_is_told_at_each_place() {
+    fn every_byte_is_judged_alike_at_every_place() {
         for byte in 0..=u8::MAX {
             for (length, at) in (1..=17).flat_map(|length| (0..length).map(move |at| (length, at))) {
                 let mut text = vec![b'~'; length];

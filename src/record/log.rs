@@ -1,4 +1,4 @@
-//! The access log as a whole: its file, its writer thread, its end.
+//! The access log as a whole: opens its sink, runs its writer thread, and closes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,8 +12,8 @@ use super::queue::{Output, Queue, Task};
 use super::{Buffer, Sink};
 use crate::metrics::AccessLog;
 
-/// The access log. The app holds it; workers hold [`Buffer`]s of it. Opening, flushing and closing block for as long
-/// as the file system takes, or as they are told: they are not for a thread that answers requests.
+/// The access log. `app` holds it, and workers hold [`Buffer`]s of it. Opening, flushing and closing block on the file
+/// system, so a thread that answers requests must not call them.
 #[derive(Debug)]
 pub struct Log {
     queue: Arc<Queue>,
@@ -21,15 +21,15 @@ pub struct Log {
     metrics: AccessLog,
 }
 
-/// Why a log cannot be opened. Both are for the operator.
+/// Why a log cannot be opened; the operator must act on either.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be opened for appending.
     #[error("access log {path}: {source}")]
     Open {
-        /// Which file.
+        /// The file as configured.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's reason.
         source: io::Error,
     },
     /// The writer's thread cannot be started.
@@ -57,13 +57,13 @@ impl Log {
         Ok(Log { queue, sink: Mutex::new(sink.clone()), metrics: metrics.clone() })
     }
 
-    /// A buffer for one worker.
+    /// A new buffer, for one worker.
     pub fn buffer(&self) -> Buffer {
         Buffer::new(self.queue.clone(), self.metrics.dropped.clone())
     }
 
-    /// Goes on in another sink, opened here and now; on an error everything stays as it was. Opens the file again
-    /// where the sink is the same, which is what follows a rotation.
+    /// Opens another sink and continues there; on an error the old one stays. A file that is the sink already is opened
+    /// again, which a log rotation needs.
     pub fn switch(&self, sink: &Sink) -> Result<(), Error> {
         let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.switch(open(sink)?);
@@ -71,19 +71,19 @@ impl Log {
         Ok(())
     }
 
-    /// Opens the present sink's file again.
+    /// Opens the file of the present sink again, after a rotation.
     pub fn reopen(&self) -> Result<(), Error> {
         let sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.switch(&sink)
     }
 
-    /// Waits until everything handed over is written, at most `wait`. Says whether it is.
+    /// Waits, at most for `wait`, until every chunk handed over is written. Returns whether it is.
     pub fn flush(&self, wait: Duration) -> bool {
         self.queue.flush(wait)
     }
 
-    /// Writes what was handed over, waiting at most `wait`, and ends; a writer that is stuck is left behind.
-    /// Says how many lines were lost. Buffers are to be dropped before.
+    /// Waits, at most for `wait`, until every chunk is written, and ends the writer; one that is stuck is left behind.
+    /// Returns how many lines were lost. Drop the buffers first: they hand over their last lines then.
     pub fn close(self, wait: Duration) -> u64 {
         self.queue.flush(wait);
         let lost = self.queue.close();
@@ -98,12 +98,12 @@ impl Drop for Log {
     }
 }
 
-/// Works in its own thread.
+/// Writes chunks, in a thread of its own.
 struct Writer {
     output: Output,
-    /// A write broke off inside a line.
+    /// The last write ended inside a line.
     is_torn: bool,
-    /// The last write failed, and that was said.
+    /// The last write failed and was logged, so that an outage is logged once.
     is_failing: bool,
     metrics: AccessLog,
 }
@@ -147,8 +147,8 @@ impl Writer {
     }
 }
 
-/// Writes all of `text`. Where an earlier write broke off inside a line, that line is ended first, so that one
-/// line is spoilt and not two.
+/// Writes all of `text`. If an earlier write ended inside a line, that line is ended first, so that the next one stays
+/// readable.
 fn write_whole(output: &mut impl Write, text: &[u8], is_torn: &mut bool) -> io::Result<()> {
     if *is_torn {
         output.write_all(b"\n")?;
@@ -183,11 +183,11 @@ fn open(sink: &Sink) -> Result<Output, Error> {
 fn append_to(path: &Path) -> io::Result<File> {
     let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
     let mut options = OpenOptions::new();
-    // A named pipe opened for writing alone would wait here until somebody reads it.
+    // Opening a named pipe only for writing would block until a reader opens it.
     options.append(true).read(is_pipe).create(!is_pipe).mode(FILE_MODE).open(path)
 }
 
-/// A log holds clients' addresses: no business of everybody on the machine.
+/// A log holds clients' addresses, so other users of the machine may not read it.
 const FILE_MODE: u32 = 0o640;
 
 #[cfg(test)]
@@ -311,7 +311,7 @@ mod tests {
         (Log::open(sink, &metrics).expect("a log"), metrics)
     }
 
-    /// One line a number, from a buffer that ends here: so they are handed over for certain.
+    /// Writes one line for each status. The buffer is dropped here, which hands them over even if the lock is taken.
     fn write_lines(log: &Log, statuses: std::ops::Range<u16>) {
         let buffer = log.buffer();
         for status in statuses {
@@ -334,7 +334,7 @@ mod tests {
         text.lines().map(|line| status(line).expect("a number")).collect()
     }
 
-    /// A directory of this test's own, gone with it.
+    /// A directory for one test, removed when it ends.
     struct Scratch(PathBuf);
 
     impl Scratch {

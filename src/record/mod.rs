@@ -23,42 +23,43 @@ pub use entry::{Decision, Entry};
 pub use line::PATH_BYTES_MAX;
 pub use log::{Error, Log};
 pub use sampler::Sampler;
-pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, keep_alone};
+pub use shown::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query, Shown, Values, detach};
 
 /// Where the access log goes, and what it shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessConfig {
-    /// Where to.
+    /// The sink of all lines.
     pub to: Sink,
-    /// Shares by status: `2xx` or `429` -> parts per million kept. What is not named is kept whole.
+    /// Parts per million of requests that are logged, by status (`429`) or class (`2xx`). A status that is not named is
+    /// always logged.
     pub sample: Vec<(StatusMatch, u32)>,
-    /// Fields of a head that are shown.
+    /// Header fields that lines show.
     pub headers: Vec<HeaderName>,
-    /// How much of a query is shown.
+    /// How much of a query lines show.
     pub query: Query,
 }
 
-/// Where a log goes.
+/// The destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sink {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file, appended to; opened again on SIGHUP, so it can be rotated.
+    /// A file, appended to; it is opened again on SIGHUP, so that it can be rotated.
     File(PathBuf),
-    /// Nowhere.
+    /// No log is written.
     Off,
 }
 
-/// Statuses a sampling rule speaks of; the exact one goes before its class.
+/// Statuses that a sampling rule covers; an exact status wins over its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusMatch {
-    /// `429`.
+    /// One status, such as `429`.
     Exact(u16),
-    /// `2xx`: the hundreds digit.
+    /// A class by its hundreds digit, such as `2` for `2xx`.
     Class(u16),
 }
 
-/// How often a worker calls [`Buffer::hand_over`], so that a quiet gateway's lines show soon.
+/// How often a worker calls [`Buffer::hand_over`], so that the lines of a gateway with little traffic appear soon.
 pub const TICK: Duration = Duration::from_millis(200);

@@ -1,15 +1,15 @@
-//! Chunks of lines on their way from the workers to the writer: bounded, and a worker never waits at it.
+//! The queue of chunks from the workers to the writer. It is bounded, and a worker never waits for it.
 //!
-//! One short lock guards it. A worker only tries for the lock and comes back with its next line where it is taken;
-//! the writer holds it for as long as it takes to move a few words. Emptied chunks go back to the workers, so that
-//! a steady load allocates nothing.
+//! One short lock guards it. A worker only tries the lock, and tries again with its next line if it is taken; the
+//! writer holds it while it moves a few words. Written chunks go back to the workers empty, so that a steady load
+//! allocates nothing.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Whole lines, and how many.
+/// Complete lines, and how many they are.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     pub(super) text: Vec<u8>,
@@ -35,20 +35,20 @@ pub(super) enum Task {
 /// What became of a chunk that was offered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// Taken; an empty one stands in its place.
+    /// The queue took it and left an empty one in its place.
     Taken,
-    /// The lock was taken: nothing happened, try again with the next line.
+    /// The lock was taken; the chunk is unchanged, and the worker tries again with its next line.
     Busy,
-    /// The queue is full: the chunk is as it was.
+    /// The queue is full; the chunk is unchanged.
     Full,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// The writer waits here for work.
+    /// Wakes the writer when there is work.
     work: Condvar,
-    /// Whoever waits for the writer waits here.
+    /// Wakes `flush` when the writer has finished a chunk.
     progress: Condvar,
 }
 
@@ -57,7 +57,7 @@ struct State {
     chunks: VecDeque<Chunk>,
     spare: Vec<Chunk>,
     output: Option<Output>,
-    /// Lines the writer holds in its hands.
+    /// Lines of the chunk that the writer is writing.
     writing: u64,
     closed: bool,
 }
@@ -79,7 +79,7 @@ impl Queue {
         self.lock().spare.pop().unwrap_or_else(Chunk::with_room)
     }
 
-    /// A worker hands over a chunk if that can be done at once.
+    /// Hands over a worker's chunk, unless the lock is taken or the queue full.
     pub(super) fn offer(&self, chunk: &mut Chunk) -> Offered {
         match self.state.try_lock() {
             Ok(state) => self.take(state, chunk),
@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// Hands over a chunk that is the last of its worker: this one waits for the lock.
+    /// Hands over the last chunk of a worker. It waits for the lock, because there is no next line to try again with.
     pub(super) fn offer_last(&self, chunk: &mut Chunk) -> Offered {
         self.take(self.lock(), chunk)
     }
@@ -104,7 +104,7 @@ impl Queue {
         Offered::Taken
     }
 
-    /// What comes next, for the writer; waits for it. `None`: closed, and everything is written.
+    /// Waits for the writer's next task. `None` once the queue is closed and empty.
     pub(super) fn next(&self) -> Option<Task> {
         let mut state = self.lock();
         loop {
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// The writer is done with a chunk, in one way or the other.
+    /// Takes back a chunk that the writer has written or lost.
     pub(super) fn done(&self, mut chunk: Chunk) {
         chunk.clear();
         let mut state = self.lock();
@@ -134,21 +134,21 @@ impl Queue {
         self.progress.notify_all();
     }
 
-    /// The writer goes on with another output from its next chunk on.
+    /// Makes the writer use another output from its next chunk on.
     pub(super) fn switch(&self, output: Output) {
         self.lock().output = Some(output);
         self.work.notify_one();
     }
 
-    /// Waits until all that was handed over is written, but not longer than `wait`. Says whether it is.
+    /// Waits, at most for `wait`, until every chunk handed over is written. Returns whether it is.
     pub(super) fn flush(&self, wait: Duration) -> bool {
         let is_behind = |state: &mut State| !state.chunks.is_empty() || state.writing > 0;
         let waited = self.progress.wait_timeout_while(self.lock(), wait, is_behind);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Takes no more, lets the writer end, and gives up what it has not begun. Says how many lines that were,
-    /// with those it is stuck with.
+    /// Takes no more chunks, drops those that are waiting, and lets the writer end. Returns how many lines were lost,
+    /// those of a write that is stuck included.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.lock();
         state.closed = true;
@@ -163,9 +163,9 @@ impl Queue {
     }
 }
 
-/// Bytes a chunk has room for: about a hundred lines more than make it due, while the lock is taken.
+/// Size of a chunk: room for about a hundred lines more after it is due, in case the lock is taken.
 pub(super) const CHUNK_BYTES_MAX: usize = 96 * 1024;
 /// Chunks that may wait for the writer: 6 MiB.
 pub(super) const CHUNKS_MAX: usize = 64;
-/// Empty chunks that are kept: 1.5 MiB.
+/// Empty chunks kept for reuse: 1.5 MiB.
 const SPARE_MAX: usize = 16;

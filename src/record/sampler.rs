@@ -1,8 +1,9 @@
-//! Which requests get a line: a share of each status, drawn from a counter, so the same traffic gives the same log.
+//! Draws which requests get a line: a share of each status. It draws from a counter, so the same traffic gives the same
+//! log.
 
 use super::{AccessConfig, Sink, StatusMatch};
 
-/// Shares by status, ready to be asked once a request. Part of a snapshot: a reload brings a new one.
+/// The share of each status, looked up once a request. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampler {
     /// Parts per million kept, by status.
@@ -10,7 +11,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// The shares a configuration names; nothing at all where the log is off.
+    /// The shares of a configuration; all zero if the log is off.
     pub fn new(config: &AccessConfig) -> Sampler {
         let share = |status: u16| {
             let rule = |wanted| config.sample.iter().find(|(rule, _)| *rule == wanted).map(|(_, ppm)| *ppm);
@@ -26,7 +27,7 @@ impl Sampler {
         }
     }
 
-    /// Whether the log keeps nothing of this status, so that nothing need be gathered for it.
+    /// Whether no request of this status is logged, so that its entry need not be built.
     pub fn is_off(&self, status: u16) -> bool {
         self.share_ppm(status) == 0
     }
@@ -38,7 +39,8 @@ impl Sampler {
             ppm if ppm >= WHOLE_PPM => true,
             ppm => {
                 *drawn = drawn.wrapping_add(1);
-                // The product's high word is uniform below a million: no division, no bias worth speaking of.
+                // The high word of the product is uniform below a million, without a division and with a bias below
+                // 2^-44.
                 (u128::from(mix(*drawn)) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
             }
         }
@@ -50,7 +52,8 @@ impl Sampler {
     }
 }
 
-/// The finaliser of SplitMix64 over its Weyl sequence: a plain every-nth would lock step with periodic traffic.
+/// SplitMix64: its finaliser over its Weyl sequence. Taking every nth request would fall into step with periodic
+/// traffic.
 fn mix(count: u64) -> u64 {
     let mut bits = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -58,9 +61,9 @@ fn mix(count: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Everything.
+/// A share of 100 %.
 const WHOLE_PPM: u32 = 1_000_000;
-/// Statuses with a share of their own; any above share the last, which no rule names.
+/// Statuses with an entry in the table. Higher ones use the last entry, which no rule can name.
 const STATUSES: u16 = 1_001;
 
 #[cfg(test)]

@@ -9,59 +9,59 @@ use smallvec::SmallVec;
 
 use super::{AccessConfig, Sink};
 
-/// How much of a query is shown, that of a `Referer` too.
+/// How much of a query is shown, also of the one in a `Referer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Query {
-    /// All of it.
+    /// The whole query.
     Keep,
-    /// Nothing.
+    /// No part of it.
     Drop,
-    /// Names of parameters, each value a star.
+    /// The names of parameters, with `*` for each value.
     #[default]
     Names,
 }
 
-/// What lines show. Part of a snapshot: a reload brings a new one.
+/// The optional parts that lines show. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// How much of a query.
+    /// How much of a query is shown.
     pub query: Query,
-    /// Which fields of a head.
+    /// The header fields that are shown, those with a key of their own first.
     pub fields: Box<[Field]>,
 }
 
-/// A field of a head that is shown.
+/// A header field that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     name: HeaderName,
-    /// As it stands in a line, with what stands before its value.
+    /// The bytes of a line up to the value.
     pub(super) key: Box<[u8]>,
-    /// Whether it has a key of its own in the line; the others stand together under `headers`.
+    /// Whether it has a key of its own in the line; the others are together under `headers`.
     pub(super) is_own: bool,
-    /// Whether its value has a query.
+    /// Whether its value is a URL, whose query is masked.
     pub(super) is_url: bool,
 }
 
-/// Values of the fields that are shown, in their order. Two are what most lines have; more are kept elsewhere.
+/// Values of the shown fields, in the same order. Most lines have two, which need no allocation.
 pub type Values = SmallVec<[Option<HeaderValue>; 2]>;
 
 impl Shown {
-    /// What a configuration names; nothing where no line is written.
+    /// The parts that a configuration names; none if the log is off.
     pub fn new(config: &AccessConfig) -> Shown {
         let fields = if config.to == Sink::Off { &[][..] } else { &config.headers };
-        // Those that have keys of their own come first.
+        // The line's writer expects fields with a key of their own first.
         let mut fields: Vec<Field> = fields.iter().map(Field::new).collect();
         fields.sort_by_key(|field| !field.is_own);
         Shown { query: config.query, fields: fields.into() }
     }
 
-    /// What a head says in the fields that are shown. A field that came several times is one, joined by commas (RFC
-    /// 9110 section 5.3).
+    /// Reads the shown fields from a head. A field that came several times is joined with commas (RFC 9110 section
+    /// 5.3).
     pub fn values(&self, headers: &HeaderMap) -> Values {
         self.fields.iter().map(|field| value(headers, &field.name)).collect()
     }
 
-    /// Replaces queries in those values that have one, where `masked` has something else for it.
+    /// Replaces the query in values that are URLs, if `masked` returns a replacement.
     pub fn mask_queries(&self, values: &mut Values, masked: impl Fn(&str) -> Option<String>) {
         for (_, value) in self.fields.iter().zip(values.iter_mut()).filter(|(field, _)| field.is_url) {
             let Some((before, query)) = value.as_ref().and_then(|value| value.to_str().ok()?.split_once('?'))
@@ -105,20 +105,21 @@ fn value(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
-/// The same values in memory of their own: a value is a piece of the buffer that its head was read from.
-pub fn keep_alone(values: &mut Values) {
+/// Copies values into memory of their own, clipped to what a line shows. A value shares the buffer its head was read
+/// from, and would keep all of it alive for as long as the request lasts.
+pub fn detach(values: &mut Values) {
     for value in values.iter_mut().flatten() {
         let bytes = value.as_bytes();
         let shown = bytes.get(..=FIELD_BYTES_MAX).unwrap_or(bytes);
-        if let Ok(alone) = HeaderValue::from_bytes(shown) {
-            *value = alone;
+        if let Ok(detached) = HeaderValue::from_bytes(shown) {
+            *value = detached;
         }
     }
 }
 
-/// Fields that a line may show.
+/// The most fields that lines may show.
 pub const FIELDS_MAX: usize = 8;
-/// The longest name of one.
+/// The longest name of a shown field.
 pub const FIELD_NAME_BYTES_MAX: usize = 64;
-/// Bytes kept of a value.
+/// Bytes of a value that a line shows.
 pub(super) const FIELD_BYTES_MAX: usize = 512;

@@ -3,40 +3,41 @@
 use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
 use crate::limit::lease_messages::Lent;
 
-/// What Redis keeps of one key.
+/// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
     level: f64,
-    /// Rates given this epoch.
+    /// Sum of the rates granted in this epoch, units a second.
     promised: f64,
-    /// Demand reported this epoch, and in the last.
+    /// Demand reported in this epoch, and in the last, units a second.
     wanted: f64,
     wanted_before: f64,
-    /// Units given this epoch, and in the last.
+    /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
-    /// Since the epoch began.
+    /// Time since the epoch began.
     since_us: f64,
-    /// Who reported this epoch, and in the last.
+    /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
 }
 
 impl Record {
-    /// As the script packs it.
+    /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
         pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
-    /// What nodes may hold of it unspent: granted in this epoch and come by since, and before where that is not too old.
+    /// Units that nodes may hold unspent: those granted in this epoch and accrued since, and those of the last epoch
+    /// unless they are too old to be spent.
     fn unspent(&self, is_aged: bool) -> f64 {
         let aging = if is_aged { 0.0 } else { self.out_before };
         self.out + self.promised * (self.since_us / 1e6) + aging
     }
 
-    /// As it is after Redis has kept it.
+    /// The record as it is read back: some numbers are stored as floats.
     fn packed(self) -> Record {
         Record {
             promised: float(self.promised),
@@ -49,17 +50,17 @@ impl Record {
     }
 }
 
-/// A record brought to now, with its epoch.
+/// A record advanced to the present, with its epoch.
 struct Open {
     record: Record,
-    /// The epoch's number as nodes are told it.
+    /// The epoch's number in grants.
     number: f64,
     ends_us: f64,
-    /// What was given before this epoch is too old to be spent.
+    /// Whether units granted before this epoch are too old to be spent.
     is_aged: bool,
 }
 
-/// What a record says at `now_us`, and when it was changed.
+/// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
 pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
     let ([at_us, level], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
@@ -186,7 +187,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     Open { record: s, number, ends_us: begins_us + r.epoch_us, is_aged }
 }
 
-/// An epoch's number: its begin in milliseconds, modulo 24 bits, from 1.
+/// An epoch's number: its start in milliseconds, modulo 24 bits, counted from 1.
 pub(super) fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
     begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
@@ -196,7 +197,8 @@ fn is_young(since_us: f64, r: &Asked) -> bool {
     since_us < r.epoch_us / 5.0 + 10000.0
 }
 
-/// Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between.
+/// Refills within the epoch that begins at `begins_us`, in two steps if the units of the last epoch become too old in
+/// between.
 fn advance(s: &mut Record, r: &Asked, begins_us: f64, to_us: f64) {
     let aged_us = begins_us + r.epoch_us / 5.0 + 10000.0;
     if s.at_us < aged_us {
@@ -214,14 +216,14 @@ fn fill(s: &mut Record, r: &Asked, out: f64, to_us: f64) {
     s.at_us = to_us;
 }
 
-/// The node that asks.
+/// The node that renews.
 struct Node {
     demand: f64,
-    /// Of what the fleet wants.
+    /// Its share of the fleet's demand, from 0 to 1.
     share: f64,
     rate: f64,
     is_first: bool,
-    /// Of the epoch.
+    /// Time left of the epoch.
     left_s: f64,
 }
 
@@ -276,7 +278,7 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64
     (tokens, part)
 }
 
-/// Whether the fleet wants so much more than refills that each node could ask for every unit.
+/// Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
 fn is_greedy(s: &Record, r: &Asked) -> bool {
     r.refill * ASKED_S > 1.0 && s.wanted.max(s.wanted_before) > GREEDY * r.refill
 }
@@ -315,11 +317,12 @@ fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
     (n.left_s.min(wait_s) * 1e6).floor()
 }
 
-/// Who is greedy wants so many times what refills,
+/// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;
-/// and asks no sooner again when it was denied, seconds.
+/// How long a node of a greedy fleet denies before it asks again, seconds.
 const ASKED_S: f64 = 0.33;
-/// A node that wants fewer units in an epoch gets no more than is waited for: they would only go back.
+/// A node with a demand below this many units an epoch is granted only what requests wait for, because it would return
+/// the rest.
 const THIN: f64 = 0.4;
-/// The same where the limit is small.
+/// The same if the limit is small.
 const THIN_SMALL: f64 = 1.0;

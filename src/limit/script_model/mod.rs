@@ -1,8 +1,8 @@
-//! Redis's side of a lease, as Redis's scripts do it: for simulations and as the scripts' proof. It decides
-//! nothing in a gateway, which only reads records by it, for operators.
+//! The Rust twin of the scripts that Redis runs for leases, for simulations and to test the scripts against. A gateway
+//! uses it only to read records for operators; it decides nothing there.
 //!
-//! Floating point on purpose: the scripts have nothing else, and the twin does the same operations in the same
-//! order, so the two are equal to the bit.
+//! It uses floating point because Lua has nothing else. Twin and scripts do the same operations in the same order, so
+//! their results are equal bit by bit.
 
 mod bucket;
 mod window;
@@ -20,7 +20,7 @@ pub struct ScriptModel {
 }
 
 impl ScriptModel {
-    /// What Redis keeps of the key.
+    /// The bytes that Redis stores for the key; `None` if it stores none.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         self.bucket.map(bucket::Record::to_bytes).or(self.window.map(window::Record::to_bytes))
     }
@@ -46,7 +46,8 @@ impl ScriptModel {
     }
 }
 
-/// What a record says of its window at `now_us`, and for how long it is as it is, nanoseconds. `None`: it cannot be read.
+/// Reads a record as of `now_us`, and for how long it has been unchanged, nanoseconds. `None` if the bytes are no
+/// record.
 pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
     let asked = Asked::of(plan);
     let (lent, at_us) = match plan.quota.algorithm() {
@@ -57,17 +58,17 @@ pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
     is_read.then(|| (lent, ns(now_us as f64 - at_us)))
 }
 
-/// What it says where there is no record: the window is whole.
+/// The state of a key without a record: nothing is spent.
 pub fn untouched(plan: &Plan) -> Lent {
     Lent { level: plan.quota.capacity() as f64, ..Lent::default() }
 }
 
-/// Nanoseconds, at least 0.
+/// Microseconds as nanoseconds, at least 0.
 fn ns(us: f64) -> u64 {
     (us as u64).saturating_mul(1_000)
 }
 
-/// A renewal as a script has it.
+/// A renewal and its plan, in the numbers of a script.
 #[derive(Clone, Debug, Default)]
 struct Asked {
     is_sliding: bool,
@@ -87,7 +88,7 @@ struct Asked {
     keep: f64,
     release: bool,
     ahead: bool,
-    /// Of those who wait, in their order; none: a unit each.
+    /// What each waiting request costs, in order; empty if each costs one unit.
     costs: SmallVec<[f64; 4]>,
 }
 
@@ -112,18 +113,20 @@ impl From<&Renewal> for Asked {
 }
 
 impl Asked {
-    /// Units for requests to come: none where some of those who wait are refused, nor fewer than those cost.
+    /// Units for future requests: none if a waiting request is refused and, if requests have costs of their own, none
+    /// below what the waiting ones cost together.
     fn useful(&self, extra: f64, served: f64) -> f64 {
         let is_vain = served < self.pending || !self.costs.is_empty() && extra < self.pending;
         if is_vain { 0.0 } else { extra }
     }
 
-    /// Whether so little refills in an epoch that leases would hold what others miss: who comes first has it.
+    /// Whether so little refills in an epoch that leases would hold units which other nodes need. Units then go to the
+    /// node that asks first.
     fn is_small(&self) -> bool {
         self.refill * (self.epoch_us / 1e6) < if self.ahead { SMALL_AHEAD } else { SMALL }
     }
 
-    /// What those who wait are given of `whole` units: first come, each all it costs or nothing.
+    /// Units for the waiting requests out of `whole`: in their order, each gets all it costs or nothing.
     fn served(&self, whole: f64) -> f64 {
         if self.pending <= whole {
             return self.pending;
@@ -135,7 +138,7 @@ impl Asked {
         self.costs.iter().fold(0.0, serve)
     }
 
-    /// Of a plan, by nobody.
+    /// The plan's numbers, with no renewal.
     fn of(plan: &Plan) -> Asked {
         let quota = &plan.quota;
         Asked {
@@ -150,8 +153,7 @@ impl Asked {
     }
 }
 
-/// A record as a script packs it: times and counts of units, what is kept as floats, the time since the epoch began,
-/// who reported.
+/// Packs a record as the scripts do: doubles, floats, the time since the epoch began, and the two counts of nodes.
 fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<u8> {
     let doubles = doubles.iter().flat_map(|number| number.to_le_bytes());
     let floats = floats.iter().flat_map(|number| (*number as f32).to_le_bytes());
@@ -159,11 +161,11 @@ fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2]) -> Vec<
     doubles.chain(floats).chain((since_us as u32).to_le_bytes()).chain(nodes).collect()
 }
 
-/// Doubles, floats, the time since the epoch began, who reported.
+/// Doubles, floats, the time since the epoch began, and the two counts of nodes.
 type Packed<const D: usize, const F: usize> = ([f64; D], [f64; F], f64, [f64; 2]);
 
-/// What `pack` packed: so many doubles, so many floats, the time since the epoch began, who reported. The upper 13 bits
-/// of that time say for how long the key is kept.
+/// Reads the bytes of [`pack`]. In a record from Redis the upper 13 bits of the time say for how long the key is kept;
+/// they are dropped.
 fn unpack<const D: usize, const F: usize>(record: &[u8]) -> Option<Packed<D, F>> {
     let mut rest = record;
     let mut doubles = [0.0; D];
@@ -185,17 +187,18 @@ fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*chunk)
 }
 
-/// Microseconds since an epoch began are below this.
+/// Microseconds since an epoch began are below this: an epoch lasts half a second at most.
 const SINCE_US: u32 = 1 << 19;
 
-/// A number after Redis has kept it as a float.
+/// A number as it is read back after it was stored as a float.
 fn float(number: f64) -> f64 {
     f64::from(number as f32)
 }
 
-/// A node's share of what the fleet wants; half of an even one at least. The fleet wants what it wanted in the last
-/// epoch or wants in this, whichever is more, but no more than who has reported says now and who has not said then, and
-/// no more than if all others said what those have said.
+/// A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
+/// epoch's and this epoch's. Two bounds let it fall quickly after a rush: the demand reported in this epoch plus the
+/// last epoch's for the part of the fleet that has not reported yet, and the demand if all nodes wanted as much as
+/// those that have reported.
 fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
     let silent = (1.0 - nodes[1] / nodes[0].max(1.0)).max(0.0);
     let alike = wanted[1] * (nodes[0] / nodes[1].max(1.0)).max(1.0);
@@ -203,13 +206,13 @@ fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
     (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
 }
 
-/// Units that all nodes may hold for requests to come: what refills in so many epochs,
+/// Units that all nodes may hold for future requests: what refills in this many epochs,
 const LENT_EPOCHS: f64 = 2.0;
-/// or what is left divided by this, whichever is more.
+/// or, if that is more, the units left divided by this.
 const LENT_SHARE: f64 = 100.0;
-/// A bucket that refills fewer units in an epoch is small.
+/// A limit is small if it refills fewer units than this in an epoch.
 pub(super) const SMALL: f64 = 12.0;
-/// The same for a node that wants a lease ahead.
+/// The same for a node that asks for its lease ahead of need.
 pub(super) const SMALL_AHEAD: f64 = 1.5;
 
 /// A grant as a script returns it.

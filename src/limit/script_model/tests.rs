@@ -13,7 +13,7 @@ fn plan(limit: u64, burst: u64) -> Arc<Plan> {
     Arc::new(Plan { policy: "test".into(), quota, sharing })
 }
 
-/// A node without a lease that wants so much.
+/// The renewal of a node without a lease, with this demand.
 fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
     Renewal {
         key: Key::new(7),
@@ -33,7 +33,7 @@ fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
     }
 }
 
-/// A renewal that was sent in one epoch and arrives in the next is the first of that: its rate is promised anew.
+/// A renewal sent in one epoch that arrives in the next counts as the node's first there, so its rate is promised anew.
 #[test]
 fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
     let plan = plan(1_000, 1_000);
@@ -47,7 +47,7 @@ fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
     assert!(rates <= 1_000.0, "{rates} a second are promised");
 }
 
-/// A node's lease ends a little before its epoch does. What it asks then is for the next.
+/// A node's lease ends a little before its epoch. A renewal at that time is for the next epoch.
 #[test]
 fn what_is_asked_in_the_last_millisecond_of_an_epoch_is_for_the_next() {
     let plan = plan(1_000, 1_000);
@@ -59,12 +59,12 @@ fn what_is_asked_in_the_last_millisecond_of_an_epoch_is_for_the_next() {
     let renewed = model.renew(&again, NOW + 499_100);
     assert_ne!(renewed.epoch, held.epoch);
     assert_eq!(renewed.lasts_ns, SECOND / 2);
-    // Time has not gone on for it: what refills in that millisecond refills once.
+    // The record was advanced to the end of the epoch, so the last millisecond must not refill a second time.
     let other = model.renew(&wants(&plan, 5_000.0, 0), NOW + 499_900);
     assert_eq!((other.epoch, other.lasts_ns), (renewed.epoch, SECOND / 2));
 }
 
-/// A rush is over: the first who say so are not held to what the others wanted while it lasted.
+/// After a rush, the first nodes to report less demand are not bound by what the others wanted during it.
 #[test]
 fn who_comes_after_a_rush_has_a_whole_share() {
     let plan = plan(1_000, 1_000);
@@ -130,7 +130,7 @@ fn debts_are_repaid_out_of_the_rates() {
         let mut model = model.clone();
         (0..8).map(|_| model.renew(&wants(&plan, 5_000.0, 0), at_us).rate).sum::<f64>()
     };
-    // The debt at the epoch's end is withheld of what refills in the next.
+    // The debt at the epoch's end is taken from the refill of the next.
     assert!(rate(NOW + 500_001) < 950.0, "{}", rate(NOW + 500_001));
     assert!(rate(NOW + 3_000_000) > 950.0, "{}", rate(NOW + 3_000_000));
 }
@@ -158,7 +158,7 @@ fn who_is_short_by_chance_asks_again_before_the_epoch_ends() {
     let denied_of = |demand| {
         let mut model = ScriptModel::default();
         let mut held = Grant::default();
-        // Ten that want as much own all that refills; what was left is spent.
+        // Ten nodes with equal demand share the whole refill, and the level is spent.
         for at_us in [NOW, NOW + 500_001] {
             for node in 0..10 {
                 held = model.renew(&wants(&plan, demand, 0), at_us + node);
@@ -207,7 +207,8 @@ fn a_grant_near_the_limit_has_a_reserve_and_the_last_units_are_not_one_nodes() {
     let plan = plan(1_000, 1_000);
     let mut model = ScriptModel::default();
     model.renew(&wants(&plan, 10.0, 800), NOW);
-    // A rate that covers what it wants, and two deviations of the four that are expected until it is due again.
+    // The rate covers its demand, so the units are two standard deviations of the four requests expected until the next
+    // renewal.
     let near = model.renew(&wants(&plan, 10.0, 0), NOW + 1);
     assert!(near.rate >= 10.0 && near.tokens == 4.0, "{near:?}");
     for node in 0..10 {
@@ -224,7 +225,7 @@ fn a_flooded_node_does_not_ask_each_round_trip_for_what_has_refilled() {
     let plan = plan(10_000, 10_000);
     let mut model = ScriptModel::default();
     model.renew(&wants(&plan, 100_000.0, 9_990), NOW);
-    // What nobody has asked of before owns half of what refills at most: 5,000 units a second come to the level.
+    // A key without earlier reports may promise at most half of its refill, so 5,000 units a second come to the level.
     let flooded = model.renew(&wants(&plan, 100_000.0, 0), NOW + 1_000);
     assert!(flooded.level > 1.0 && flooded.deny_ns == 20_000_000, "{flooded:?}");
     model.renew(&wants(&plan, 100_000.0, flooded.level as u64), NOW + 1_000);
@@ -253,14 +254,14 @@ fn a_return_after_the_bucket_refilled_is_nothing_new() {
     let full = model.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level;
     assert!(full > 950.0);
     let emptied = model.renew(&wants(&plan, 5_000.0, 1_000), NOW + 2_000_001);
-    // All of that is spent, so nothing but the level counts.
+    // All granted units are spent, so only the level matters.
     let told = Renewal { epoch: emptied.epoch, spent: emptied.tokens, ..wants(&plan, 5_000.0, 0) };
     let emptied = model.renew(&told, NOW + 2_000_001);
     let back = Renewal { epoch: held.epoch, delta: -300.0, ..wants(&plan, 1.0, 0) };
     assert!(model.renew(&back, NOW + 2_000_002).level <= emptied.level + 0.01);
 }
 
-/// A key that is wanted once a second: what a grant brings beyond that is given back with the next.
+/// A key with one request a second: units granted beyond that are returned with the next renewal.
 #[test]
 fn a_slow_key_loses_nothing_of_its_grants() {
     let mut plan = (*plan(5_000, 5_000)).clone();
@@ -279,7 +280,7 @@ fn a_slow_key_loses_nothing_of_its_grants() {
     }
 }
 
-/// Units that a node takes along over a window's end are of the window in which they are spent.
+/// Units that a node keeps over a window's end count in the window in which they are spent.
 #[test]
 fn what_is_kept_over_a_windows_end_counts_in_the_next() {
     let quota = quota::tests::quota(Algorithm::FixedWindow, 100, SECOND, 100);

@@ -4,35 +4,35 @@ use super::bucket::number_of;
 use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE, float, ns, pack, share_of, unpack};
 use crate::limit::lease_messages::Lent;
 
-/// What Redis keeps of one key.
+/// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units given in this window, and spent in the one before.
+    /// Units granted in this window, and spent in the one before.
     current: f64,
     previous: f64,
-    /// Demand reported this epoch, and in the last.
+    /// Demand reported in this epoch, and in the last, units a second.
     wanted: f64,
     wanted_before: f64,
-    /// Units given this epoch, and in the last.
+    /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
-    /// Since the epoch began.
+    /// Time since the epoch began.
     since_us: f64,
-    /// Who reported this epoch, and in the last.
+    /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
 }
 
 impl Record {
-    /// As the script packs it.
+    /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let doubles = [self.at_us, self.current, self.previous];
         let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
         pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before])
     }
 
-    /// As it is after Redis has kept it.
+    /// The record as it is read back: some numbers are stored as floats.
     fn packed(self) -> Record {
         Record {
             wanted: float(self.wanted),
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-/// A record brought to now, with its epoch and window.
+/// A record advanced to the present, with its epoch and window.
 struct Open {
     record: Record,
     number: f64,
@@ -62,7 +62,7 @@ impl Open {
         s.previous * ((self.window_ends_us - s.at_us) / self.period_us) + s.current
     }
 
-    /// Until so many units are left, if nobody spends, microseconds.
+    /// Time until `units` are left if no node spends any, microseconds.
     fn wait_us(&self, r: &Asked, units: f64) -> f64 {
         let s = &self.record;
         let most = r.limit - units;
@@ -79,7 +79,7 @@ impl Open {
         ends_us + (self.period_us - self.period_us * (most / s.current)).ceil().max(0.0)
     }
 
-    /// Takes up what a lease of this epoch gives back or owes: where it was given.
+    /// Books what a lease returns or owes, in the window in which it was granted.
     fn settle(&mut self, r: &Asked, delta: f64) {
         let s = &mut self.record;
         let given_us = given_us(r.epoch, s.at_us);
@@ -94,7 +94,7 @@ impl Open {
     }
 }
 
-/// What a record says at `now_us`, and when it was changed.
+/// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
 pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
     let ([at_us, current, previous], floats, since_us, [nodes, nodes_before]) = unpack(record)?;
     let [wanted, wanted_before, out, out_before] = floats;
@@ -147,7 +147,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
         reported = 0.0;
         s.nodes = (s.nodes + 1.0).min(65535.0);
         s.out += r.keep;
-        // Given in another window, to be spent in this.
+        // Units kept from another window will be spent in this one, so they count here.
         if is_new {
             s.current += r.keep;
         }
@@ -163,7 +163,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
 }
 
-/// Units for who waits and for what is to come, and how long they may be spent.
+/// Units for waiting requests, units for future ones, and for how long they may be spent.
 fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64, f64) {
     let left = r.limit - open.spent(r);
     let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
@@ -190,8 +190,8 @@ fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64, f64) {
     (served, extra, lasts_us)
 }
 
-/// When an epoch began, of its number, to the end of that millisecond: the last that is called so. A lease without one
-/// is of now.
+/// The end of the millisecond in which the epoch of this number began, at the last time before `now_us` that the number
+/// was used. A renewal without an epoch counts as of now.
 fn given_us(number: f64, now_us: f64) -> f64 {
     if number == 0.0 {
         return now_us;
@@ -224,7 +224,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         (s.wanted_before, s.nodes_before) = if turns <= 1.0 { (s.wanted, s.nodes) } else { (0.0, 0.0) };
-        // Units of an earlier window are no more.
+        // Units of an earlier window cannot be spent any more.
         s.out_before = if ahead >= 1.0 { 0.0 } else { s.out_before + s.out };
         (s.wanted, s.nodes, s.out) = (0.0, 0.0, 0.0);
         begins_us = (begins_us + turns * r.epoch_us).max(starts_us);
@@ -240,5 +240,6 @@ fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     }
 }
 
-/// A node that wants fewer units in an epoch gets no more than is waited for: they would only go back.
+/// A node with a demand below this many units an epoch is granted only what requests wait for, because it would return
+/// the rest.
 const THIN: f64 = 1.0;
