@@ -1,5 +1,5 @@
-//! HTTP/2 connections to upstreams: shared by requests up to the stream limit, the least loaded first. They are tasks
-//! of hyper's and drive themselves; one is opened at a time, which is the pool's business.
+//! HTTP/2 connections to upstreams, which requests share up to the stream limit; a request takes the least loaded. Each
+//! is driven by a task of hyper. The pool opens them, one at a time for each server.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -37,7 +37,7 @@ pub(super) struct Http2<B> {
 #[derive(Debug)]
 pub(super) struct Shared<B> {
     connections: RefCell<Vec<Rc<Http2<B>>>>,
-    /// Held by the request that opens a connection.
+    /// Held by the request that opens a connection, so that others wait for it instead of opening more.
     pub(super) opening: tokio::sync::Mutex<()>,
 }
 
@@ -53,10 +53,10 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// A stream on the least loaded HTTP/2 connection that has room for one.
+    /// A stream on the least loaded connection that has room for one.
     pub(super) fn share(&self, now: Instant, streams_max: usize) -> Option<Rc<Http2<B>>> {
         let mut shared = self.connections.borrow_mut();
-        // One that is let go of ends with its last stream.
+        // Dropping the pool's handle does not cut streams: a connection ends with its last one.
         shared.retain(|connection| !connection.sender.is_closed() && connection.is_usable(now));
         let least = shared.iter().min_by_key(|connection| connection.streams.get())?;
         let room = least.streams.get() < streams_max;
@@ -66,7 +66,7 @@ where
         })
     }
 
-    /// Takes in a connection that has just been opened, with one stream on it: the caller's.
+    /// Adds a connection that has just been opened and reserves one stream on it, for the request that opened it.
     pub(super) fn add(&self, opened: Opened<B>, retires: Instant, open: Open) -> Rc<Http2<B>> {
         let Opened { sender, meter, tls_fault } = opened;
         let streams = Cell::new(1);
@@ -75,7 +75,7 @@ where
         connection
     }
 
-    /// Lets go of what is closed, or too old and without a stream.
+    /// Drops connections that are closed, and unused ones that are too old.
     pub(super) fn sweep(&self, now: Instant) {
         self.connections.borrow_mut().retain(|connection| {
             !connection.sender.is_closed() && (connection.streams.get() > 0 || connection.is_usable(now))
@@ -84,18 +84,18 @@ where
 }
 
 impl<B> Http2<B> {
-    /// Whether it is not too old, and leads to where the server is.
+    /// Whether it is not too old and its server still has the same address.
     fn is_usable(&self, now: Instant) -> bool {
         now < self.retires && self.open.is_current()
     }
 
-    /// A stream on it is over.
+    /// Counts out a stream that is over.
     pub(super) fn leave(&self) {
         self.streams.set(self.streams.get().saturating_sub(1));
     }
 }
 
-/// One exchange on a connection that others share.
+/// One request and its answer, on a connection that other requests share.
 pub(super) struct Exchange<B> {
     connection: Rc<Http2<B>>,
     pub(super) deadline: Deadline,
@@ -103,7 +103,8 @@ pub(super) struct Exchange<B> {
     body: Option<Incoming>,
 }
 
-/// hyper's future holds the request for as long as it might give it back; boxed, so that nothing around it grows.
+/// hyper's future keeps the request as long as it may still return it unsent, so it is large; boxed, so that the types
+/// around it stay small.
 type Sent<B> = dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>>;
 
 impl<B> std::fmt::Debug for Exchange<B> {
@@ -113,28 +114,28 @@ impl<B> std::fmt::Debug for Exchange<B> {
 }
 
 impl<B> Exchange<B> {
-    /// A stream that is not used yet.
+    /// An exchange on a reserved stream, with nothing sent yet.
     pub(super) fn new(connection: Rc<Http2<B>>, deadline: Deadline) -> Exchange<B> {
         Exchange { connection, deadline, answer: None, body: None }
     }
 
-    /// The stream is over.
+    /// Ends the exchange and counts its stream out.
     pub(super) fn leave(&self) {
         self.connection.leave();
     }
 
-    /// The next piece of the answer's body.
+    /// The next frame of the answer's body.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         Pin::new(body).poll_frame(cx).map_err(Error::from)
     }
 
-    /// Whether the answer is whole.
+    /// Whether the answer is complete.
     pub(super) fn is_answered(&self) -> bool {
         self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
-    /// How long the rest of the answer's body is.
+    /// The length of the rest of the answer's body, as far as it is known.
     pub(super) fn size_hint(&self) -> SizeHint {
         self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
@@ -150,7 +151,7 @@ where
         self.answer = Some(Box::pin(self.connection.sender.clone().try_send_request(request)));
     }
 
-    /// The head of its answer, its fields in place of the request's.
+    /// The answer's head. Its fields replace the request's in the given map.
     pub(super) fn poll_head(
         &mut self,
         fields: &mut HeaderMap,
@@ -171,8 +172,8 @@ where
                 let meter = self.connection.meter.borrow();
                 let unsent = match failed.take_message() {
                     Some(request) => Unsent::Request(Some(request.into_body())),
-                    // On which stream an answer before the answer came is not known here, and they are rare.
-                    // Nor what had come of one that is no answer.
+                    // The meter does not know on which stream an interim answer came, so after any of them no request
+                    // counts as unanswered; they are rare. Of a malformed answer it is not known how much had come.
                     None if meter.has_interim() || is_malformed => Unsent::Answered,
                     None => Unsent::Nothing,
                 };
@@ -190,14 +191,14 @@ where
     }
 }
 
-/// Whether it was this side that found a fault in what the server said (RFC 9113 section 5.4).
+/// Whether this side found the error, in what the server sent (RFC 9113 section 5.4).
 fn is_found_here(error: &hyper::Error) -> bool {
     let fault = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
     fault.is_some_and(|fault| fault.is_library() && !fault.is_io())
 }
 
-/// A request as hyper takes it: the authority stands in the target (RFC 9113 section 8.3.1), and never in `Host` too.
-/// `server` is whose it is where the head names none.
+/// A request as hyper expects it: the authority is in the target (RFC 9113 section 8.3.1) and `Host` is removed.
+/// `server` is the authority if the head names none.
 pub(super) fn request<B>(head: &Head, body: B, server: &str, tls: bool) -> Request<B> {
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();

@@ -1,4 +1,4 @@
-//! The head of an answer: its fields, and how its end is told (RFC 9112 section 6.3). It does no I/O.
+//! The head of an answer: its fields, and where its body ends (RFC 9112 section 6.3). It does no I/O.
 
 use std::mem::MaybeUninit;
 
@@ -8,21 +8,21 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use super::chunks::Chunks;
 use super::fields::{FIELDS_MAX, Malformed, copy, length};
 
-/// What an answer begins with, beside its fields.
+/// The head of an answer, without its fields.
 #[derive(Debug)]
 pub(super) struct Head {
     pub status: StatusCode,
-    /// So many bytes it takes.
+    /// Its length in bytes.
     pub taken: usize,
     is_http_10: bool,
     said: Said,
 }
 
-/// What the fields say of the message and its connection.
+/// The fields that frame the message or concern the connection.
 #[derive(Debug, Default)]
 struct Said {
     length: Length,
-    /// The coding that was applied last.
+    /// The last transfer coding, which decides the framing.
     coding: Option<LastCoding>,
     closes: bool,
     keeps: bool,
@@ -33,30 +33,30 @@ enum Length {
     #[default]
     Unsaid,
     Bytes(u64),
-    /// No number, or more than one.
+    /// The value is no number, or there are different ones.
     Unclear,
 }
 
-/// The last of the codings that an answer names.
+/// The last transfer coding that an answer names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastCoding {
     Chunked,
     Other,
 }
 
-/// How far a body goes.
+/// Where a body ends.
 #[derive(Debug)]
 pub(super) enum AnswerBody {
-    /// So many bytes are still to come.
+    /// After this many more bytes.
     Length(u64),
     Chunked(Chunks),
-    /// To the end of the connection; whether that has come.
+    /// With the connection; whether it has ended.
     Close(bool),
 }
 
 impl Head {
-    /// Reads a head; `None` where more of it has to come. Its fields go into `fields`, over what is there, once it is
-    /// known to be the answer: those of interim ones nobody wants.
+    /// Parses a head; `None` if more of it must be read. The fields of a final answer replace those in `fields`; the
+    /// fields of an interim answer are dropped.
     pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<Head>, Malformed> {
         let mut lines = [const { MaybeUninit::uninit() }; FIELDS_MAX];
         let mut answer = httparse::Response::new(&mut []);
@@ -77,17 +77,18 @@ impl Head {
         Ok(Some(head))
     }
 
-    /// Whether the answer itself is still to come (RFC 9110 section 15.2).
+    /// Whether it is an interim answer, which another follows (RFC 9110 section 15.2).
     pub(super) fn is_interim(&self) -> bool {
         self.status.is_informational() && self.status != StatusCode::SWITCHING_PROTOCOLS
     }
 
-    /// Whether the server keeps the connection open (RFC 9112 section 9.3): one `close` is final.
+    /// Whether the server keeps the connection open (RFC 9112 section 9.3). A single `close` wins over any
+    /// `keep-alive`.
     pub(super) fn keeps(&self) -> bool {
         !self.said.closes && (!self.is_http_10 || self.said.keeps)
     }
 
-    /// How far the body goes; `to_head` where the request was HEAD, which has none.
+    /// Where the body ends. `to_head`: the request was HEAD, whose answer has no body.
     pub(super) fn body(&self, to_head: bool) -> Result<AnswerBody, Malformed> {
         let is_empty = matches!(
             self.status,
@@ -105,7 +106,8 @@ impl Head {
 }
 
 impl Said {
-    /// Takes note of a field; whether it goes on. `Connection` that says no more than what becomes of it is told here.
+    /// Reads a field that concerns framing or the connection. Returns whether it is passed on: a `Connection` that only
+    /// says `close` or `keep-alive` is not.
     fn note(&mut self, name: &HeaderName, value: &[u8]) -> bool {
         if *name == CONNECTION {
             for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
@@ -131,7 +133,7 @@ impl Said {
 }
 
 impl AnswerBody {
-    /// Whether the body is whole.
+    /// Whether the body is complete.
     pub(super) fn is_over(&self) -> bool {
         match self {
             AnswerBody::Length(left) => *left == 0,
@@ -159,7 +161,7 @@ mod tests {
         read(text).0
     }
 
-    /// How far a body goes that follows these fields.
+    /// Where the body after these fields ends.
     fn body(status: &str, fields: &str) -> String {
         match head(&format!("HTTP/1.1 {status}\r\n{fields}\r\n")).body(false) {
             Ok(AnswerBody::Length(length)) => length.to_string(),

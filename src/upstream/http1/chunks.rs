@@ -1,15 +1,15 @@
-//! A body in chunks (RFC 9112 section 7.1), read strictly. It does no I/O: it takes from a buffer what can be told.
+//! A strict parser of a chunked body (RFC 9112 section 7.1). It does no I/O: it takes complete parts from a buffer.
 
 use bytes::BytesMut;
 use http::HeaderMap;
 
 use super::fields::{self, Malformed};
 
-/// Where in a body in chunks the buffer begins.
+/// The parser's state: where in the body the buffer begins.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     state: State,
-    /// Bytes of extensions so far.
+    /// Bytes of chunk extensions so far.
     extension_bytes: usize,
     trailers: Option<HeaderMap>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Chunks {
 enum State {
     #[default]
     Size,
-    /// Within a chunk, so many bytes before its end.
+    /// Within a chunk, this many bytes before its end.
     Data(u64),
     DataEnd,
     Trailers,
@@ -26,8 +26,8 @@ enum State {
 }
 
 impl Chunks {
-    /// Takes what frames the data, up to the next data, the end, or the end of the buffer. What is malformed stays
-    /// there.
+    /// Takes framing from the buffer, up to the next data, the body's end, or the buffer's. Malformed bytes stay in the
+    /// buffer, so that the error is found again.
     pub(super) fn advance(&mut self, read: &mut BytesMut) -> Result<(), Malformed> {
         loop {
             let taken = match self.state {
@@ -57,7 +57,7 @@ impl Chunks {
         }
     }
 
-    /// Bytes of data that lie at the begin of the buffer or are yet to come there.
+    /// How many bytes of data come next, in the buffer or still to be read; `None` if none do.
     pub(super) fn data(&mut self) -> Option<&mut u64> {
         match &mut self.state {
             State::Data(left) => Some(left),
@@ -65,17 +65,17 @@ impl Chunks {
         }
     }
 
-    /// Whether the body is whole and its trailers are taken.
+    /// Whether the body is complete, its trailers included.
     pub(super) fn is_over(&self) -> bool {
         self.state == State::End && self.trailers.is_none()
     }
 
-    /// The fields behind the last chunk, once.
+    /// The trailers, the first time it is called.
     pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
         self.trailers.take()
     }
 
-    /// The line before a chunk; how long it is.
+    /// Parses the line before a chunk and returns its length.
     fn size(&mut self, read: &[u8]) -> Result<Option<usize>, Malformed> {
         let Some(end) = memchr::memchr(b'\n', read) else {
             return if read.len() > EXTENSION_BYTES_MAX { Err(BAD_SIZE) } else { Ok(None) };
@@ -97,7 +97,7 @@ impl Chunks {
         Ok(Some(end + 1))
     }
 
-    /// The lines behind the last chunk; how long they are.
+    /// Parses the trailers and returns their length.
     fn trailers(&mut self, read: &[u8]) -> Result<Option<usize>, Malformed> {
         if read.starts_with(b"\r\n") {
             self.state = State::End;
@@ -123,7 +123,8 @@ impl Chunks {
 
 const BAD_SIZE: Malformed = Malformed("the size of a chunk is none");
 const BAD_TRAILERS: Malformed = Malformed("the fields behind the last chunk are none");
-/// Bytes of extensions of one body: nobody needs them.
+/// The most bytes of chunk extensions in one body. They have no use here, and without a bound a server could send them
+/// for ever.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
 const TRAILER_BYTES_MAX: usize = 16 * 1024;
 
@@ -131,7 +132,7 @@ const TRAILER_BYTES_MAX: usize = 16 * 1024;
 mod tests {
     use super::*;
 
-    /// The data and the trailers of a body that comes in pieces of `step` bytes; `None` where it does not end.
+    /// Reads a body that comes in pieces of `step` bytes: its data and trailers, or `None` if it does not end.
     fn read(body: &str, step: usize) -> Result<Option<(String, Option<HeaderMap>)>, Malformed> {
         let mut chunks = Chunks::default();
         let (mut buffer, mut data) = (BytesMut::new(), Vec::new());

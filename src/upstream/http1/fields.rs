@@ -1,14 +1,15 @@
-//! Header fields as they stand in a message, and the fault that any part of a message may have. It does no I/O, and knows
-//! neither requests nor answers.
+//! Parses header fields, and names the error that any part of a message may have. It does no I/O, and knows neither
+//! requests nor answers.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What is wrong with a message that is malformed, or that can be read in more ways than one.
+/// Why a message is refused: it is malformed, or can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// Adds fields of `text` to a map, those that `goes_on` lets pass: one copy of all the text, which the values share.
+/// Adds the fields of `text` that `goes_on` lets pass to a map. All of the text is copied once, and the values share
+/// that copy.
 pub(super) fn copy(
     text: &[u8],
     lines: &[httparse::Header<'_>],
@@ -28,14 +29,14 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// What lies in `shared` as `part` does in `text`, of which it is a copy.
+/// The part of `shared`, a copy of `text`, that corresponds to `part` of `text`.
 fn piece(shared: &Bytes, text: &[u8], part: &[u8]) -> Bytes {
     let start = (part.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
-    // A value without bytes may lie anywhere.
+    // An empty slice may point outside `text`.
     if part.is_empty() { Bytes::new() } else { shared.slice(start..start + part.len()) }
 }
 
-/// The length that `Content-Length` says: one number, which may be said twice.
+/// The value of a `Content-Length`: one number, which may be repeated (RFC 9110 section 8.6).
 pub(super) fn length(value: &[u8]) -> Option<u64> {
     let mut length = None;
     for part in value.split(|byte| *byte == b',') {
@@ -49,5 +50,5 @@ pub(super) fn length(value: &[u8]) -> Option<u64> {
     length
 }
 
-/// Fields in the head of an answer.
+/// The most fields in the head of an answer.
 pub(super) const FIELDS_MAX: usize = 200;

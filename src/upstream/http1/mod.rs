@@ -1,9 +1,9 @@
 //! HTTP/1.1 connections to upstreams, driven by the request that holds them.
 //!
-//! A connection has no task of its own: the request that holds it writes and reads it, so an exchange wakes nobody but
-//! itself. It serves one request at a time, as a gateway needs it; that is why it is not hyper's, which is made to be
-//! driven from elsewhere and pays for it with channels. Which connection a request gets, and what becomes of it
-//! afterwards, is the pool's.
+//! A connection has no task of its own: the request that holds it writes and reads it, so no other task is woken. It
+//! serves one request at a time, which is all a gateway needs. hyper's client is not used because it is driven by a
+//! task of its own and pays for that with channels. The pool decides which connection a request gets and whether it is
+//! kept afterwards.
 
 mod answer;
 mod chunks;
@@ -32,47 +32,47 @@ use super::request::Head;
 #[derive(Debug)]
 pub struct Http1<B> {
     stream: Box<dyn Stream>,
-    /// What was read and not taken.
+    /// Bytes that were read and not consumed yet.
     read: BytesMut,
-    /// How much is read at once: more where more comes, less again where it does not.
+    /// How much is read at once. It grows while reads fill it and shrinks when they do not.
     read_bytes: usize,
-    /// Whether that has been more since the connection was idle.
+    /// Whether `read_bytes` has grown since the connection was last idle.
     is_grown: bool,
     outgoing: Outgoing<B>,
-    /// Why nothing more can be written, until it is told.
+    /// The error of a failed write, until it is reported: the server may have answered before it closed.
     write_error: Option<io::Error>,
-    /// Whether what is asked is HEAD.
+    /// Whether the request is HEAD.
     to_head: bool,
-    /// What of an answer comes next.
+    /// Which part of the answer comes next.
     incoming: Incoming,
-    /// So many bytes came since the request went, and were interim answers.
+    /// Bytes of interim answers since the request was sent.
     interim_bytes: usize,
-    /// Of a head that is not whole, so many bytes have been looked at.
+    /// How many bytes of an incomplete head were searched for its end, so that they are not searched again.
     scanned: usize,
-    /// Whether another request may follow, as far as the server has said.
+    /// Whether the server allows another request on the connection.
     keeps: bool,
-    /// Kept with the connection, so that a deadline costs no timer each time.
+    /// The timer of the connection's deadlines, reused by each request.
     pub(super) deadline: Deadline,
     pub(super) retires: Instant,
     pub(super) idle_since: Instant,
     open: Open,
 }
 
-/// What of an answer comes next.
+/// The part of an answer that comes next.
 #[derive(Debug)]
 enum Incoming {
     Head,
-    /// Of the body what is still to come: at first, and in the end, nothing.
+    /// The rest of the body: none before the first request and after each answer.
     Body(AnswerBody),
-    /// The server speaks another protocol now.
+    /// The server has switched to another protocol (101).
     Switched,
 }
 
 /// What is left of a connection whose protocol was switched: the stream, and bytes already read from it.
 pub struct Upgraded {
-    /// The stream.
+    /// The stream, which now carries the other protocol.
     pub stream: Box<dyn Stream>,
-    /// What the server sent after its answer's head.
+    /// Bytes of the other protocol that were read together with the answer's head.
     pub read: Bytes,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Upgraded {
 }
 
 impl<B> Http1<B> {
-    /// A connection that has just been opened.
+    /// A connection over a stream that was just opened.
     pub(super) fn new(
         stream: Box<dyn Stream>,
         deadline: Deadline,
@@ -110,7 +110,7 @@ impl<B> Http1<B> {
         }
     }
 
-    /// Whether the last exchange is over to its end, and the server has neither closed nor said anything since.
+    /// Whether the last answer is complete and the server has neither closed the connection nor sent anything since.
     pub(super) fn is_idle(&mut self) -> bool {
         if !self.is_free() {
             return false;
@@ -124,22 +124,23 @@ impl<B> Http1<B> {
         }
     }
 
-    /// Why nothing can be sent on it, after [`Http1::is_idle`] has said so.
+    /// The error if [`Http1::is_idle`] is false: why no request can be sent.
     pub(super) fn ended(&mut self) -> Error {
         self.write_error.take().map_or(Error::Closed, Error::Io)
     }
 
-    /// Whether another request may follow: one whose answer came before it was whole leaves a connection of no use.
+    /// Whether another request may follow. If an answer came before its request was sent completely, the connection
+    /// cannot be used again.
     pub(super) fn is_reusable(&self, now: Instant) -> bool {
         self.is_usable(now) && self.is_free()
     }
 
-    /// Whether it is not too old, and leads to where the server is.
+    /// Whether it is not too old and its server still has the same address.
     pub(super) fn is_usable(&self, now: Instant) -> bool {
         now < self.retires && self.open.is_current()
     }
 
-    /// Nobody needs it for now. A buffer that grew for a long answer is given back.
+    /// Prepares the connection for being idle: a buffer that has grown for a long answer is freed.
     pub(super) fn rest(&mut self, now: Instant) {
         self.idle_since = now;
         if std::mem::take(&mut self.is_grown) {
@@ -151,12 +152,12 @@ impl<B> Http1<B> {
         self.keeps && self.is_answered() && self.read.is_empty() && self.outgoing.is_over()
     }
 
-    /// Whether the answer is whole.
+    /// Whether the answer is complete.
     pub(super) fn is_answered(&self) -> bool {
         matches!(&self.incoming, Incoming::Body(framing) if framing.is_over())
     }
 
-    /// How long the rest of the answer's body is.
+    /// The length of the rest of the answer's body, as far as it is known.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.incoming {
             Incoming::Body(AnswerBody::Length(left)) => SizeHint::with_exact(*left),
@@ -164,7 +165,7 @@ impl<B> Http1<B> {
         }
     }
 
-    /// Why the exchange is over before there was an answer.
+    /// The error of an exchange without an answer, with how much of the request was sent.
     pub(super) fn broken(&mut self, error: Error) -> SendError<B> {
         let unsent = if self.outgoing.is_unsent() {
             Unsent::Request(self.outgoing.take_body())
@@ -176,13 +177,13 @@ impl<B> Http1<B> {
         SendError::Broken { error, unsent }
     }
 
-    /// The stream under it, where the server has switched its protocol.
+    /// The stream, if the server has switched the protocol.
     pub(super) fn into_upgraded(self) -> Option<Upgraded> {
         let is_switched = matches!(self.incoming, Incoming::Switched);
         is_switched.then(|| Upgraded { stream: self.stream, read: self.read.freeze() })
     }
 
-    /// Reads what has come, at most what is read at once; no bytes are the end.
+    /// Reads at most `read_bytes`; `Ok(0)` is the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.read.capacity() - self.read.len() < self.read_bytes {
             self.read.reserve(self.read_bytes);
@@ -204,7 +205,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Takes a request, which is written as the answer is asked for.
+    /// Accepts a request. It is written while the answer is polled.
     pub(super) fn begin(&mut self, head: &Head, body: B) {
         self.to_head = head.method == Method::HEAD;
         self.incoming = Incoming::Head;
@@ -212,8 +213,8 @@ where
         self.outgoing.begin(head, body);
     }
 
-    /// The head of the answer, its fields in place of the request's. Interim answers are read and forgotten (RFC 9110
-    /// section 15.2).
+    /// The answer's head. Its fields replace the request's in the given map, so that it need not be allocated again.
+    /// Interim answers are dropped (RFC 9110 section 15.2).
     pub(super) fn poll_head(
         &mut self,
         fields: &mut HeaderMap,
@@ -225,7 +226,8 @@ where
                 return Poll::Ready(Ok(status));
             }
             let Poll::Ready(read) = self.poll_read(cx) else {
-                // What a server says before it closes is its answer; this one has said nothing.
+                // Whatever the server sent before it closed would be its answer, even after a failed write. It sent
+                // nothing.
                 return self.write_error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into())));
             };
             if read? == 0 {
@@ -234,7 +236,7 @@ where
         }
     }
 
-    /// The next piece of the answer's body.
+    /// The next frame of the answer's body.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         self.send(cx)?;
         loop {
@@ -258,7 +260,7 @@ where
         }
     }
 
-    /// All of the answer's body, where it is short and has come with the head.
+    /// The whole body, if it is short and was read together with the head.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
         match &mut self.incoming {
             Incoming::Body(AnswerBody::Length(left)) if *left <= COPIED_BYTES as u64 => {
@@ -271,7 +273,8 @@ where
         }
     }
 
-    /// Writes what it can of the request. A server that reads no more may have answered: what it said is still read.
+    /// Writes as much of the request as the server takes. A failed write is kept for later, because a server that stops
+    /// reading may have answered.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         if self.write_error.is_some() {
             return Ok(());
@@ -289,7 +292,7 @@ where
 
     fn take_head(&mut self, fields: &mut HeaderMap) -> Result<Option<StatusCode>, Error> {
         loop {
-            // A head that comes in many pieces is not parsed at each of them.
+            // A head that arrives in many pieces is parsed only once its end has come.
             if self.read.is_empty() || self.scanned > 0 && !has_end(&self.read, self.scanned) {
                 return self.wait_for_head();
             }
@@ -308,7 +311,7 @@ where
         }
     }
 
-    /// More of the head has to come, within bounds.
+    /// Waits for more of the head, up to [`HEAD_BYTES_MAX`].
     fn wait_for_head(&mut self) -> Result<Option<StatusCode>, Error> {
         self.scanned = self.read.len();
         if self.scanned > HEAD_BYTES_MAX || self.interim_bytes + self.scanned > INTERIM_BYTES_MAX {
@@ -317,7 +320,7 @@ where
         Ok(None)
     }
 
-    /// What of the body has been read.
+    /// The next frame of the body, out of what has been read.
     fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, Error> {
         let Incoming::Body(framing) = &mut self.incoming else { return Ok(None) };
         if let AnswerBody::Chunked(chunks) = framing {
@@ -340,7 +343,8 @@ where
             return Ok(None);
         }
         *left -= count as u64;
-        // A piece that is not copied keeps the whole buffer from being freed for as long as its reader takes.
+        // A slice of the buffer would keep all of it alive until the client has taken the slice, so small pieces are
+        // copied.
         let data = if count <= COPIED_BYTES.max(self.read_bytes / 8) {
             let data = Bytes::copy_from_slice(&self.read[..count]);
             self.read.advance(count);
@@ -349,27 +353,28 @@ where
             self.read.split_to(count).freeze()
         };
         if let AnswerBody::Chunked(chunks) = framing {
-            // To see the end where it has come. What is wrong stays in the buffer, and is told after this piece.
+            // Consumes the body's end if it has come. An error stays in the buffer, so it is found again after this
+            // piece.
             let _ = chunks.advance(&mut self.read);
         }
         Ok(Some(Frame::data(data)))
     }
 }
 
-/// Whether an empty line ends within `read`, beyond what has been looked at.
+/// Whether `read` holds the empty line that ends a head, past the bytes searched before.
 fn has_end(read: &[u8], scanned: usize) -> bool {
     let fresh = &read[scanned.saturating_sub(3)..];
     memchr::memchr_iter(b'\n', fresh).any(|at| matches!(&fresh[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// How much is read at once, at first and at most.
+/// How much is read at once at first, and at most.
 const READ_BYTES: usize = 8 * 1024;
 const READ_BYTES_MAX: usize = 128 * 1024;
-/// Pieces of a body up to this size are copied, so that the buffer they were read into is used again.
+/// Pieces of a body up to this size are copied, so that the read buffer can be reused.
 const COPIED_BYTES: usize = 2 * 1024;
 /// The longest head of an answer.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
-/// What a server may send before its answer's head is whole, interim answers and all.
+/// The most a server may send before the end of its final answer's head, interim answers included.
 const INTERIM_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! A request on its way out: its head as bytes, then its body in chunks or at its length.
+//! Writes a request: its head, then its body in chunks or with its length.
 //!
-//! A short request, head and body, leaves in one write. Of a body no more is taken than the server takes.
+//! A short request leaves in one write, head and body. No more of a body is taken than the server accepts.
 
 use std::io;
 use std::pin::Pin;
@@ -17,28 +17,28 @@ use super::super::request::Head;
 use super::fields::length;
 use crate::wire::http1::BodyEnd;
 
-/// What of a request has not been written yet.
+/// The part of a request that has not been written yet.
 #[derive(Debug)]
 pub(super) struct Outgoing<B> {
-    /// The head, and pieces of the body that are copied because they are small.
+    /// The head, and small pieces of the body, which are copied here.
     bytes: Vec<u8>,
-    /// So many of them have been written.
+    /// How many of `bytes` have been written.
     written: usize,
-    /// A larger piece of the body; it follows `bytes`.
+    /// A larger piece of the body, which follows `bytes` without being copied.
     piece: Bytes,
-    /// What ends the piece.
+    /// The end of the chunk, which follows `piece`.
     tail: &'static [u8],
     body: Option<B>,
-    /// How much is left of the length that the head names, or chunks.
+    /// How the body ends: the rest of the length in the head, or chunks.
     end: BodyEnd,
-    /// Whether anything of the request has been written, or taken from its body.
+    /// Whether any byte was written or taken from the body.
     is_begun: bool,
-    /// Whether all that has been written has left: under TLS a written byte may still be held.
+    /// Whether everything written was flushed: TLS may hold back written bytes.
     is_flushed: bool,
 }
 
 impl<B> Outgoing<B> {
-    /// Nothing.
+    /// A writer without a request.
     pub(super) fn new() -> Outgoing<B> {
         Outgoing {
             bytes: Vec::with_capacity(HEAD_BYTES),
@@ -52,18 +52,17 @@ impl<B> Outgoing<B> {
         }
     }
 
-    /// Whether all of the request has left.
+    /// Whether the whole request was written and flushed.
     pub(super) fn is_over(&self) -> bool {
         self.is_flushed && self.body.is_none()
     }
 
-    /// Whether nothing of the request has been written, and all of it is still there: another server may be asked,
-    /// whatever is asked for.
+    /// Whether nothing of the request was written or taken, so that it may go to another server whatever its method is.
     pub(super) fn is_unsent(&self) -> bool {
         !self.is_begun
     }
 
-    /// What of the body has not been taken to be sent, or that there is none.
+    /// Takes the body out, with the frames that were not sent yet.
     pub(super) fn take_body(&mut self) -> Option<B> {
         self.body.take()
     }
@@ -72,7 +71,7 @@ impl<B> Outgoing<B> {
         self.written == self.bytes.len() && self.piece.is_empty() && self.tail.is_empty()
     }
 
-    /// Whether more may be gathered before something is written.
+    /// Whether more may be gathered before the next write.
     fn has_room(&self) -> bool {
         self.bytes.len() < GATHERED_BYTES && self.piece.is_empty() && self.tail.is_empty()
     }
@@ -111,7 +110,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// A request that goes next. Its head has no `Transfer-Encoding`; what its body needs is added here.
+    /// Starts the next request. Its head has no `Transfer-Encoding`; the field that its body needs is added here.
     pub(super) fn begin(&mut self, head: &Head, body: B) {
         self.bytes.clear();
         (self.written, self.is_begun, self.is_flushed) = (0, false, false);
@@ -126,12 +125,12 @@ where
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// How the body is told from what follows; `None` where it does not go.
+    /// How the body will be framed; `None` if there is none to send.
     fn end_of(&mut self, head: &Head) -> Option<BodyEnd> {
         match head.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes())) {
             Some(0) => None,
             Some(length) => Some(BodyEnd::Length(length)),
-            // Whatever the method is (RFC 9112 section 6): whether a body means something is the server's to say.
+            // A body is sent with any method (RFC 9112 section 6); only the server knows whether it has a meaning.
             None => {
                 self.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Some(BodyEnd::Chunked)
@@ -139,7 +138,7 @@ where
         }
     }
 
-    /// Writes what the server takes; ready when the request is whole.
+    /// Writes as much as the server takes; ready when the whole request is written.
     pub(super) fn poll(
         &mut self,
         stream: &mut (impl AsyncWrite + Unpin),
@@ -174,7 +173,7 @@ where
         }
     }
 
-    /// A piece of the body. Trailers stay here: no field has announced them.
+    /// Adds a frame of the body. Trailers are dropped, because no `Trailer` field has announced them.
     fn push(&mut self, frame: Frame<Bytes>) -> Result<(), Error> {
         if let Ok(data) = frame.into_data()
             && !data.is_empty()
@@ -203,13 +202,13 @@ where
         }
     }
 
-    /// The body is whole.
+    /// Ends the body, or refuses one that is shorter than its length.
     fn end(&mut self) -> Result<(), Error> {
         self.body = None;
         match self.end {
             BodyEnd::Length(0) => {}
             BodyEnd::Length(_) => return Err(wrong_length()),
-            // The last chunk goes with what ends the one before, or on its own.
+            // The last chunk is appended to the end of the one before, if that is still to be written.
             BodyEnd::Chunked if self.tail.is_empty() => self.bytes.extend_from_slice(LAST_CHUNK),
             BodyEnd::Chunked => self.tail = b"\r\n0\r\n\r\n",
         }
@@ -240,11 +239,11 @@ fn wrong_length() -> Error {
 }
 
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Room for the usual head; kept with the connection.
+/// Initial size of the buffer for heads, which the connection keeps.
 const HEAD_BYTES: usize = 1024;
-/// So much is gathered before it is written.
+/// How much is gathered before it is written.
 const GATHERED_BYTES: usize = 16 * 1024;
-/// Pieces up to this size are copied, so that they leave with what is before them.
+/// Pieces up to this size are copied, so that they leave in one write with the bytes before them.
 const COPIED_BYTES: usize = 4 * 1024;
 
 #[cfg(test)]
@@ -256,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of these pieces, of which it says the length to nobody.
+    /// A body of these pieces that does not announce its length.
     struct Pieces(VecDeque<Bytes>);
 
     impl Body for Pieces {
@@ -275,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What is sent of a request with this body.
+    /// The bytes sent for a request with this body.
     fn sent(
         method: &str,
         fields: &[(&'static str, &'static str)],
@@ -324,7 +323,7 @@ mod tests {
         assert_eq!(sent("GET", &[], &[b"1"]), chunked.replace("POST", "GET") + "1\r\n1\r\n0\r\n\r\n");
     }
 
-    /// A server that is gone.
+    /// A server that has closed its connection.
     struct Gone;
 
     impl AsyncWrite for Gone {

@@ -1,4 +1,4 @@
-//! What a connection makes of answers, however their bytes come.
+//! Answers are read alike however their bytes are split.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::*;
 use crate::clock;
 use crate::upstream::{Config, Upstream, config};
 
-/// What came of an exchange so far.
+/// What an exchange has returned so far.
 #[derive(Debug, Default)]
 struct Seen {
     status: Option<StatusCode>,
@@ -22,7 +22,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes what has come.
+    /// Takes every frame that is ready.
     fn take(&mut self, connection: &mut Http1<Empty<Bytes>>) {
         let mut cx = Context::from_waker(Waker::noop());
         while !self.is_over {
@@ -75,8 +75,8 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
     (Http1::new(Box::new(near), Deadline::new(hour), hour, now, open), far)
 }
 
-/// What comes of an answer whose bytes come `step` at a time, and whether the connection can be used again. Nothing of it
-/// is made to wait by the runtime, which would wake nobody here.
+/// Sends an answer `step` bytes at a time and returns what the exchange made of it, and whether the connection can be
+/// used again. Outside tokio's budget, which would return `Pending` although bytes have come.
 async fn answered(method: &str, answer: &[u8], step: usize, closes: bool) -> (Seen, bool) {
     tokio::task::unconstrained(exchange(method, answer, step, closes)).await
 }
@@ -106,7 +106,7 @@ async fn exchange(method: &str, answer: &[u8], step: usize, closes: bool) -> (Se
     (seen, may_follow)
 }
 
-/// The same for every length of pieces.
+/// The same with pieces of every length.
 async fn always(method: &str, answer: &str, closes: bool, is_right: impl Fn(&Seen, bool) -> bool) {
     for step in (1..=answer.len()).rev() {
         let (seen, may_follow) = answered(method, answer.as_bytes(), step, closes).await;
@@ -171,7 +171,7 @@ async fn heads_without_end_are_malformed() {
     }
 }
 
-/// What answers are made of, whole and broken.
+/// Pieces of answers, valid and broken, that the property below combines.
 const PARTS: [&[u8]; 24] = [
     b"HTTP/1.1 200 OK\r\n",
     b"HTTP/1.0 200 OK\r\n",
@@ -200,7 +200,7 @@ const PARTS: [&[u8]; 24] = [
 ];
 
 proptest::proptest! {
-    /// No server brings a connection to a panic or to wait for ever, and how its bytes come changes nothing.
+    /// No answer makes a connection panic or wait for ever, and how its bytes are split changes nothing.
     #[test]
     fn whatever_a_server_says_comes_to_the_same_end(
         parts in proptest::collection::vec(proptest::sample::select(&PARTS[..]), 0..16),
