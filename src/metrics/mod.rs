@@ -94,22 +94,22 @@ impl Metrics {
         (Arc::new(metrics), (0..workers).map(Worker::new).collect())
     }
 
-    /// The figures of a route; of all others together (`other`) beyond [`ROUTES_MAX`] names.
+    /// The series of a route; of all others together (`other`) beyond [`ROUTES_MAX`] names.
     pub fn route(&self, name: &str) -> Arc<Route> {
         self.routes.named(name, || Route::new(self.workers))
     }
 
-    /// The figures of a policy; of all others together beyond [`POLICIES_MAX`] names.
+    /// The series of a policy; of all others together beyond [`POLICIES_MAX`] names.
     pub fn policy(&self, name: &str) -> Arc<Policy> {
         self.policies.named(name, || Policy::new(self.workers))
     }
 
-    /// The figures of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
+    /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
     pub fn upstream(&self, name: &str) -> Arc<Upstream> {
         self.upstreams.named(name, || Upstream::new(self.workers))
     }
 
-    /// The figures of a listener; of all others together beyond [`LISTENERS_MAX`] names.
+    /// The series of a listener; of all others together beyond [`LISTENERS_MAX`] names.
     pub fn listener(&self, name: &str) -> Arc<Listener> {
         self.listeners.named(name, || Listener::new(self.workers))
     }
@@ -196,15 +196,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Routes that have figures of their own.
+/// Routes that have series of their own.
 pub const ROUTES_MAX: usize = 4096;
-/// Policies that have figures of their own.
+/// Policies that have series of their own.
 pub const POLICIES_MAX: usize = 4096;
-/// Upstreams that have figures of their own.
+/// Upstreams that have series of their own.
 pub const UPSTREAMS_MAX: usize = 1024;
-/// Listeners that have figures of their own.
+/// Listeners that have series of their own.
 pub const LISTENERS_MAX: usize = 256;
-/// Reasons, and causes, that have figures of their own.
+/// Reasons, and causes, that have series of their own.
 pub const REFUSALS_MAX: usize = 256;
 /// The name of everything beyond those bounds.
 pub const OTHER: &str = "other";
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_name_keeps_its_figures_over_reloads() {
+    fn the_same_name_keeps_its_series_over_reloads() {
         let (metrics, workers) = Metrics::new(1);
         metrics.policy("search").decided(&workers[0], Decision::Admitted);
         metrics.policy("search").decided(&workers[0], Decision::Admitted);

@@ -458,7 +458,7 @@ impl UpstreamAttempt<'_> {
     }
 
     fn count(&self) -> &metrics::Upstream {
-        &self.context.view.snapshot.figures.upstreams[self.upstream]
+        &self.context.view.snapshot.series.upstreams[self.upstream]
     }
 
     fn cells(&self) -> &metrics::Worker {

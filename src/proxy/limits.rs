@@ -102,9 +102,9 @@ fn end(context: &mut RequestContext, table: &Table, found: &Found<'_, '_>, check
 /// Counts each policy's decision, and keeps the deciding one for the log.
 fn count(context: &mut RequestContext, event: &Event) {
     for said in event.counts() {
-        let figures = &context.view.snapshot.figures.policies[said.policy.index()];
-        figures.decided(&context.services.metrics, said.decision);
-        figures.decided_by(&context.services.metrics, said.tier);
+        let series = &context.view.snapshot.series.policies[said.policy.index()];
+        series.decided(&context.services.metrics, said.decision);
+        series.decided_by(&context.services.metrics, said.tier);
     }
     context.verdict = event.deciding();
 }

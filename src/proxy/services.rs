@@ -133,8 +133,7 @@ impl View {
             .snapshot
             .upstreams
             .iter()
-            .zip(&self.snapshot.figures.upstreams)
-            .map(|(upstream, _)| {
+            .map(|upstream| {
                 let same = before.iter().find(|pool| pool.upstream.id == upstream.id);
                 same.cloned().unwrap_or_else(|| {
                     Rc::new(upstream::Pool::new(Arc::clone(upstream), seed ^ upstream.id.rotate_left(32)))
@@ -164,19 +163,19 @@ pub(super) mod tests {
     use super::*;
     use crate::policy::{Options, Table};
     use crate::proxy::config::{ClientIp, LimitHeaders};
-    use crate::proxy::snapshot::Figures;
+    use crate::proxy::snapshot::Series;
     use crate::{local, record};
 
     /// Services without routes, and what they count.
     pub fn services() -> (Rc<Services>, Arc<metrics::Metrics>) {
-        let (figures, mut cells) = metrics::Metrics::new(1);
+        let (metrics, mut cells) = metrics::Metrics::new(1);
         let access = record::AccessConfig {
             to: record::Sink::Off,
             sample: Vec::new(),
             headers: Vec::new(),
             query: Default::default(),
         };
-        let log = record::Log::open(&access.to, &figures.access_log).expect("nothing to open");
+        let log = record::Log::open(&access.to, &metrics.access_log).expect("nothing to open");
         let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
@@ -188,9 +187,9 @@ pub(super) mod tests {
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),
             shown: record::Shown::new(&access),
-            figures: Figures {
+            series: Series {
                 routes: Vec::new(),
-                no_route: figures.route(""),
+                no_route: metrics.route(""),
                 policies: Vec::new(),
                 upstreams: Vec::new(),
             },
@@ -200,12 +199,12 @@ pub(super) mod tests {
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
             gathered: Arc::default(),
-            causes: Cause::ALL.iter().map(|cause| figures.cause(cause.word())).collect(),
-            refusals: Reason::ALL.iter().map(|reason| figures.refusal(reason.code())).collect(),
-            auth_verifications: figures.auth_verifications.clone(),
+            causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
+            refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+            auth_verifications: metrics.auth_verifications.clone(),
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());
-        (Rc::new(services), figures)
+        (Rc::new(services), metrics)
     }
 }

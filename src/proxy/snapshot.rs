@@ -29,13 +29,13 @@ pub struct Snapshot {
     pub sampler: record::Sampler,
     /// The optional parts of an access log line.
     pub shown: record::Shown,
-    /// Metrics, by the same indices.
-    pub figures: Figures,
+    /// The metric series that requests of this snapshot count in.
+    pub series: Series,
 }
 
-/// The metrics of each part of a snapshot.
+/// The metric series of each part of a snapshot, by the same indices, so that counting needs no look-up by name.
 #[derive(Debug)]
-pub struct Figures {
+pub struct Series {
     /// By route.
     pub routes: Vec<Arc<metrics::Route>>,
     /// For requests that match no route.

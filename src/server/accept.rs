@@ -255,8 +255,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build_local(tokio::runtime::LocalOptions::default())
             .expect("a runtime");
-        let (worker, figures) = worker();
-        let listener = listener(figures.listener("plain"));
+        let (worker, metrics) = worker();
+        let listener = listener(metrics.listener("plain"));
         let peer = IpAddr::from([192, 0, 2, 1]);
         runtime.block_on(async {
             let admission = admit(&listener, peer).expect("there is room for one");
@@ -272,8 +272,8 @@ mod tests {
         });
         assert_eq!(worker.connections(), 0);
         assert!(admit(&listener, peer).is_ok(), "its place is free again");
-        assert_eq!(figures.panics.value(), 1);
-        let page = figures.encode(metrics::Format::Prometheus);
+        assert_eq!(metrics.panics.value(), 1);
+        let page = metrics.encode(metrics::Format::Prometheus);
         assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
     }
 }

@@ -108,9 +108,9 @@ impl<'r> Problem<'r> {
                 row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
                     .with(Extra::Challenges(challenges)).because(*cause),
             Refusal::AuthBusy =>
-                row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "too many callers are being authenticated").soon(),
+                row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "too many clients are being authenticated").soon(),
             Refusal::Forbidden(cause) =>
-                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the caller may not use this route").because(*cause),
+                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the client may not use this route").because(*cause),
             Refusal::AddressDenied =>
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
             Refusal::OriginDenied =>
@@ -259,7 +259,7 @@ fn limits_text(limited: &Limited) -> String {
         .violated
         .iter()
         .map(|Violation { policy, limit, period_seconds, is_penalty, .. }| match period_seconds {
-            Some(_) if *is_penalty => format!("{policy} keeps out callers that do not wait"),
+            Some(_) if *is_penalty => format!("{policy} penalises clients that do not wait"),
             Some(seconds) => format!("{policy} allows {limit} in {seconds} s"),
             None => format!("{policy} allows {limit} in flight"),
         })

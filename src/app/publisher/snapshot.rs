@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::policy::Table;
-use crate::proxy::snapshot::{Figures, Snapshot};
+use crate::proxy::snapshot::{Series, Snapshot};
 use crate::record::{Sampler, Shown};
 
 use super::prepare::Kept;
@@ -24,7 +24,7 @@ pub(super) fn snapshot(
     shared_tier::share(&mut table, config, limiter);
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
-    let figures = Figures {
+    let series = Series {
         routes: table.routes().iter().map(|route| metrics.route(&route.name)).collect(),
         no_route: metrics.route(NO_ROUTE),
         policies: table.policies().iter().map(|policy| metrics.policy(&policy.name)).collect(),
@@ -40,7 +40,7 @@ pub(super) fn snapshot(
         limit_headers: config.limit_headers,
         sampler: Sampler::new(&config.access_log),
         shown: Shown::new(&config.access_log),
-        figures,
+        series,
     }
 }
 

@@ -8,8 +8,8 @@ use crate::service::reason::Reason;
 
 /// Counts a request at its route, and at its upstream if one has answered.
 pub fn finished(services: &Services, event: &Finished<'_>) {
-    let metrics = &event.snapshot.figures;
-    let route = event.request.route.map_or(&metrics.no_route, |route| &metrics.routes[route.index()]);
+    let series = &event.snapshot.series;
+    let route = event.request.route.map_or(&series.no_route, |route| &series.routes[route.index()]);
     let request = Request {
         status: event.status,
         duration_ns: event.duration.as_nanos() as u64,
@@ -35,7 +35,7 @@ fn answered(services: &Services, event: &Finished<'_>) {
         Some(Reason::UpstreamBadResponse) => Exchange::BadAnswer,
         _ => Exchange::Answered,
     };
-    event.snapshot.figures.upstreams[server.upstream].exchanged(&services.metrics, outcome);
+    event.snapshot.series.upstreams[server.upstream].exchanged(&services.metrics, outcome);
 }
 
 /// Counts a head that never became a request: under no route.
@@ -43,7 +43,7 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
     services.refused(event.reason);
     let duration_ns = event.duration.as_nanos() as u64;
     let request = Request { status: event.status, duration_ns, ..Request::default() };
-    snapshot.figures.no_route.finished(&services.metrics, &request);
+    snapshot.series.no_route.finished(&services.metrics, &request);
 }
 
 /// Counts the cause; it is a refusal only if the client's certificate was refused.
