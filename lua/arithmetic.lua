@@ -18,9 +18,10 @@ local function scaled(a, b, c)
     local rest = product % c
     return (product - rest) / c, rest
   end
-  -- Infinity, from a record that is not ours, would never end the loop below. NaN is returned, into which no cost fits.
+  -- An infinity, from a record that is not ours, would never end the loop below. NaN is returned instead, which makes
+  -- every cost too large.
   if not is_count(a) then return 0 / 0, 0 end
-  -- Long multiplication: so many binary digits of `a` at a time that no step leaves the exact range.
+  -- Long multiplication: as many binary digits of `a` at a time as keep every step in the exact range.
   local step = 2 ^ floor(math.log(exact / (2 * c)) / math.log(2))
   if step < 2 then step = 2 end
   local scale = 1
@@ -38,7 +39,7 @@ local function scaled(a, b, c)
 end
 
 local function scaled_up(a, b, c)
-  -- Whole multiples of c go beside the fraction, which is what `scaled` is exact for.
+  -- `scaled` is exact only for b <= c, so whole multiples of c are multiplied separately.
   local whole = floor(b / c)
   local quotient, rest = scaled(a, b - whole * c, c)
   if rest > 0 then quotient = quotient + 1 end

@@ -1,8 +1,8 @@
--- The dispatcher: one call carries the operations of many requests. The files of the operations stand before it.
+-- The dispatcher: one call carries the operations of many requests. It comes last, after the files of the operations.
 --
--- KEYS  [1] the record of this batch, where ARGV[1] numbers it; then the keys of the operations, each once
--- ARGV  [1] '<dd'  the batch's number in its sender's sequence, 0: it keeps no record and is never sent twice; how
---           long the record stays, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
+-- KEYS  [1] the record of this batch, if ARGV[1] gives it a number; then the keys of the operations, each once
+-- ARGV  [1] '<dd'  the batch's number in its sender's sequence, or 0 if it has no record and is never sent twice; how
+--           long the record is kept, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
 --           'd' each
 --       [2] the operations, little-endian: kind 'B', parts of the operation 'B', the parts, and then
 --                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent delta keep
@@ -12,35 +12,35 @@
 --                 4 peek
 --                 5 debit
 --                 6 hold    the node 'c8', held lasts_us 'd' each
---                 7 look, which changes nothing, not even what a key of an older plan holds
---                 8 takes, 9 peeks, each of one part without flags: in the place of parts so many times key plan cost
---                   'B' each, the cost at least 1
+--                 7 look, which changes nothing, not even a record of an older plan
+--                 8 a run of takes, 9 a run of peeks, each of one part without flags. In place of the number of parts
+--                   is that of the charges, and for each charge follow key plan cost 'B' each, the cost at least 1
 --                 part: key plan 'H' each, the cost's units 'B', flags 'B' (1: shadow, 2: count denied, 4: the cost
---                 follows as a 'd', 8: a lease is released, 16: one is wanted though the limit is small); key and
---                 plan: which of KEYS and of the plans, from 1
+--                 follows as a 'd', 8: the lease is released, 16: a lease is wanted even if the limit is small); key
+--                 and plan are indices into KEYS and the plans, from 1
 -- returns one string: now_us 'd', then for every operation, in their order, a letter and
 --       'G' a grant: epoch 'I4', tokens rate lasts_us deny_us level wait_us 'd' each
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
---       'C' takes or peeks: how many 'B', then of each: remaining reset_us 'd' each where it is admitted with no wait;
---           else -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
---       'R' returned, debited
---       'P' what is left or held, as one part of 'T'
---       'L' looked at: as one part of 'T', of permits and exact windows alone; the key's string: length 'B', bytes
+--       'C' a run: how many 'B', then for each charge: remaining reset_us 'd' each if it is admitted without a wait;
+--           otherwise -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
+--       'R' returned or debited
+--       'P' peeked or held: as one part of 'T'
+--       'L' looked at: as one part of 'T', zeros for a lease; then the key's string: length 'B', bytes
 --       'E' an error of this operation alone: length 'I2', text
--- before all that, where keys of a wrong type were replaced: -2 'd', how many 'd'
--- or, where nothing could be written: -1 'd', length 'I2', text
--- errors with STALE where its sender has numbered a later batch on this record: this one came too late
+-- if keys of a wrong type were replaced, before all that: -2 'd', how many 'd'
+-- if nothing could be written, only: -1 'd', length 'I2', text
+-- fails with STALE if the record holds a later number of its sender: this batch has arrived too late
 --
--- A batch that is sent again, because its reply was lost, answers from its record what it answered, and does nothing.
+-- A batch that is sent again because its reply was lost is answered from its record and changes nothing.
 
 local byte = string.byte
 local head, asked = ARGV[1], ARGV[2]
 local renew, perform
--- Where the next operation begins, or the next piece of this one.
+-- Where the next operation begins in `asked`, or the next part of the current one.
 local at = 1
 local plans, parts = {}, {}
 
--- Renewals, one after the other: most calls are of nothing else.
+-- Renewals have a loop of their own, because most calls consist of nothing else.
 local function renewing()
   local lease_renew = module(7)
 
@@ -59,7 +59,8 @@ local function renewing()
     local number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate,
       pending, hint, spent, delta, keep, is_release, is_ahead, costs)
     local sum = number + tokens + given + lasts_us + deny_us + level + wait_us
-    -- Of a record that was none come no numbers: it is one of another kind.
+    -- The sum is not a number if the key held no valid record. Then the renewal is repeated on an empty record, which
+    -- counts as a spent limit.
     if sum - sum ~= 0 then
       heads[key], kept_ms[key], values[key] = nil, nil, ''
       number, tokens, given, lasts_us, deny_us, level, wait_us = lease_renew(key, plan, epoch, demand, reported, rate, pending,
@@ -69,9 +70,10 @@ local function renewing()
   end
 end
 
--- Of all that is no renewal and not in a run. To define it costs a call of runs more than it is worth.
+-- All operations but renewals and runs. These functions are defined only if a call needs them: a call of runs would pay
+-- more for defining them than for its charges.
 local function performing()
-  -- The tables are the same for every operation: none of them outlives it.
+  -- The tables are reused by the next operation, because no operation keeps one.
   local function read_part(index)
     local part = parts[index]
     if not part then
@@ -108,7 +110,7 @@ local function performing()
     elseif plan.epoch_us == 0 then
       wait_us, remaining, reset_us = peek(part)
     end
-    -- Logs and permits are not kept in strings.
+    -- Logs and permits are not strings.
     if plan.algorithm ~= 4 and plan.algorithm ~= 6 then saved = sub(string_of(part.key) or '', 1, 255) end
     return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
   end
@@ -139,10 +141,11 @@ local function performing()
 end
 
 local replies = {}
--- Charges or looks that are alone: key, plan and cost of each, from where to go on, and how much of it is replies by now.
+-- The current run of charges or peeks: key, plan and cost of each. `run_at` is where to continue. Replies overwrite the
+-- charges that are done; `said` is how many numbers of `run` are replies.
 local run, run_at, said, is_look
 
--- One charge that did not fit a run.
+-- A charge of a run that is not simply admitted, or whose algorithm has no loop for runs.
 local function one(run, at, before, plan)
   run_at, said = at + 3, before
   local part = parts[1] or {}
@@ -210,7 +213,7 @@ local function refusal(format, letter, why)
   return pack(format, letter, #text) .. text
 end
 
--- Each operation on its own: an error of one ends only that one. Returns the reply.
+-- Performs the operations one by one, so that an error in one ends only that one. Returns the reply.
 local function perform_all()
   local is_done, why
   repeat
@@ -223,7 +226,7 @@ local function perform_all()
     end
   until is_done
   is_done, why = pcall(write_keys)
-  -- Redis refuses writes now, so no operation may be reported as applied.
+  -- Nothing was written, so no operation may be reported as applied.
   if not is_done then return refusal('<dI2', -1, why) end
   local said = pack('<d', now_us) .. table.concat(replies)
   return repaired > 0 and pack('<dd', -2, repaired) .. said or said

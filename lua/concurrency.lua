@@ -1,15 +1,17 @@
--- Concurrency: permits in flight, counted for each node in whole numbers, so that what is said twice counts once.
+-- Concurrency: permits in flight. Each node reports the total that it holds, so a report that arrives twice counts
+-- once.
 --
 -- KEYS  the key of one window, by its index: a hash of node to '<dd': permits it holds, when they lapse (microseconds)
 -- ARGV  none of its own: a plan (limit)
 -- hold(key, plan, cost, node, held, lasts_us): the node holds `held` permits and asks for `cost` more
--- free(key, plan, cost): what a node that holds nothing would be told, with nothing changed
--- both return wait_us (0: granted, -1: never, else a second), remaining, reset_us
+-- free(key, plan, cost): returns what hold would return to a node without permits, and changes nothing
+-- both return wait_us (0: granted, -1: never, otherwise a second), remaining, reset_us
 --
--- A node says all it holds each time, and again before that lapses: what a lost reply left wrong is right again then,
--- and the permits of a node that is no more lapse. A cost of 0 gives back, or only says that it is still there.
+-- A node reports its total each time, and again before the report lapses. So an error that a lost reply caused lasts
+-- only until the next report, and the permits of a node that has died lapse. A cost of 0 returns permits, or only
+-- renews the report.
 
--- How many an entry says, and until when. What says neither is nobody's.
+-- How many permits an entry reports, and until when. An entry that cannot be read counts as none.
 local function held_by(entry)
   if #entry ~= 16 then return 0, 0 end
   local count, until_us = unpack_from('<dd', entry)
@@ -21,7 +23,7 @@ local function hold(key, plan, cost, node, held, lasts_us)
   local name = KEYS[key]
   local others, lapsed = 0, {}
   local entries = redis.pcall('HGETALL', name)
-  -- Of another type: nodes say again soon what they hold.
+  -- The key has another type. It is replaced as if no permit were held; the nodes soon report again what they hold.
   if entries.err then
     redis.call('DEL', name)
     entries, repaired = {}, repaired + 1
@@ -32,7 +34,7 @@ local function hold(key, plan, cost, node, held, lasts_us)
       lapsed[#lapsed + 1] = entries[index]
     elseif entries[index] ~= node then
       others = others + count
-      -- Said before the clock went back: it lapses from now on.
+      -- Reported before the clock was set back: it lapses after its usual time from now.
       if until_us > now_us + 2 * lasts_us then
         redis.call('HSET', name, entries[index], pack('<dd', count, now_us + lasts_us))
       end
@@ -47,7 +49,7 @@ local function hold(key, plan, cost, node, held, lasts_us)
   end
   if wanted > 0 then
     redis.call('HSET', name, node, pack('<dd', wanted, now_us + lasts_us))
-    -- Every node says anew before its own lapses, so the key outlives the longest of them.
+    -- The key must outlive the entry that lapses last.
     local ttl_ms = redis.call('PTTL', name)
     if ttl_ms * 1000 < lasts_us then redis.call('PEXPIRE', name, lasting_ms(lasts_us)) end
   else

@@ -5,7 +5,7 @@
 -- ARGV  none of its own: a plan (limit, period_ns)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
--- A changed plan keeps the share that is spent, rounded up to a unit.
+-- A changed plan keeps the spent share, rounded up to a unit so that a change never gives units away.
 
 local fixed_window = {}
 
@@ -28,7 +28,7 @@ function fixed_window.open(state)
     limit, period_us = unpack_from('<dd', saved, 21)
     is_record = limit >= 1 and period_us >= 1
   end
-  -- What cannot be read is a window that is spent.
+  -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
   if not is_record then
     state.count, state.is_scaled = plan.limit, true
     return
@@ -37,8 +37,8 @@ function fixed_window.open(state)
     if index >= floor(now_us / period_us) then state.count = scaled_up(min(count, limit), plan.limit, limit) end
     state.is_scaled = true
   elseif index >= plan.index then
-    -- A clock a little behind finds the count's own window; one that went far back takes the count for this window's,
-    -- and keeps it so even where nothing is spent, or it would be the next one's, too.
+    -- If the clock is a little behind, the count's own window is used. If it was set far back, the count is moved to
+    -- the present window, and saved there even if nothing is spent; otherwise the next window would take it over too.
     state.count, state.until_s = count, until_s
     if index == plan.index + 1 then
       state.index = index
@@ -76,7 +76,7 @@ function fixed_window.debit(state, cost)
   state.count = min(state.count + cost, max(2 * state.plan.limit, state.count))
 end
 
--- A window that is over needs nothing back.
+-- Units of a window that is over are not returned: the next one began full.
 function fixed_window.back(state, cost, taken_us)
   if floor(taken_us / state.plan.period_us) == state.index then state.count = max(0, state.count - cost) end
 end

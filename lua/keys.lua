@@ -1,36 +1,37 @@
--- The strings of one call's keys: read together before anything is done, written together when everything is.
+-- The strings of one call's keys: all are read before the first operation and written after the last.
 --
 -- KEYS  the keys of the operations, each once; operations know a key by its index
 -- ARGV  none
--- read_keys()                                  reads them
--- string_of(key)                               its string, as it is by now; false: there is none. Of a key that is
---                                              something else it is empty: no record, which writes over what was there
--- kept_until(key, until_s, need_us, spare_us)  until when a key is kept, seconds, whose string is needed for so long
--- keep(key, head, tail)                        a key's string from here on; false: none
--- write_keys()                                 writes what has changed
--- unwritten                                    functions that write what is no string, called by it
+-- read_keys()                                  reads all strings
+-- string_of(key)                               the string as changed so far; false if the key does not exist, and empty
+--                                              if it has another type: that is no record, so it will be overwritten
+-- kept_until(key, until_s, need_us, spare_us)  returns until when the key is kept, seconds. If `until_s` is too early
+--                                              for need_us, the expiry is set again, later by spare_us than needed
+-- keep(key, head, tail)                        sets the string; head = false deletes it
+-- write_keys()                                 writes every string that has changed
+-- unwritten                                    functions that write_keys calls to write keys of other types
 --
--- To call Redis costs more than what a limit computes, and to keep a key for longer more than to change its string.
--- So a string is a head that changes with every charge and a tail that does not, and its head says until when the
--- key is kept: longer than it is needed, and set anew only where that is not enough.
+-- Calling Redis costs more than the arithmetic of a limit, and setting an expiry costs more than changing a string. So
+-- a string has a head that changes with every charge and a tail that does not. The head holds when the key expires,
+-- which is later than needed, so that most charges need not set it again.
 
 local call = redis.call
 local pack, unpack_from, sub = struct.pack, struct.unpack, string.sub
 
--- The instant of this call, microseconds since 1970.
+-- The time of this call, microseconds since 1970.
 local now_us
 -- By key: its string when the call began, or false.
 local values
--- By key: the head of its string from here on, or false; for how long it is to be kept from now, milliseconds, where
--- that changes, and then the head is the whole string.
+-- By key: the new head of its string, or false to delete it. `kept_ms` has the new time to live in milliseconds, if
+-- that changes; then the entry in `heads` is the whole string.
 local heads, kept_ms = {}, {}
--- Whether keys without a string are nothing else, once that was asked.
+-- Whether every key without a string is known not to exist; nil before that was asked.
 local is_nothing
--- Which keys are something else, and how many of a wrong type were replaced.
+-- Keys that have another type, and how many of them were replaced.
 local wrong, repaired = {}, 0
 local unwritten = {}
 
--- Lua's stack has room for some thousand arguments.
+-- `unpack` puts its values on Lua's stack, which has room for a few thousand.
 local together = 1000
 
 local function read_keys()
@@ -43,7 +44,8 @@ local function read_keys()
   end
 end
 
--- What a key of a type that it never has is taken for: an empty record. Its type is asked for once.
+-- A key without a string: false if it does not exist, and an empty record if it has another type. One EXISTS for all
+-- such keys saves a TYPE for each in the usual case.
 local function absent(key)
   if is_nothing == nil then
     local without = {}
@@ -63,7 +65,7 @@ local function string_of(key)
   return head and (kept_ms[key] and head or head .. sub(values[key], #head + 1))
 end
 
--- Until a key may go, milliseconds, as PX wants them.
+-- A time to live in milliseconds, within the range that PX takes.
 local function lasting_ms(us)
   return max(1, min(ceil(us / 1000), 1e15))
 end
@@ -72,7 +74,7 @@ local function kept_until(key, until_s, need_us, spare_us)
   if now_us + need_us <= until_s * 1e6 then return until_s end
   local lasts_us = need_us + spare_us
   if spare_us < 4e6 then lasts_us = need_us + 4e6 end
-  -- A second more: the clock that keys go by stood still when the call began.
+  -- One second more, because Redis counts the expiry from the time the call began.
   kept_ms[key] = lasting_ms(lasts_us + 1e6)
   return min(floor((now_us + lasts_us) / 1e6), 4294967295)
 end

@@ -1,10 +1,11 @@
--- Leaky bucket as a queue: the token bucket's grains, of a bucket of `burst` units that wait and the one that goes on.
+-- Leaky bucket as a queue: a token bucket of `burst` waiting units plus the one being served.
 --
 -- KEYS  as token_bucket.lua
 -- ARGV  none of its own
 -- returns an algorithm; an admission that has to wait for its turn tells it as wait_us = -1 - delay_us
 --
--- What is missing when a request comes stands before it, and its delay is the time until that has drained.
+-- The units missing from the bucket are those queued before a request, and its delay is the time until they have
+-- drained.
 
 local leaky_bucket = {}
 for name, act in pairs(module(1)) do

@@ -1,27 +1,28 @@
 -- A lease on a token bucket: the units that a node may spend on its own until the epoch ends.
 --
 -- lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead, costs)
--- reads and changes the one string of `key` (keys.lua). Windows it leaves to window_lease.lua, which stands before this
--- file and keeps the plan at hand.
+-- reads and changes the string of `key` (keys.lua). It passes windows to window_lease.lua, which comes before this file
+-- in the script and also keeps the numbers of the current plan.
 --   plan    algorithm, limit, period_ns, burst, epoch_us
---   costs   what each of those who wait costs, or nil: a unit each. This and all before is what the node says; rates
---           are units a second
--- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until what was refused would fit; a bucket's nodes know)
+--   costs   what each waiting request costs, or nil if each costs one unit
+-- The node sends all arguments from epoch on; rates are units a second.
+-- returns epoch, tokens, rate, lasts_us, deny_us, level, wait_us (until a refused cost would fit; 0 for buckets, whose
+-- nodes compute it)
 --
--- The record, 44 bytes: at_us, level (doubles); promised: rates given this epoch; wanted, wanted_before: demand
--- reported this epoch and in the last; out, out_before: units given (floats); microseconds since the epoch began (32
--- bits, of which the upper 13 say for how many seconds from at_us the key is kept: see keys.lua); nodes, nodes_before:
--- who reported (16 bits). What is promised is paid already: the bucket refills at `refill - promised`. A key's first
--- epoch begins when its record is made, so keys do not renew all at once.
+-- The record, 44 bytes: at_us, level (doubles); promised: sum of the rates granted in this epoch; wanted,
+-- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats); microseconds since
+-- the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see keys.lua);
+-- nodes, nodes_before: how many nodes reported (16 bits). Promised rates are paid in advance: the bucket refills at
+-- `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all at once.
 --
--- Its twin is src/limit/script_model/bucket.rs, operation for operation; a test compares them bit by bit. What the script
--- leaves out where it cannot matter, it leaves out because the twin's answer is the same without it.
+-- Its twin is src/limit/script_model/bucket.rs, operation for operation; a test compares them bit by bit. The script
+-- skips a step of the twin only if that cannot change the result.
 --
--- A call of a function and a field of a table cost more than what they are for: a record is locals, and the greater of
--- two numbers is `if b > a then a = b end`, which is what math.max does, also with what is no number.
+-- In Lua, a function call or a table field costs more than the arithmetic here. So a record is kept in locals, and the
+-- greater of two numbers is `if b > a then a = b end`, which does what math.max does, with NaN too.
 
--- Refills from `from_us` until `to_us`. What is left here and what the nodes hold unspent (`out`) are never more than
--- the burst together, so the fleet as a whole is one bucket.
+-- Refills from `from_us` until `to_us`. The level and the units that nodes hold unspent (`out`) together never exceed
+-- the burst, so the fleet as a whole is one bucket.
 local function lease_fill(level, promised, out, from_us, to_us)
   if 0 > out then out = 0 end
   local cap, inflow = burst - out, refill - promised
@@ -32,8 +33,8 @@ local function lease_fill(level, promised, out, from_us, to_us)
   return cap
 end
 
--- Refills in the epoch that begins at `begins_us`, in two pieces where units of the last one age in between. Returns
--- the level.
+-- Refills within the epoch that begins at `begins_us`, in two steps if the units of the last epoch become too old in
+-- between. Returns the level.
 local function lease_advance(level, promised, out, out_before, at_us, begins_us, to_us)
   local aged_us = begins_us + fifth_us + 10000
   if at_us < aged_us then
@@ -49,13 +50,13 @@ local function lease_advance(level, promised, out, out_before, at_us, begins_us,
   return level
 end
 
--- The record as it is now, in its epoch. Whether what was given before this epoch is too old to be spent: after more
--- than an epoch.
+-- The record advanced to the present, in its epoch. Also returns whether units granted before this epoch are too old to
+-- be spent, which they are after more than an epoch.
 local function lease_open(saved, is_release)
   local to_us, at_us, level, promised, wanted, wanted_before = now_us, now_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
   if saved and #saved ~= 44 then
-    -- Another kind of limit wrote it: empty.
+    -- A record of another kind of limit counts as an empty bucket.
     level = 0
   elseif saved then
     local packed
@@ -64,13 +65,14 @@ local function lease_open(saved, is_release)
     since_us = packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
-    -- A clock that stepped back a little stands still; one that stepped far goes on from there.
+    -- If the clock has stepped back a little, time stands still until it has caught up. If it has stepped far back, the
+    -- record continues from the new time.
     if at_us > to_us + 2 * epoch_us then at_us = to_us end
     if at_us > to_us then to_us = at_us end
     if burst < level then level = burst end
   end
   local begins_us = at_us - since_us
-  -- A node counts its lease from when it asked, so it may ask for the next a little before this one is over here.
+  -- A node counts its lease from when it asked, so it may ask for the next one a little before this epoch ends here.
   local ends_us = begins_us + epoch_us
   if to_us < ends_us and not is_release and to_us >= ends_us - 1000 then to_us = ends_us end
   if to_us < ends_us then
@@ -79,8 +81,8 @@ local function lease_open(saved, is_release)
     local turn_us = ends_us
     if at_us > turn_us then turn_us = at_us end
     level = lease_advance(level, promised, out, out_before, at_us, begins_us, turn_us)
-    -- What was given still earlier may come back too, as far as the bucket has not refilled in its place: what is lent
-    -- of the level never ages here.
+    -- Units granted in still earlier epochs may be returned too, as far as the bucket has not refilled in their place.
+    -- Units lent out of the level never become too old here.
     local lent = out + promised * epoch_s
     local held = lent
     if 0 > held then held = 0 end
@@ -111,22 +113,22 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
     lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 
--- Whether the fleet wants so much more than refills that each node could ask for every unit.
+-- Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
 local function is_greedy(wanted, wanted_before)
   if wanted_before > wanted then wanted = wanted_before end
   return refill * 0.33 > 1 and wanted > 2 * refill
 end
 
--- What a node's rate grows by: out of what refills; debts are repaid out of it first.
+-- How much a node's rate grows. It comes out of the refill, from which debts are repaid first.
 local function lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
   if 0 < level then level = 0 end
   local pool = refill + level / epoch_s
   if refill / 2 > pool then pool = refill / 2 end
   local target, most = pool * share, 1.3 * demand + 0.5 / epoch_s
   if most < target then target = most end
-  -- Too little for a lease: first come, first served here.
+  -- Too little for a lease: units go to the node that asks first.
   if (target - rate) * left_s < 1.5 then return 0 end
-  -- While the demand of the others is not known yet, half of what is free.
+  -- As long as the others' demand is not known yet, half of the free rate.
   local all, free = wanted_before, pool - promised
   if wanted > all then all = wanted end
   if wanted_before < 0.7 * all then free = free * 0.5 end
@@ -136,8 +138,8 @@ local function lease_rate(level, promised, wanted, wanted_before, demand, share,
   return add
 end
 
--- The part of the level that is a node's. Three small shares at once: by shares alone the last of a level that all want
--- goes in ever smaller parts, a message each.
+-- The part of the level that a node may take. A small share is tripled: if each node took only its share, the last
+-- units of a level would go out in ever smaller parts, each a message.
 local function lease_part(share)
   if not (share < 0.25) then return share / 2 end
   local part = share * 3
@@ -145,16 +147,17 @@ local function lease_part(share)
   return part
 end
 
--- Units for requests to come: out of the level, as long as nodes do not hold too much unspent.
+-- Units for future requests, out of the level, as long as nodes do not hold too many unspent.
 local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pending, hint, left_s, is_small)
   local ahead_s, expected = 4 / demand, 0
   if 0.1 > ahead_s then ahead_s = 0.1 end
   if left_s < ahead_s then ahead_s = left_s end
   expected = demand * ahead_s
-  -- By how much more may come than is expected.
+  -- How many more requests may come than expected: two standard deviations.
   local slack = 2 * sqrt(expected)
   if level > burst / 4 then
-    -- There is enough that no node has to ask twice: a node that has just begun reports less demand than is to come.
+    -- The level is high, so be generous and save a second message: a node that has just begun reports less demand than
+    -- will come.
     slack, expected = slack + 3, expected * 4
     if demand * epoch_s >= 1.5 then
       local sixteen = 16 * nodes
@@ -174,8 +177,8 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
   if is_small then
     most = level * 0.5
   else
-    -- Where parts of what is left are too small to be worth a message, who asks first has two and what comes in a
-    -- fiftieth of a second, up to eight.
+    -- If parts of the level are too small to be worth a message, the node that asks first gets two units plus what it
+    -- needs in a fiftieth of a second, at most eight.
     local least = demand * 0.02 + 2
     if 8 < least then least = 8 end
     most = level * lease_part(share) + at_us % 1000 / 1000
@@ -192,8 +195,8 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
   return extra - extra % 1
 end
 
--- How long a node denies by itself when it is out of units, where the limit is small: until a unit is there, which is
--- anybody's.
+-- For a small limit: how long a node denies on its own when it is out of units. That is until there is a unit, which
+-- goes to the node that asks first.
 local function lease_deny_small(level, wanted, wanted_before)
   if level >= 3 then return 0 end
   local least, wait_min_s = 1, 0
@@ -205,11 +208,12 @@ local function lease_deny_small(level, wanted, wanted_before)
   return wait_us - wait_us % 1
 end
 
--- The same of all others. Who asks first has it, while there is any; but what a node is due in a fiftieth of a second
--- is the least to ask for, or a flooded one would ask each round trip.
+-- The same for all other limits. Units go to the node that asks first, but a node waits at least until a fiftieth of a
+-- second's share is there, or a flooded node would ask at every round trip.
 local function lease_deny(level, promised, wanted, wanted_before, nodes, demand, share, rate, is_first, left_s)
   local due = refill * share
-  -- Of the last unit for each of the others nothing is worth a message to who wants three even shares and more.
+  -- A node that wants three even shares or more leaves the last unit of each other node alone: it is not worth a
+  -- message to it.
   if demand * nodes > 3 * refill then level = level - min(nodes - 1, burst / 8) end
   local least = due * 0.02
   if 1 > least then least = 1 end
@@ -219,12 +223,12 @@ local function lease_deny(level, promised, wanted, wanted_before, nodes, demand,
   local unowned = refill - owned
   local wait_s = 1e9
   if unowned > 0 then wait_s = max(2 - level * lease_part(share), 1) / (unowned * share) end
-  -- Who is new, or has much less than is due because others have not given theirs back, asks again soon; the latter
-  -- not before eight units are due, nor where so much is wanted that nothing comes back.
+  -- A new node asks again soon. So does one that has much less than its share because others have not returned theirs
+  -- yet, but not before eight units are due, and not if demand is so high that nothing will be returned.
   local is_short = rate < 0.5 * min(due, demand) and due * epoch_s >= 4 and wanted < 9 * refill
   if is_first and demand <= 0.5 then wait_s = min(wait_s, 0.1) end
   if is_short then wait_s = min(wait_s, max(8 / due, 0.1)) end
-  -- So does who wants hardly more than is due: it is short by chance, and others have what it lacks.
+  -- So does a node that wants hardly more than its share: it is short by chance, and other nodes hold what it lacks.
   if demand < 1.25 * due then wait_s = min(wait_s, max(4 / due, epoch_s * 0.8)) end
   if level >= 1 then wait_s = 0.02 end
   if 0.02 > wait_s then wait_s = 0.02 end
@@ -233,11 +237,11 @@ local function lease_deny(level, promised, wanted, wanted_before, nodes, demand,
   return wait_us - wait_us % 1
 end
 
--- Debts and returns; no debt sinks the level below a whole burst owed. And what the nodes hold unspent, as far as it is
--- known. `to_come` is what a lease that ends has not accrued yet. Returns level, out, out_before.
+-- Books debts and returns, and updates what the nodes hold unspent. A debt never takes the level below minus one burst.
+-- `to_come` is what a lease that is released has not accrued yet. Returns level, out, out_before.
 local function lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta, keep, to_come)
   if is_first then out_before = out_before - spent end
-  -- What was given in earlier epochs may come back, as far as the bucket has not refilled in its place.
+  -- Units granted in earlier epochs may be returned, as far as the bucket has not refilled in their place.
   if is_aged then
     local held = out + promised * (since_us / 1e6)
     if 0 > held then held = 0 end
@@ -254,7 +258,7 @@ local function lease_settle(level, promised, out, out_before, since_us, is_first
     out = out + keep
   else
     out = out + (delta - spent)
-    -- That will refill here.
+    -- A released rate refills the bucket here instead.
     delta = delta + to_come
   end
   local least = level
@@ -276,7 +280,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   local since_us, lasts_us, begins_ms = at_us - begins_us, begins_us + epoch_us - at_us, begins_us / 1000
   local left_s, number = lasts_us / 1e6, (begins_ms - begins_ms % 1) % 16777215 + 1
   local is_first = epoch ~= number
-  -- Units of the last epoch may still be spent for a fifth of this one, and a message takes 10 ms at most.
+  -- Units of the last epoch may be spent for a fifth of this one, plus 10 ms for a message on its way.
   is_aged = is_aged or not (since_us < fifth_us + 10000)
   level, out, out_before = lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta,
     keep, is_release and rate * left_s or 0)
@@ -296,8 +300,8 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   end
   wanted = wanted + demand - reported
   if demand > wanted then wanted = demand end
-  -- So little refills in an epoch that leases would hold what others miss: who comes first has it. Nobody has a share
-  -- then, and no rate.
+  -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
+  -- go to the node that asks first, and no node has a share or a rate.
   local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
   if nodes_before > count then count = nodes_before end
   if is_small then
@@ -306,18 +310,19 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
     local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
     promised, out, rate = promised + add, out - add * (since_us / 1e6), rate + add
-    -- What a thin node is given for requests to come only goes back.
+    -- A node with little demand would return units for future requests, so it gets none.
     is_thin = demand * epoch_s < 0.4 and hint == 0
   end
   local extra, served = 0, lease_served(level - level % 1, pending, costs)
-  -- None where some of those who wait are refused, nor fewer than those cost.
+  -- No units for future requests if a waiting one is refused and, if requests have costs of their own, none below what
+  -- the waiting ones cost together.
   if not is_thin and served == pending then
     local unspent = out + promised * (since_us / 1e6)
     if not is_aged then unspent = unspent + out_before end
     extra = lease_extra(at_us, level, unspent, count, demand, share, rate, pending, hint, left_s, is_small)
     if costs and extra < pending then extra = 0 end
   end
-  -- What requests wait for is spent at once.
+  -- Units that requests wait for are spent at once, so only the others count as out.
   level, out = level - (served + extra), out + extra
   local deny_us
   if is_small then

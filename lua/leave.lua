@@ -1,5 +1,5 @@
--- Takes a key from a server that a changed ring no longer asks for it: its value goes to the new server, and here it
--- becomes a spent limit, so that nodes that do not know of the change yet find no second burst.
+-- Takes a key from a server that had it before the ring changed. Its value goes to the new server. Here a spent limit
+-- replaces it, so that nodes that do not know of the change yet find no second burst.
 --
 -- KEYS  [1] the key
 -- ARGV  what stands for one that has left

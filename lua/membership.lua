@@ -12,7 +12,7 @@ else
   redis.call('ZREM', KEYS[1], ARGV[1])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - 5000)
--- A report from the future: the clock was set back.
+-- A report from the future was made before the clock was set back.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], now_ms + 5000, '+inf')
 redis.call('PEXPIRE', KEYS[1], 10000)
 return redis.call('ZCARD', KEYS[1])

@@ -4,16 +4,15 @@
 -- ARGV  none of its own: a plan (limit, period_ns)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua)
 --
--- A unit taken at t counts until just before t + period. A limit that changes finds the units as they are. What is
--- over is cut off with the next change; when a place comes free is one look into the list. Where the clock went back and
--- the oldest is of a time to come, or of none, all are of now.
+-- A unit taken at t counts until just before t + period. If the limit changes, the units stay as they are. Expired
+-- units are trimmed with the next change. When a place becomes free is read from one element. If the oldest unit is
+-- from the future, because the clock was set back, or is no number, all units count as taken now.
 --
--- A key's log is read once a call and written once, at its end: a rush on one key is a few commands, however many
--- charges of it there are.
+-- A key's log is read once a call and written once, at its end, so many charges of one key cost a few commands.
 
 local sliding_log = {}
 
--- By key: its log, as it is by now.
+-- By key: its log as changed so far by this call.
 local logs = {}
 
 function sliding_log.prepare(plan)
@@ -27,7 +26,7 @@ local function read(key, plan)
     is_scaled = false, is_wrong = false, is_changed = false,
   }
   log.size = redis.pcall('LLEN', name)
-  -- Of another type: what cannot be read is a log that is full.
+  -- The key has another type: it counts as a full log.
   if type(log.size) == 'table' then
     log.size, log.used, log.pushed_us, log.newest_us = 0, plan.limit, now_us, now_us
     log.is_scaled, log.is_wrong = true, true
@@ -86,7 +85,7 @@ function sliding_log.open(state, is_look)
   local key, plan = state.key, state.plan
   local log = logs[key]
   if log and (log.limit ~= plan.limit or log.period_us ~= plan.period_us) then
-    -- Under another plan: as if that call had ended.
+    -- The same key under another plan in one call: write the log first, as if that call had ended.
     if log.is_changed then write(log) end
     log = nil
   end
@@ -104,7 +103,7 @@ function sliding_log.open(state, is_look)
   state.log, state.is_scaled = log, log.is_scaled
 end
 
--- The time of an element; none is later than the newest may be.
+-- The time of an element, clamped to the newest possible.
 local function time_of(log, index)
   if log.is_wrong then return now_us end
   return min(tonumber(redis.call('LINDEX', log.name, index)) or 0, log.newest_us)
@@ -114,7 +113,7 @@ function sliding_log.wait(state, cost)
   local log = state.log
   if cost > log.limit then return -1 end
   if cost <= max(0, log.limit - log.used) then return 0 end
-  -- So many of the oldest have to be over first; those just counted are the newest.
+  -- This many of the oldest units must expire first; the units that this call has counted are the newest.
   local index = log.over + log.used + cost - log.limit - 1
   local at_us = log.pushed_us
   if index < log.size then at_us = time_of(log, index) end
@@ -133,7 +132,7 @@ end
 
 function sliding_log.spend(state, cost)
   local log = state.log
-  -- In order even where the clock went back.
+  -- The list stays in order even if the clock was set back.
   if log.pushed == 0 then log.pushed_us = max(now_us, time_of(log, -1)) end
   log.pushed = log.pushed + cost
   log.used = log.used + cost
@@ -150,7 +149,7 @@ end
 function sliding_log.back(state, cost, taken_us)
   local log = state.log
   if log.is_wrong then return end
-  -- What this call took may be what comes back.
+  -- The units to return may have been taken by this call and not written yet.
   if log.is_changed then
     write(log)
     log = read(state.key, state.plan)

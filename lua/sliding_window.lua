@@ -1,4 +1,5 @@
--- Sliding window: this aligned window and the one before, which weighs by the share of it that still overlaps.
+-- Sliding window: the count of the present aligned window, plus the count of the one before weighted by how much of it
+-- still overlaps.
 --
 -- KEYS  the key of one window, by its index: one string of 44 bytes: index, previous, current 'd' each, until_s 'I4';
 --       the plan it was written under: limit, period_us 'd' each (see keys.lua)
@@ -25,7 +26,7 @@ local function estimate(index, previous, current, period_us)
   return weighed + current
 end
 
--- The counts in the window `index`. A clock behind finds the beginning of the counts' own window.
+-- The counts as of the window `index`. If the clock is behind, they are as of the beginning of their own window.
 local function moved(index, was, previous, current)
   local ahead = index - was
   if ahead == 1 then
@@ -66,14 +67,15 @@ function sliding_window.open(state)
     local most, period_us = unpack_from('<dd', saved, 29)
     is_record = is_count(most) and most >= 1 and period_us >= 1
   end
-  -- What cannot be read is a window that is spent.
+  -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
   if not is_record then
     state.current, state.is_scaled = plan.most, true
     return
   end
   if not is_ours then return open_changed(state, plan, saved, was, previous, current) end
   state.index, state.previous, state.current = moved(plan.index, was, previous, current)
-  -- Of a clock that went far back the counts are this window's from here on, even where nothing is spent.
+  -- If the clock was set far back, the counts are moved to the present window, and saved there even if nothing is
+  -- spent.
   state.until_s, state.is_scaled = until_s, was > plan.index + 1
 end
 
@@ -85,7 +87,7 @@ local function remaining(state)
   return max(0, state.plan.most - estimate(state.index, state.previous, state.current, state.plan.period_us))
 end
 
--- The first microsecond at which a cost fits: what weighs only shrinks, along a line a window.
+-- The first microsecond at which a cost fits. The weighted count only shrinks, linearly within each window.
 local function retry_us(state, cost)
   local most, period_us = state.plan.most, state.plan.period_us
   local weighs, room, windows = state.previous, most - cost - state.current, 0

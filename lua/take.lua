@@ -4,24 +4,24 @@
 -- ARGV  none of its own: parts { key, plan, cost, flags }; flags: 1 shadow, 2 count denied. Plans { algorithm, limit,
 --       period_ns, burst }; algorithms are numbered 1 token bucket, 2 fixed window, 3 sliding window, 4 sliding log,
 --       5 leaky bucket (6, permits, are held and not taken: concurrency.lua)
--- take(parts, count)                returns whether they are admitted; each part has what its window said
--- give_back(parts, count, taken_us) undoes it
--- debit(parts, count)               spends what is known only now, whether it fits or not
--- peek(part)                        says what take would, and spends nothing
--- what a window says: wait_us (0: it fits; above: until it does; -1: never; below: it fits, after -1 - wait_us),
---       remaining (units), reset_us (until it is whole)
+-- take(parts, count)                returns whether all parts are admitted; sets the outcome in each part
+-- give_back(parts, count, taken_us) undoes a take
+-- debit(parts, count)               spends a cost that became known later, even if it does not fit
+-- peek(part)                        returns the outcome that take would set, and spends nothing
+-- outcome: wait_us (0: it fits; above 0: time until it does; -1: never; below -1: it fits after -1 - wait_us),
+--       remaining (units), reset_us (time until nothing is spent)
 --
--- charges(run, at, said, plan, one, is_look): charges that are alone and of one plan, in one loop, for calls cost more in
--- Lua than what they do. An algorithm may have it. `run` is the numbers key, plan, cost of each charge; from `at` on they
--- are gone through while the plan is the same. What they say stands in `run` again, from said + 1 on: remaining, reset_us.
--- One that is not simply admitted goes the long way, one(run, at, said, plan), which returns `said`. Of looks nothing is
--- kept. Returns where the next begins, and `said`.
+-- charges(run, at, said, plan, one, is_look): performs charges of one part and one plan in one loop, because a function
+-- call in Lua costs more than a charge. An algorithm need not have it. `run` holds key, plan and cost of each charge;
+-- it is processed from `at` on while the plan is the same. Replies are written back into `run` from said + 1 on:
+-- remaining, reset_us. A charge that is not simply admitted is passed to one(run, at, said, plan), which returns the
+-- new `said`. If is_look, nothing is saved. Returns where the next charge begins, and `said`.
 --
--- open(part, is_look): what is only looked at changes nothing that other charges of the call find.
+-- open(part, is_look): if is_look, later charges of the call must not see any change.
 --
--- An algorithm prepares a plan once a call. It opens a part's key as it is now and keeps what it found in the part; it
--- tells how long a cost has to wait, changes what it found, says what is left of it, and saves it. Nothing is saved
--- before everything is open, so a key that holds something else fails before anything is spent.
+-- An algorithm prepares each plan once a call. `open` reads a part's key as of now into the part; `wait` returns how
+-- long a cost has to wait; `spend`, `deny`, `debit` and `back` change the part; `left` returns what is left; `save`
+-- stores it. No part is saved before all are open, so an error in one key comes before anything is spent.
 
 local acts = {}
 
@@ -61,9 +61,9 @@ local function take(parts, count)
       act.spend(part, part.cost)
       is_changed = true
     end
-    -- What is left: with the cost where it was taken, without where not.
+    -- What is left, after the cost if it was spent.
     part.remaining, part.reset_us = act.left(part)
-    -- What a changed plan found goes on under the new one from here.
+    -- A record of an older plan was converted, which must be saved even if nothing is spent.
     if is_changed then act.save(part, part.reset_us) end
     if wait_us < -1 and not is_admitted then part.wait_us = 0 end
   end

@@ -1,16 +1,16 @@
--- Token bucket: what is missing of a full one, exact in whole numbers.
+-- Token bucket: stores what is missing from a full one, exactly, in whole numbers.
 --
 -- KEYS  the key of one window, by its index: one string of 44 bytes: missing, at_us 'd' each, until_s 'I4'; the plan it
 --       was written under: whole, refill, quantum_us 'd' each (see keys.lua)
 -- ARGV  none of its own: a plan (limit, period_ns, burst)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua)
 --
--- A unit is `unit` grains, and `refill` grains come back in a quantum of time: limit / period in lowest terms, the
--- quantum a microsecond, or so many more that a whole bucket stays below 2^51 grains; then grains are halved until it
--- is near that, so that a share that is carried over loses nothing. Time is cut to quanta of the
--- clock itself, so what is cut off is never lost. A bucket too large even for quanta of a second holds as much as
--- fits, which is never in the client's favour. A changed plan finds the bucket refilled by the old one until now, and
--- goes on with the same share missing.
+-- A unit is `unit` grains, and `refill` grains come back in each quantum of time. Their ratio is limit / period in
+-- lowest terms. The quantum is a microsecond, or longer so that a whole bucket stays below 2^51 grains; then grains
+-- are halved until the bucket is close to that, so that carrying a share over to a changed plan loses nothing. Time is
+-- cut to quanta of the clock itself, so no time is lost between two calls. A bucket too large even for quanta of a
+-- second holds as much as fits, which is never in the client's favour. If the plan changes, the bucket is refilled by
+-- the old plan until now and continues with the same share missing.
 
 local function bucket_grains(limit, period_us, burst)
   local quantum_us = 1
@@ -30,18 +30,18 @@ end
 
 local token_bucket = {}
 
--- Of a plan whose bucket holds so many units.
+-- Prepares a plan whose bucket holds `units`.
 function token_bucket.prepare(plan, units)
   plan.quantum_us, plan.unit, plan.refill, plan.units =
     bucket_grains(plan.limit, ceil(plan.period_ns / 1000), units or plan.burst)
   plan.whole = plan.units * plan.unit
-  -- The quantum that has begun.
+  -- How far the present quantum has advanced.
   plan.begun_us = now_us % plan.quantum_us
   plan.at_us = now_us - plan.begun_us
   plan.tail = pack('<ddd', plan.whole, plan.refill, plan.quantum_us)
 end
 
--- Microseconds from now until so many grains are back.
+-- Microseconds from now until `grains` are back.
 local function refilled_us(plan, grains)
   local quanta = grains / plan.refill
   local part = quanta % 1
@@ -49,21 +49,22 @@ local function refilled_us(plan, grains)
   return quanta * plan.quantum_us - plan.begun_us
 end
 
--- Under another plan: what was missing then, as a share of this one's bucket.
+-- A record of another plan: the share that was missing then, as grains of this plan's bucket.
 local function read_changed(plan, missing, then_us, whole, refill, quantum_us)
   local quanta = floor(now_us / quantum_us) - then_us / quantum_us
   if quanta > 0 then missing = max(0, missing - quanta * refill) end
   return scaled_up(min(missing, whole), plan.whole, whole), 0, true
 end
 
--- What is missing now, until when the key is kept, and whether another plan or a later clock wrote it.
+-- The missing grains now, until when the key is kept, and whether the record must be saved: another plan or a later
+-- clock wrote it.
 local function read(key, plan)
   local saved = heads[key] == nil and values[key] or string_of(key)
   if not saved then return 0, 0, false end
-  -- Whose past cannot be read is not trusted with a full one, and begins with an empty one.
+  -- A value that is no record counts as an empty bucket, so that a key cannot be reset by overwriting it.
   if #saved ~= 44 then return plan.whole, 0, true end
   local missing, then_us, until_s, whole, refill, quantum_us = unpack_from('<ddI4ddd', saved)
-  -- To call a function costs as much as the rest of this: the usual record is looked at where it stands.
+  -- The usual case is checked inline, because calling a function costs as much as the rest.
   if refill ~= plan.refill or whole ~= plan.whole or quantum_us ~= plan.quantum_us then
     local is_record = is_count(missing) and is_count(then_us) and is_count(whole) and is_count(refill)
     if not is_record or whole < 1 or not (quantum_us >= 1) then return plan.whole, 0, true end
@@ -72,7 +73,8 @@ local function read(key, plan)
   if not (missing >= 0 and missing < exact and then_us >= 0 and then_us < exact) then return plan.whole, 0, true end
   local passed_us = plan.at_us - then_us
   if missing > 2 * whole then missing = 2 * whole end
-  -- A clock that went back refills nothing, and goes on from where it is: that is kept, even where nothing is spent.
+  -- If the clock was set back, nothing is refilled, and the record continues from the new time. That is saved even if
+  -- nothing is spent.
   if passed_us > 0 then missing = missing - passed_us / quantum_us * refill end
   if missing < 0 then missing = 0 end
   return missing, until_s, passed_us < 0
@@ -84,7 +86,7 @@ local function write(key, plan, missing, until_s, reset_us)
   keep(key, pack('<ddI4', missing, plan.at_us, until_s), plan.tail)
 end
 
--- By key, where a run of charges has many of few keys: what is missing by now, and for how long the key is kept.
+-- By key, for runs with many charges of few keys: the missing grains so far, and for how long the key is kept.
 local held, rooms = {}, {}
 
 local function settle(at_us)
@@ -178,12 +180,12 @@ function token_bucket.spend(state, cost)
   state.missing = state.missing + cost * state.plan.unit
 end
 
--- As far as it is empty, never into debt.
+-- A denied cost takes at most what is left, so it never leads into debt.
 function token_bucket.deny(state, cost)
   state.missing = max(state.missing, min(state.missing + cost * state.plan.unit, state.plan.whole))
 end
 
--- Whether it fits or not: at most as far into debt as the bucket is large.
+-- Spends the cost even if it does not fit, at most one whole bucket into debt.
 function token_bucket.debit(state, cost)
   local plan = state.plan
   state.missing = max(state.missing, min(state.missing + min(cost, 2 * plan.units) * plan.unit, 2 * plan.whole))

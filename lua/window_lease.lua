@@ -1,20 +1,22 @@
--- A lease on a fixed or a sliding window: units a node may spend by itself until the epoch, or the window, ends.
+-- A lease on a fixed or a sliding window: units that a node may spend on its own until the epoch, or the window, ends.
 --
 -- window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs) is called by
--- lease_renew (lease.lua) and takes and returns what that does. A window refills at once or by forgetting, so there are
--- no rates: the whole grant is units. What is the same for buckets and windows stands here, the plan at hand first.
+-- lease_renew (lease.lua), with the same arguments and results. A window does not refill at a rate, so the whole grant
+-- is units. This file also has what buckets and windows share, beginning with the numbers of the current plan.
 --
--- The record, 48 bytes: at_us; current, previous: units given in this window and spent in the one before (doubles);
--- wanted, wanted_before: demand reported this epoch and in the last; out, out_before: units given (floats);
--- microseconds since the epoch began (32 bits, of which the upper 13 say for how many seconds from at_us the key is
--- kept: see keys.lua); nodes, nodes_before: who reported (16 bits). An epoch never crosses a window's end.
+-- The record, 48 bytes: at_us; current, previous: units granted in this window and spent in the one before (doubles);
+-- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
+-- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
+-- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). An epoch never crosses a window's
+-- end.
 --
--- Its twin is src/limit/centre/window.rs, operation for operation; a test compares them bit by bit. What is left out,
--- and why so little is called, lease.lua says.
+-- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
+-- says why steps are skipped and functions hardly called.
 
 local sqrt = math.sqrt
 
--- The plan at hand: upvalues cost a third of a table's fields, and most renewals of a call are of one plan.
+-- The numbers of the current plan. Upvalues cost a third of what table fields do, and most renewals of a call have the
+-- same plan.
 local at_hand, is_window, is_sliding
 local limit, burst, refill, per_epoch, period_us, epoch_us, epoch_s, fifth_us, lent_min
 
@@ -25,11 +27,13 @@ local function lease_adopt(plan)
   refill, period_us = limit * 1e9 / plan.period_ns, floor(plan.period_ns / 1000)
   epoch_s, fifth_us = epoch_us / 1e6, epoch_us / 5
   per_epoch = refill * epoch_s
-  -- Units that all nodes may hold for requests to come are what refills in two epochs, or a hundredth of what is left.
+  -- All nodes together may hold units for future requests that refill in two epochs, or a hundredth of what is left if
+  -- that is more.
   lent_min = per_epoch * 2
 end
 
--- An epoch is half a second at most, 19 bits of microseconds; above them stands for how long the key is kept.
+-- An epoch lasts half a second at most, which is 19 bits of microseconds. The bits above hold for how long the key is
+-- kept.
 local lease_since = 2 ^ 19
 
 local function lease_packed(at_us, since_us, until_s)
@@ -40,9 +44,10 @@ local function lease_packed(at_us, since_us, until_s)
   return since_us + lease_since * stays_s
 end
 
--- A node's share of what the fleet wants; half an even one at least. The fleet wants what it wanted in the last epoch
--- or wants in this, whichever is more, but no more than who has reported says now and who has not said then, and no
--- more than if all others said what those have said.
+-- A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
+-- epoch's and this epoch's. Two bounds let it fall quickly after a rush: the demand reported in this epoch plus the
+-- last epoch's for the part of the fleet that has not reported yet, and the demand if all nodes wanted as much as those
+-- that have reported.
 local function lease_share(wanted, wanted_before, nodes, nodes_before, demand)
   local now, before, most = nodes, nodes_before, nodes_before
   if 1 > now then now = 1 end
@@ -62,7 +67,7 @@ local function lease_share(wanted, wanted_before, nodes, nodes_before, demand)
   return share
 end
 
--- What those who wait are given of `whole` units: first come, each all it costs or nothing.
+-- Units for the waiting requests out of `whole`: in their order, each gets all it costs or nothing.
 local function lease_served(whole, pending, costs)
   if pending <= whole then return pending end
   if not costs then return 0 > whole and 0 or whole end
@@ -73,19 +78,20 @@ local function lease_served(whole, pending, costs)
   return served
 end
 
--- When an epoch began, of its number, to the end of that millisecond: the last that is called so.
+-- The end of the millisecond in which the epoch of this number began, at the last time before `at_us` that the number
+-- was used.
 local function window_given_us(number, at_us)
   local now_ms = at_us / 1000
   now_ms = now_ms - now_ms % 1
   return (now_ms + 1 - (now_ms - (number - 1)) % 16777215) * 1000
 end
 
--- The record as it is now, in its epoch and window.
+-- The record advanced to the present, in its epoch and window.
 local function window_open(saved)
   local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s = 0, 0, 0, 0, 0, 0
   if saved and #saved ~= 48 then
-    -- Another kind of limit wrote it: spent, until the window ends.
+    -- A record of another kind of limit counts as spent until the window ends.
     current = limit
   elseif saved then
     local packed
@@ -113,7 +119,7 @@ local function window_open(saved)
     else
       wanted_before, nodes_before = 0, 0
     end
-    -- Units of an earlier window are no more.
+    -- Units of an earlier window cannot be spent any more.
     if is_new then out_before = 0 else out_before = out_before + out end
     wanted, nodes, out = 0, 0, 0
     begins_us = begins_us + turns * epoch_us
@@ -131,19 +137,19 @@ local function window_save(key, at_us, current, previous, wanted, wanted_before,
     lease_packed(at_us, since_us, until_s), nodes, nodes_before)
 end
 
--- Until so many units are left if nobody spends, microseconds.
+-- Microseconds until `units` are left if no node spends any.
 local function window_wait(spent, current, previous, ends_us, units)
   local most = limit - units
   if spent <= most then return 0 end
   if not is_sliding or 0 > most then return ends_us end
   if current <= most then
-    -- previous * x + current = most, x being what overlaps.
+    -- Solves previous * x + current = most for x, the overlapping share.
     return max(ceil(ends_us - period_us * ((most - current) / previous)), 1)
   end
   return ends_us + max(ceil(period_us - period_us * (most / current)), 0)
 end
 
--- Units for requests to come, if any are left beside those that requests wait for.
+-- Units for future requests, if any are left after those that requests wait for.
 local function window_extra(at_us, left, out, out_before, share, demand, pending, keep, left_s)
   local extra = 1.2 * demand * left_s + 2 * sqrt(demand * left_s) - keep
   if 0 > extra then extra = 0 end
@@ -164,8 +170,8 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
   local ends_us, begins_ms = starts_us + period_us, begins_us / 1000
   local since_us, number = at_us - begins_us, (begins_ms - begins_ms % 1) % 16777215 + 1
   local is_first = epoch ~= number
-  -- What a lease gives back or owes goes where it was given. None is of now, one of this epoch of this window, unless
-  -- the clock went back into another.
+  -- What a lease returns or owes is booked in the window in which it was granted. Without a lease that is the present
+  -- window, as it is for a lease of this epoch, unless the clock was set back into another window.
   local given_us = at_us
   if epoch ~= 0 and (is_first or begins_us < starts_us) then given_us = window_given_us(epoch, at_us) end
   local is_new = given_us < starts_us
@@ -184,7 +190,7 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
     out_before = out_before - spent + delta - keep
     if 0 > out_before then out_before = 0 end
   end
-  -- What of the limit is spent: the last window weighs by what of it still overlaps.
+  -- The spent part of the limit: the last window counts by the share of it that still overlaps.
   local aging = is_sliding and previous * ((ends_us - at_us) / period_us) or 0
   if is_release then
     if not is_first then wanted, nodes = max(wanted - reported, 0), max(nodes - 1, 0) end
@@ -196,29 +202,29 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
   if is_first then
     reported, nodes, out = 0, nodes + 1, out + keep
     if 65535 < nodes then nodes = 65535 end
-    -- Given in another window, to be spent in this.
+    -- Units kept from another window will be spent in this one, so they count here.
     if is_new then current = current + keep end
   end
   wanted = wanted + demand - reported
   if demand > wanted then wanted = demand end
-  -- A lease ends so early that its units are spent or aged before the window ends.
+  -- A lease ends early enough that its units are spent or too old before the window ends.
   local left, until_us = limit - (aging + current), ends_us - (fifth_us - fifth_us % 1)
   if begins_us + epoch_us < until_us then until_us = begins_us + epoch_us end
   local lasts_us, extra, served = until_us - at_us, 0, lease_served(left - left % 1, pending, costs)
   if 0 > lasts_us then lasts_us = 0 end
-  -- What a thin node is given for requests to come only goes back. None where some of those who wait are refused, nor
-  -- fewer than those cost.
+  -- A node with little demand would return units for future requests, so it gets none. Nor does any node if a waiting
+  -- request is refused or, if requests have costs of their own, if they are fewer than the waiting ones cost together.
   if served == pending and lasts_us ~= 0 and not (demand * epoch_s < 1) then
     local share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
     extra = window_extra(at_us, left, out, out_before, share, demand, pending, keep, lasts_us / 1e6)
     if costs and extra < pending then extra = 0 end
   end
-  -- What requests wait for is spent at once.
+  -- Units that requests wait for are spent at once, so only the others count as out.
   current, out = current + (served + extra), out + extra
   spent = aging + current
   local deny_us, wait_us = window_wait(spent, current, previous, ends_us - at_us, 1), 0
   if served < pending then
-    -- The dearest of those who wait is not told to come too early.
+    -- The wait is that of the costliest waiting request, so that its client is not told to retry too early.
     local dearest = 1
     for index = 1, costs and #costs or 0 do
       if costs[index] > dearest then dearest = costs[index] end
