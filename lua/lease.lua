@@ -10,10 +10,11 @@
 -- nodes compute it)
 --
 -- The record, 44 bytes: at_us, level (doubles); promised: sum of the rates granted in this epoch; wanted,
--- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats); microseconds since
--- the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see keys.lua);
--- nodes, nodes_before: how many nodes reported (16 bits). Promised rates are paid in advance: the bucket refills at
--- `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all at once.
+-- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
+-- microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is
+-- kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits). Promised rates are paid in advance: the
+-- bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
+-- at once.
 --
 -- Its twin is src/limit/script_model/bucket.rs, operation for operation; a test compares them bit by bit. The script
 -- skips a step of the twin only if that cannot change the result.
