@@ -3,13 +3,12 @@
 
 use std::cell::Cell;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{sleep, timeout};
 
 use super::stream::{Stream, Tracked};
@@ -35,19 +34,25 @@ pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
     let activity = Rc::new(Activity::new(clock::instant()));
     let bytes = Rc::new(ByteCounts::default());
     let mut tunnelled = TunnelledRequest { request, bytes: Rc::clone(&bytes) };
-    let client = Counted { stream: Tracked::new(client, read, Rc::clone(&activity)), bytes };
+    let client = Tracked::new(client, read, Rc::clone(&activity));
     let frames = || is_websocket.then(Frames::default);
     let (client_reads, client_writes) = split(client);
     let (upstream_reads, upstream_writes) = split(upstream.stream);
     let sent_going_away = Cell::new(false);
-    let up =
-        Up { from: client_reads, to: upstream_writes, frames: frames(), sent_going_away: &sent_going_away };
+    let up = Up {
+        from: client_reads,
+        to: upstream_writes,
+        frames: frames(),
+        sent_going_away: &sent_going_away,
+        bytes: &bytes.up,
+    };
     let down = Down {
         from: upstream_reads,
         to: client_writes,
         frames: frames(),
         sent_going_away: &sent_going_away,
         early: upstream.read,
+        bytes: &bytes.down,
     };
     tokio::select! {
         ended = copy(&conn.drain, up, down) => match ended {
@@ -102,6 +107,8 @@ struct Up<'a, C, U> {
     frames: Option<Frames>,
     /// Whether the client has been sent [`GOING_AWAY`].
     sent_going_away: &'a Cell<bool>,
+    /// Counts what the client has sent.
+    bytes: &'a Cell<u64>,
 }
 
 impl<C: AsyncRead, U: AsyncWrite> Up<'_, C, U> {
@@ -113,6 +120,7 @@ impl<C: AsyncRead, U: AsyncWrite> Up<'_, C, U> {
             if count == 0 {
                 return self.to.shutdown().await;
             }
+            self.bytes.update(|bytes| bytes + count as u64);
             self.to.write_all(&buffer[..count]).await?;
             self.to.flush().await?;
             if let Some(frames) = &mut self.frames {
@@ -133,6 +141,8 @@ struct Down<'a, U, C> {
     sent_going_away: &'a Cell<bool>,
     /// What the server sent right after the head of its answer.
     early: Bytes,
+    /// Counts what was written to the client.
+    bytes: &'a Cell<u64>,
 }
 
 impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
@@ -187,8 +197,18 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
         self.write(bytes).await
     }
 
+    /// Writes piece by piece instead of by `write_all`, so that the count is right if the client leaves, or the drain's
+    /// deadline drops the tunnel, half way.
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.to.write_all(bytes).await?;
+        let mut left = bytes;
+        while !left.is_empty() {
+            let count = self.to.write(left).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.bytes.update(|bytes| bytes + count as u64);
+            left = &left[count..];
+        }
         self.to.flush().await
     }
 }
@@ -209,42 +229,6 @@ struct TunnelledRequest {
 impl Drop for TunnelledRequest {
     fn drop(&mut self) {
         self.request.add_bytes(self.bytes.up.get(), self.bytes.down.get());
-    }
-}
-
-/// The client's side, whose bytes are counted.
-struct Counted {
-    stream: Tracked,
-    bytes: Rc<ByteCounts>,
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let read = (buf.filled().len() - before) as u64;
-        self.bytes.up.set(self.bytes.up.get() + read);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.bytes.down.set(self.bytes.down.get() + count as u64);
-        Poll::Ready(Ok(count))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
