@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Route};
+use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Route, Timeouts};
 use crate::policy::host::Host;
 
-use super::listener::{self, BODY_BYTES_MAX};
-use super::printer::{Page, array, key, size, table as show_table, text as show_text};
+use super::listener::{self, BODY_BYTES_MAX, TIMEOUT_MIN};
+use super::printer::{Page, array, key, size, table as show_table, text as show_text, time};
 use super::reader::{Table, Value};
 use super::report::{Fields, Place, Places, quoted};
 use super::sections;
@@ -97,6 +97,9 @@ impl Reader<'_> {
         }
         if let Some(action) = self.action(&table) {
             route.action = action;
+        }
+        if let Some(timeouts) = table.value("timeouts") {
+            route.timeouts = self::timeouts(&timeouts, &route.action);
         }
         route.upgrade = table.value("upgrade").and_then(|value| value.boolean()).unwrap_or(false);
         if let Some(value) = table.value("path-escapes") {
@@ -265,6 +268,18 @@ impl Reader<'_> {
     }
 }
 
+/// Deadlines that go before the upstream's.
+fn timeouts(value: &Value<'_>, action: &Action) -> Timeouts {
+    let Some(table) = value.table("`timeouts`") else { return Timeouts::default() };
+    if !matches!(action, Action::Forward { .. }) {
+        value.wrong_key("`timeouts` needs an upstream", "leave it out, or name an upstream in `to`");
+    }
+    let duration = |key| table.value(key).and_then(|value| value.duration(TIMEOUT_MIN));
+    let timeouts = Timeouts { response: duration("response"), total: duration("total") };
+    table.finish(&[]);
+    timeouts
+}
+
 /// `route:orders`, then `route:orders#2`.
 fn shorthand_name(route: &str, number: usize) -> String {
     let suffix = if number > 1 { format!("#{number}") } else { String::new() };
@@ -411,6 +426,12 @@ pub(super) fn show(page: &mut Page, route: &Route) {
     }
     if let Some(bytes) = route.body_bytes_max {
         page.key("max-body", size(bytes));
+    }
+    if route.timeouts != Timeouts::default() {
+        let Timeouts { response, total } = route.timeouts;
+        let written = [("response", response), ("total", total)];
+        let written = written.into_iter().filter_map(|(key, value)| Some((key, time(value?))));
+        page.key("timeouts", show_table(written));
     }
     page.key("upgrade", route.upgrade);
     let path_escapes = match route.path_escapes {

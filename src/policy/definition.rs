@@ -34,8 +34,19 @@ pub struct Route {
     pub upgrade: bool,
     /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
+    /// Deadlines instead of its upstream's.
+    pub timeouts: Timeouts,
     /// Who may use it.
     pub access: Access,
+}
+
+/// Deadlines that a route has instead of its upstream's. `None`: the upstream's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the end of the request to the answer's head.
+    pub response: Option<Duration>,
+    /// The whole exchange.
+    pub total: Option<Duration>,
 }
 
 impl Route {
@@ -54,6 +65,7 @@ impl Route {
             body_bytes_max: None,
             upgrade: false,
             path_escapes: PathEscapes::default(),
+            timeouts: Timeouts::default(),
             access: Access::default(),
         }
     }

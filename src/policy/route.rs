@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use super::access::{Addresses, Require};
 use super::changes::HeaderChanges;
 use super::cors::Cors;
-use super::definition::PathEscapes;
+use super::definition::{PathEscapes, Timeouts};
 use super::host::Host;
 use super::method::Methods;
 use super::pattern::Pattern;
@@ -61,6 +61,8 @@ pub struct Route {
     pub remembers: bool,
     /// Whether a policy of it penalises clients.
     pub penalises: bool,
+    /// Deadlines instead of its upstream's.
+    pub timeouts: Timeouts,
     /// Who may use it.
     pub access: Access,
     /// Those of its policies that need no identity. They charge clients that authentication refuses, so that guessing is limited.

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, uri};
 use tokio::time::sleep;
@@ -180,10 +180,14 @@ impl RequestContext {
         clock::instant().saturating_duration_since(self.facts.started).as_nanos() as u64
     }
 
-    /// Whether it has taken longer than the `total` timeout of this upstream.
-    pub fn is_past_total(&self, upstream: usize) -> bool {
-        let timeouts = &self.view.snapshot.upstreams[upstream].config.timeouts;
-        timeouts.is_past_total(Duration::from_nanos(self.elapsed_ns()))
+    /// Whether it has taken longer in all than the upstream may take.
+    pub fn is_past_total(&self) -> bool {
+        self.attempts.allowed.is_past_total(Duration::from_nanos(self.elapsed_ns()))
+    }
+
+    /// When its exchange with the upstream is over in any case.
+    pub fn ends(&self) -> Option<Instant> {
+        self.attempts.allowed.total.map(|total| self.facts.started + total)
     }
 
     /// The reason to log. Only now it is known whether a missing end is the client's, a stall's, the drain's or a panic's.

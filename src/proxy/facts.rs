@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Uri, Version};
 
@@ -57,8 +57,26 @@ pub struct Attempts {
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
     pub retries: u8,
+    /// How long the upstream may take.
+    pub allowed: Allowed,
     /// Where its time went, including the steps before the first attempt.
     pub steps: Steps,
+}
+
+/// How long an upstream may take with one request: as its configuration, the route and the client's call say together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allowed {
+    /// From the end of the request to the answer's head.
+    pub response: Duration,
+    /// From the request's start to the answer's last byte. `None`: no bound.
+    pub total: Option<Duration>,
+}
+
+impl Allowed {
+    /// Whether a request that has taken so long is over in any case.
+    pub fn is_past_total(&self, elapsed: Duration) -> bool {
+        self.total.is_some_and(|total| elapsed >= total)
+    }
 }
 
 /// How long each step took, in nanoseconds; 0 if it was not taken.

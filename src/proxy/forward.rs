@@ -11,13 +11,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::client::Client;
 use super::context::RequestContext;
-use super::facts::ServerIndex;
+use super::facts::{Allowed, ServerIndex};
 use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
-use super::reply;
 use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
-use super::upgrade;
+use super::{grpc, reply, upgrade};
 use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
 use crate::policy::{Route, Values, path};
@@ -134,6 +133,7 @@ pub async fn forward(
     let pool = &view.pools[upstream];
     pool.budget.request(clock::ns_of(context.facts.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
+    context.attempts.allowed = allowed(&context, outbound.route, pool, &headers);
     let wants_trailers = headers::accepts_trailers(&headers, outbound.present);
     let upgrade = if outbound.route.upgrade && !h2 {
         let has_body = !matches!(body, RequestBody::Empty);
@@ -175,6 +175,23 @@ pub async fn forward(
             accept(context, Answer { status, headers: head.headers, checkout }, upgrade, announces)
         }
         Err(refusal) => reply::refuse(context, &refusal),
+    }
+}
+
+/// How long the upstream may take: what the route says goes before what the upstream says, and a gRPC call may ask for
+/// less than both, never for more.
+fn allowed(
+    context: &RequestContext,
+    route: &Route,
+    pool: &Pool<RequestBody>,
+    headers: &HeaderMap,
+) -> Allowed {
+    let timeouts = &pool.upstream.config.timeouts;
+    let total = route.timeouts.total.or(timeouts.total);
+    let asked = if context.facts.is_call { grpc::timeout(headers) } else { None };
+    Allowed {
+        response: route.timeouts.response.unwrap_or(timeouts.response),
+        total: asked.map_or(total, |asked| Some(total.map_or(asked, |total| asked.min(total)))),
     }
 }
 
@@ -221,13 +238,14 @@ impl UpstreamAttempt<'_> {
             let may_retry = u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times;
             let steps = &self.context.attempts.steps;
             let now = self.context.facts.started + Duration::from_nanos(steps.delay.max(steps.gather));
-            let mut checkout = match self.pool.acquire(avoid, body.is_on_its_way(), now).await {
-                Ok(checkout) => checkout,
-                Err(error) => {
-                    avoid = self.not_acquired(&error, may_retry)?;
-                    continue;
-                }
-            };
+            let mut checkout =
+                match self.pool.acquire(avoid, body.is_on_its_way(), now, self.context.ends()).await {
+                    Ok(checkout) => checkout,
+                    Err(error) => {
+                        avoid = self.not_acquired(&error, may_retry)?;
+                        continue;
+                    }
+                };
             self.acquired(&checkout);
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.authority()) {
                 head.headers.insert(HOST, host);
@@ -287,12 +305,12 @@ impl UpstreamAttempt<'_> {
     /// Whether an answer with this status is left for one of another try.
     fn is_to_be_sent_again(&mut self, status: StatusCode) -> bool {
         let on_status = &self.pool.upstream.config.retry.on_status;
-        on_status.contains(status.as_u16()) && !self.context.is_past_total(self.upstream) && self.budget()
+        on_status.contains(status.as_u16()) && !self.context.is_past_total() && self.budget()
     }
 
     /// No answer came in time; says whether there is time for another try.
     fn timed_out(&mut self, server: usize) -> bool {
-        let is_past_total = self.context.is_past_total(self.upstream);
+        let is_past_total = self.context.is_past_total();
         if !is_past_total {
             self.pool.upstream.health.failed(server, clock::now_ns());
         }
@@ -314,6 +332,7 @@ impl UpstreamAttempt<'_> {
                 self.context.attempts.steps.wait += wait_ns;
                 (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
             }
+            AcquireError::Late => (Refusal::UpstreamTimeout, metrics::Exchange::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
                 match source {
@@ -411,8 +430,8 @@ impl UpstreamAttempt<'_> {
                 // The client connection's timer watches for stalls.
                 _ => Duration::MAX,
             },
-            response: config.timeouts.response,
-            ends: config.timeouts.total.map(|total| self.context.facts.started + total),
+            response: self.context.attempts.allowed.response,
+            ends: self.context.ends(),
         };
         checkout.watch(progress, bounds, self.early.take(), clock::instant());
     }
@@ -448,13 +467,11 @@ impl UpstreamAttempt<'_> {
 
     /// Until when an answer's head is waited for. Where another try may follow, this one has its own time.
     fn response_deadline(&self, may_follow: bool) -> Instant {
-        let timeouts = &self.pool.upstream.config.timeouts;
-        let started = self.context.facts.started;
         // The deadline counts from this attempt: time spent on connecting or an earlier attempt is not the server's.
-        let from = started + Duration::from_nanos(self.context.attempts.steps.sent);
-        let time = timeouts.per_try.filter(|_| may_follow).unwrap_or(timeouts.response);
-        let at = from + time;
-        timeouts.total.map_or(at, |total| at.min(started + total))
+        let from = self.context.facts.started + Duration::from_nanos(self.context.attempts.steps.sent);
+        let per_try = self.pool.upstream.config.timeouts.per_try.filter(|_| may_follow);
+        let at = from + per_try.unwrap_or(self.context.attempts.allowed.response);
+        self.context.ends().map_or(at, |ends| at.min(ends))
     }
 
     fn count(&self) -> &metrics::Upstream {
@@ -504,10 +521,9 @@ fn accept(
     }
     context.answer(status);
     let pool = &context.view.pools[upstream];
-    let timeouts = &pool.upstream.config.timeouts;
+    let stall = pool.upstream.config.timeouts.stall;
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
-    let ends = timeouts.total.map(|total| context.facts.started + total);
-    let stall = timeouts.stall;
+    let ends = context.ends();
     let body = match status {
         // Neither has a body. A server can still send one over HTTP/2; then its stream is reset.
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::without(checkout, now, context),

@@ -3,6 +3,8 @@
 //!
 //! [`problem`](crate::service::problem) chooses the code.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use http::header::CONTENT_TYPE;
@@ -20,6 +22,26 @@ fn has_calls_type(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE) else { return false };
     let (start, rest) = value.as_bytes().split_at(value.len().min(CALL.len()));
     start.eq_ignore_ascii_case(CALL.as_bytes()) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+}
+
+/// How long the client waits for the call (gRPC over HTTP/2, "Requests", Timeout): up to eight digits and a unit. `None`
+/// if it says nothing, or nothing that can be read: then the server judges it.
+pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let (unit, digits) = headers.get(GRPC_TIMEOUT)?.as_bytes().split_last()?;
+    if digits.is_empty() || digits.len() > TIMEOUT_DIGITS_MAX || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let amount = digits.iter().fold(0, |sum: u64, digit| sum * 10 + u64::from(digit - b'0'));
+    match unit {
+        b'H' => Some(Duration::from_secs(amount * 3600)),
+        b'M' => Some(Duration::from_secs(amount * 60)),
+        b'S' => Some(Duration::from_secs(amount)),
+        b'm' => Some(Duration::from_millis(amount)),
+        b'u' => Some(Duration::from_micros(amount)),
+        b'n' => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+    .map(|asked| asked.min(TIMEOUT_MAX))
 }
 
 /// Writes a call's status into the head of an answer. `retry_after_seconds` becomes `google.rpc.RetryInfo`, which gRPC
@@ -85,6 +107,10 @@ fn push_varint(mut value: u64, out: &mut Vec<u8>) {
 
 const CALL: &str = "application/grpc";
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+const TIMEOUT_DIGITS_MAX: usize = 8;
+/// A clock takes no time in eleven thousand years, which eight digits of hours would be.
+const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
@@ -110,6 +136,23 @@ mod tests {
             assert!(!is(Method::POST, Version::HTTP_2, kind), "{kind}");
         }
         assert!(!is(Method::GET, Version::HTTP_2, CALL) && !is(Method::POST, Version::HTTP_11, CALL));
+    }
+
+    #[test]
+    fn a_timeout_is_digits_and_a_unit() {
+        let timeout = |text: &str| {
+            let headers = [(GRPC_TIMEOUT, HeaderValue::from_str(text).expect("a value"))];
+            timeout(&headers.into_iter().collect())
+        };
+        for (text, millis) in [("1S", 1_000), ("250m", 250), ("2M", 120_000), ("1H", 3_600_000)] {
+            assert_eq!(timeout(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        assert_eq!((timeout("7u"), timeout("0n")), (Some(Duration::from_micros(7)), Some(Duration::ZERO)));
+        assert_eq!(timeout("99999999H"), Some(TIMEOUT_MAX));
+        for text in ["", "S", "1", "1s", "-1S", "+1S", " 1S", "1 S", "123456789S", "1.5S"] {
+            assert_eq!(timeout(text), None, "{text:?}");
+        }
+        assert_eq!(super::timeout(&HeaderMap::new()), None);
     }
 
     #[test]

@@ -221,13 +221,6 @@ pub struct Timeouts {
     pub total: Option<Duration>,
 }
 
-impl Timeouts {
-    /// Whether an exchange that has taken so long is over in any case.
-    pub fn is_past_total(&self, elapsed: Duration) -> bool {
-        self.total.is_some_and(|total| elapsed >= total)
-    }
-}
-
 /// When a request is sent a second time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {

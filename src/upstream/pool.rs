@@ -5,6 +5,7 @@
 //! a pool belongs to one thread. What a connection is, is told in [`super::http1`] and [`super::http2`]; how one is
 //! lent, in [`super::checkout`].
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::timeout_at;
 
 use super::balance::Balancer;
 use super::budget::Budget;
@@ -64,6 +66,9 @@ pub enum AcquireError {
         /// How long was waited, nanoseconds. 0: too many wait already.
         wait_ns: u64,
     },
+    /// The exchange's time was over before there was one.
+    #[error("no connection in the time of the whole exchange")]
+    Late,
 }
 
 impl AcquireError {
@@ -90,12 +95,13 @@ where
     }
 
     /// A connection to the next server; `avoid` is the one a retry comes from, `is_upload` says that the request's body
-    /// is not whole yet.
+    /// is not whole yet. At `ends` the attempt is given up.
     pub async fn acquire(
         self: &Rc<Self>,
         avoid: Option<usize>,
         is_upload: bool,
         now: Instant,
+        ends: Option<Instant>,
     ) -> Result<Checkout<B>, AcquireError> {
         let load = |index: usize| self.servers[index].exchanges.get();
         let server = self.balancer.next(load, &self.upstream.health, avoid, now);
@@ -113,7 +119,7 @@ where
         };
         let mut leaves_idle = false;
         if is_upload && self.upstream.config.http == Version::H1 {
-            leaves_idle = Box::pin(self.wait_as_upload(server, &mut checkout)).await?;
+            leaves_idle = Box::pin(within(ends, self.wait_as_upload(server, &mut checkout))).await?;
         }
         checkout.connection = match self.upstream.config.http {
             Version::H1 => match if leaves_idle { None } else { pool.take_idle(now) } {
@@ -121,12 +127,12 @@ where
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
-                    let connection = Box::pin(self.open_or_wait(server, &mut checkout)).await?;
+                    let connection = Box::pin(within(ends, self.open_or_wait(server, &mut checkout))).await?;
                     Some(Connection::Http1(connection))
                 }
             },
             Version::H2 => {
-                let connection = Box::pin(self.stream(server, now, &mut checkout)).await?;
+                let connection = Box::pin(within(ends, self.stream(server, now, &mut checkout))).await?;
                 let deadline = Deadline::new(now + deadline::FAR);
                 Some(Connection::Http2(Box::new(Exchange::new(connection, deadline))))
             }
@@ -375,6 +381,19 @@ impl<B: Body + 'static> Pool<B> {
     pub(super) fn exchange_over(&self, server: usize) {
         let exchanges = &self.servers[server].exchanges;
         exchanges.set(exchanges.get().saturating_sub(1));
+    }
+}
+
+/// What `getting` comes to before `ends`.
+async fn within<T>(
+    ends: Option<Instant>,
+    getting: impl Future<Output = Result<T, AcquireError>>,
+) -> Result<T, AcquireError> {
+    // Pinned, because a future that is passed on by value takes its space twice.
+    let getting = pin!(getting);
+    match ends {
+        None => getting.await,
+        Some(ends) => timeout_at(ends.into(), getting).await.unwrap_or(Err(AcquireError::Late)),
     }
 }
 

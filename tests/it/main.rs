@@ -16,6 +16,7 @@ mod circles;
 mod cli;
 mod connections;
 mod costs;
+mod deadlines;
 mod documents;
 mod drain;
 mod exact_bursts;

@@ -70,6 +70,7 @@ fn route_of(
         holds: false,
         penalises: false,
         path_escapes: route.path_escapes,
+        timeouts: route.timeouts,
         remembers: false,
         access,
         strangers: Box::default(),

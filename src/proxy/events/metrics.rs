@@ -24,9 +24,9 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
 /// `forward`.
 fn answered(services: &Services, event: &Finished<'_>) {
     let Some(server) = event.attempts.server.filter(|_| event.attempts.steps.answered > 0) else { return };
-    let timeouts = &event.snapshot.upstreams[server.upstream].config.timeouts;
+    let allowed = &event.attempts.allowed;
     let outcome = match event.reason {
-        Some(Reason::UpstreamTimeout) if timeouts.is_past_total(event.duration) => Exchange::TotalTimeout,
+        Some(Reason::UpstreamTimeout) if allowed.is_past_total(event.duration) => Exchange::TotalTimeout,
         Some(Reason::UpstreamTimeout) => Exchange::StallTimeout,
         Some(Reason::UpstreamReset) => Exchange::Reset,
         Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
