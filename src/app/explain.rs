@@ -125,7 +125,7 @@ pub fn explain(
     explained.goes_to = Some(goes_to(&found, &facts));
     explained.upstream = match &found.route.action {
         Action::Forward { upstream, .. } => Some(*upstream),
-        Action::Respond(_) | Action::Echo | Action::RedirectHttps { .. } => None,
+        Action::Respond(_) | Action::Echo | Action::RedirectHttps(_) | Action::Redirect { .. } => None,
     };
     let access = &found.route.access;
     if !access.addresses.admit(facts.client_ip) {
@@ -272,7 +272,14 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
         }
         Action::Respond(fixed) => format!("a fixed answer, {}", fixed.status),
         Action::Echo => "the built-in echo".to_owned(),
-        Action::RedirectHttps { port } => format!("a redirect to https, port {port}"),
+        Action::RedirectHttps(redirect) => format!("a redirect to https, port {}", redirect.port),
+        Action::Redirect { to, .. } => {
+            let location = to.render(&found.values(facts, ""));
+            format!(
+                "a redirect to {}",
+                String::from_utf8_lossy(location.as_ref().map_or(b"", |it| it.as_bytes()))
+            )
+        }
     }
 }
 

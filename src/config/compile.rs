@@ -112,6 +112,8 @@ fn route_key(field: RouteField) -> String {
         RouteField::Upstream => "to".to_owned(),
         RouteField::Rewrite => "rewrite".to_owned(),
         RouteField::RespondHeader(_) => "respond.headers".to_owned(),
+        RouteField::RespondBody => "respond.body".to_owned(),
+        RouteField::Redirect => "redirect".to_owned(),
         RouteField::Change { direction, change, .. } => {
             let headers = match direction {
                 Direction::Request => "headers",

@@ -103,7 +103,7 @@ pub(super) fn respond(value: &Value<'_>) -> Option<Respond> {
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
     table.finish(&[]);
-    Some(Respond { status, headers, body: body.into() })
+    Some(Respond { status, headers, body })
 }
 
 pub(super) fn show_changes(changes: &HeaderChanges) -> String {
@@ -127,11 +127,10 @@ fn show_fields<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
 }
 
 pub(super) fn show_respond(respond: &Respond) -> String {
-    let body = String::from_utf8_lossy(&respond.body);
     let headers = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     show_table([
         ("status", respond.status.as_u16().to_string()),
-        ("body", show_text(&body)),
+        ("body", show_text(&respond.body)),
         ("headers", show_fields(headers)),
     ])
 }

@@ -8,7 +8,6 @@ use ipnet::IpNet;
 
 use crate::admin::Bind;
 use crate::policy::access::Addresses;
-use crate::policy::definition::HTTPS_PORT;
 use crate::proxy::config::{ClientIp, ForwardedHeader};
 use crate::service::config::{Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
@@ -17,6 +16,7 @@ use super::context::Context;
 use super::keys::{Keys, Written};
 use super::printer::{Page, array, key, table, text, word};
 use super::reader::{Table, Value};
+use super::redirect;
 use super::report::{Fields, Place, Places};
 use super::sections::{self, Named};
 use super::settings::Config;
@@ -206,7 +206,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         listener.reuse_port = value.boolean().unwrap_or_default();
     }
     if let Some(value) = table.value("redirect") {
-        listener.redirect_https = redirect(&value);
+        listener.redirect_https = redirect::of_listener(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
             value.wrong("a listener with `certs` is https already", "leave `redirect` or `certs` out");
         }
@@ -238,29 +238,6 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     (listener, bind.filter(|_| address.is_some()))
 }
 
-/// The port that `redirect` sends clients to over https: `"https"`, or with a port `"https:8443"`.
-pub(super) fn redirect(value: &Value<'_>) -> Option<u16> {
-    let text = value.text()?;
-    let port = match text.text.split_once(':') {
-        Some(("https", port)) => port,
-        _ => return text.choice(&[("https", HTTPS_PORT)], &[]),
-    };
-    // `parse` would take a sign, and port 0 cannot be connected to.
-    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let port = port.parse().ok().filter(|port| is_number && *port > 0);
-    if port.is_none() {
-        let hint = "write a port from 1 to 65535, as in `https:8443`, or `https` for 443";
-        text.wrong(format!("{} has no port that clients can be sent to", text.shown()), hint);
-    }
-    port
-}
-
-/// Writes a redirect as [`redirect`] reads it.
-pub(super) fn show_redirect(port: u16) -> String {
-    if port == HTTPS_PORT { "https".to_owned() } else { format!("https:{port}") }
-}
-
-/// Whether HTTP/1.1 and HTTP/2 are served.
 fn versions(value: &Value<'_>) -> (bool, bool) {
     let (mut http1, mut http2) = (false, false);
     let texts = value.texts();
@@ -372,8 +349,8 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
         let from = array(listener.proxies.iter().map(|network| text(&network.to_string())));
         page.key("proxy-protocol", table([("from", from)]));
     }
-    if let Some(port) = listener.redirect_https {
-        page.key("redirect", text(&show_redirect(port)));
+    if let Some(to) = &listener.redirect_https {
+        page.key("redirect", redirect::show(to));
     }
     if listener.reuse_port {
         page.key("reuse-port", true);

@@ -23,6 +23,7 @@ mod penalty;
 mod policy;
 mod printer;
 mod reader;
+mod redirect;
 mod redis;
 mod report;
 mod route;

@@ -17,7 +17,7 @@ use super::sections;
 use super::settings::Config;
 use super::text::Text;
 use super::words;
-use super::{access, headers, method, policy, upstream};
+use super::{access, headers, method, policy, redirect, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
 /// shorthands. `auth_names` are the names of all authentication methods, including those with errors.
@@ -118,9 +118,7 @@ impl Reader<'_> {
         let action = match (&to, &respond, &redirect) {
             (Some(to), None, None) => self.forward(to),
             (None, Some(respond), None) => headers::respond(respond).map(Action::Respond),
-            (None, None, Some(redirect)) => {
-                listener::redirect(redirect).map(|port| Action::RedirectHttps { port })
-            }
+            (None, None, Some(redirect)) => redirect::of_route(redirect),
             (None, None, None) => {
                 table.wrong(
                     "a route needs `to`, `respond` or `redirect`",
@@ -416,7 +414,8 @@ pub(super) fn show(page: &mut Page, route: &Route) {
         }
         Action::Respond(respond) => page.key("respond", headers::show_respond(respond)),
         Action::Echo => page.key("to", show_text(upstream::ECHO)),
-        Action::RedirectHttps { port } => page.key("redirect", show_text(&listener::show_redirect(*port))),
+        Action::RedirectHttps(to) => page.key("redirect", redirect::show(to)),
+        Action::Redirect { to, status } => page.key("redirect", redirect::show_to(to, *status)),
     }
     for (key, changes) in [("headers", &route.request_headers), ("response-headers", &route.response_headers)]
     {

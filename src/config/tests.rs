@@ -201,6 +201,19 @@ respond = { status = 503, body = "no\n\"\u0007", headers = { retry-after = "5", 
 host = "old.example.com"
 redirect = "https"
 
+[[route]]
+host = "older.example.com"
+redirect = { to = "https:8443", status = 301 }
+
+[[route]]
+host = "oldest.example.com"
+redirect = { to = "https://new.example.com{path}", status = 302 }
+
+[[route]]
+path = "/slow"
+to = "http://127.0.0.1:3000"
+timeouts = { response = "1m", total = "2m" }
+
 [admin]
 bind = "unix:/run/sluicegate/admin.sock"
 hosts = ["metrics.example"]
@@ -1052,6 +1065,25 @@ fn routes_are_checked() {
             "write a URL",
         ),
         ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
+        (
+            "[[route]]\nredirect = { to = \"/a\", status = 304 }",
+            "clients do not follow this status",
+            "2:34",
+            "write 301, 302, 303, 307 or 308",
+        ),
+        ("[[route]]\nredirect = { status = 301 }", "a redirect needs `to`", "2:1", "write `{ to = "),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nredirect = \"https://a.example/x\"",
+            "`https://a.example/x` is not where a listener can send clients",
+            "3:12",
+            "write it as in",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\ntimeouts = { total = \"1s\" }",
+            "`timeouts` needs an upstream",
+            "3:1",
+            "leave it out",
+        ),
         (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
             "an answer of status 204 has no body",

@@ -21,7 +21,8 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
 /// A route that redirects to https and is itself served over https: clients would follow it in a loop.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
-    let redirects = |action: &Action| matches!(action, Action::RedirectHttps { .. });
+    let redirects =
+        |action: &Action| matches!(action, Action::RedirectHttps(redirect) if redirect.host.is_none());
     for (route, fields) in config.routes.iter().zip(&places.routes) {
         if let Some(place) = fields.place("redirect").filter(|_| is_tls && redirects(&route.action)) {
             let message = "every listener serves this route: over https it redirects to itself";

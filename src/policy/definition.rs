@@ -134,11 +134,26 @@ pub enum Action {
     Respond(Respond),
     /// Is answered here with what came: the built-in echo upstream.
     Echo,
-    /// Is sent to the same URL over https.
-    RedirectHttps {
-        /// The port that clients find it on.
-        port: u16,
+    /// Is sent to the same path over https.
+    RedirectHttps(HttpsRedirect),
+    /// Is sent elsewhere.
+    Redirect {
+        /// A path or a URL, with `{...}`.
+        to: String,
+        /// One of the statuses that clients follow.
+        status: http::StatusCode,
     },
+}
+
+/// A redirect to the same path over https.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpsRedirect {
+    /// Another host. `None`: the request's.
+    pub host: Option<String>,
+    /// The port that clients find it on.
+    pub port: u16,
+    /// One of the statuses that clients follow.
+    pub status: http::StatusCode,
 }
 
 /// A fixed answer.
@@ -148,8 +163,8 @@ pub struct Respond {
     pub status: http::StatusCode,
     /// Its headers. Values may hold `{...}`.
     pub headers: Vec<(http::HeaderName, String)>,
-    /// Its body.
-    pub body: bytes::Bytes,
+    /// Its body. It may hold `{...}`.
+    pub body: String,
 }
 
 /// Header changes of one direction; applied as remove, set, add.

@@ -52,6 +52,10 @@ pub enum RouteField {
     Rewrite,
     /// `action`: a header of a fixed answer.
     RespondHeader(usize),
+    /// `action`: the body of a fixed answer.
+    RespondBody,
+    /// `action`: where a redirect goes.
+    Redirect,
     /// `request_headers` or `response_headers`.
     Change {
         /// Which of the two.

@@ -3,6 +3,7 @@
 //! enough.
 
 pub mod access;
+pub mod body;
 pub mod changes;
 pub mod chosen;
 pub mod compile;
@@ -15,6 +16,7 @@ pub mod http_subject;
 pub mod key;
 mod list_field;
 pub mod literals;
+pub mod location;
 pub mod method;
 pub mod path;
 pub mod pattern;

@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::access::{Addresses, Require};
+use super::body::Body;
 use super::changes::HeaderChanges;
 use super::cors::Cors;
-use super::definition::{PathEscapes, Timeouts};
+use super::definition::{HttpsRedirect, PathEscapes, Timeouts};
 use super::host::Host;
+use super::location::Location;
 use super::method::Methods;
 use super::pattern::Pattern;
 use super::request::{Facts, Params, Values};
@@ -112,10 +113,14 @@ pub enum Action {
     Respond(Respond),
     /// Is answered with what came.
     Echo,
-    /// Is sent to the same URL over https.
-    RedirectHttps {
-        /// The port that clients find it on.
-        port: u16,
+    /// Is sent to the same path over https.
+    RedirectHttps(HttpsRedirect),
+    /// Is sent elsewhere.
+    Redirect {
+        /// Where.
+        to: Location,
+        /// With which status.
+        status: StatusCode,
     },
 }
 
@@ -127,7 +132,7 @@ pub struct Respond {
     /// Its headers.
     pub headers: Box<[(HeaderName, HeaderTemplate)]>,
     /// Its body.
-    pub body: Bytes,
+    pub body: Body,
 }
 
 /// One header a route asks for. A header of several lines is their values joined by `, `; `Host` is the host in the
@@ -148,16 +153,23 @@ impl Route {
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let rewrite = match &self.action {
             Action::Forward { rewrite, .. } => rewrite.as_ref(),
-            Action::Respond(_) | Action::Echo | Action::RedirectHttps { .. } => None,
+            _ => None,
         };
         let fixed = match &self.action {
-            Action::Respond(fixed) => &*fixed.headers,
-            Action::Forward { .. } | Action::Echo | Action::RedirectHttps { .. } => &[],
+            Action::Respond(fixed) => Some(fixed),
+            _ => None,
+        };
+        let location = match &self.action {
+            Action::Redirect { to, .. } => Some(to),
+            _ => None,
         };
         let headers = self.request_headers.claims().chain(self.response_headers.claims());
         let required = self.access.require.iter().flat_map(|require| &require.claims);
         let required = required.map(|(name, _)| name.as_str());
-        let fixed = fixed.iter().flat_map(|(_, template)| template.claims());
+        let body = fixed.into_iter().flat_map(|fixed| fixed.body.claims());
+        let fixed = fixed.into_iter().flat_map(|fixed| &fixed.headers);
+        let fixed = fixed.flat_map(|(_, template)| template.claims()).chain(body);
+        let fixed = fixed.chain(location.into_iter().flat_map(Location::claims));
         headers.chain(fixed).chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
     }
 
@@ -168,7 +180,8 @@ impl Route {
             Action::Forward { rewrite: None, .. }
             | Action::Respond(_)
             | Action::Echo
-            | Action::RedirectHttps { .. } => Cow::Borrowed(values.path),
+            | Action::RedirectHttps(_)
+            | Action::Redirect { .. } => Cow::Borrowed(values.path),
         }
     }
 }

@@ -16,11 +16,11 @@ use crate::identity::Claim;
 /// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    parts: Box<[Part]>,
+    pub(super) parts: Box<[Part]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Literal(Box<str>),
     Value(Name),
     /// A claim of the client's identity.
@@ -29,7 +29,7 @@ enum Part {
 
 /// What a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+pub(super) enum Name {
     /// The parameter at this segment of the route's path.
     Param(usize),
     Ip,
@@ -101,6 +101,20 @@ pub enum Error {
         /// Its first character, encoded.
         encoded: &'static str,
     },
+    /// A redirect to what is neither a path nor a URL.
+    #[error("a redirect goes to a path, or to a URL as in `https://new.example.com{{path}}`")]
+    NotLocation,
+    /// A host in a redirect that a client could choose.
+    #[error(
+        "the host of a redirect is written out, or `{{host}}`: a client must not choose it; `/` or `{{path}}` ends it"
+    )]
+    HostOfClient,
+    /// A character that no redirect can have.
+    #[error("`{}` cannot be a part of a redirect; percent-encode it", .found.escape_default())]
+    NotInLocation {
+        /// The character.
+        found: char,
+    },
     /// `.` or `..` in a rewritten path.
     #[error("a rewritten path must not contain `.` or `..` segments")]
     DotSegment,
@@ -123,7 +137,7 @@ pub enum HeaderTemplate {
 pub struct Rewrite(Template);
 
 /// Names header values may use besides the path's parameters.
-const HEADER_NAMES: &[(&str, Name)] = &[
+pub(super) const HEADER_NAMES: &[(&str, Name)] = &[
     ("ip", Name::Ip),
     ("host", Name::Host),
     ("method", Name::Method),
@@ -264,7 +278,7 @@ impl Rewrite {
 }
 
 impl Template {
-    fn parse(text: &str, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Template, Error> {
+    pub(super) fn parse(text: &str, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Template, Error> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut at = 0;
@@ -296,7 +310,7 @@ impl Template {
 }
 
 impl Template {
-    fn claims(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Claim(name) => Some(&**name),
             Part::Literal(_) | Part::Value(_) => None,
@@ -334,7 +348,12 @@ fn foreign(text: &str, pattern: &Pattern) -> Option<Error> {
     })
 }
 
-fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Part, Error> {
+pub(super) fn resolve(
+    name: &str,
+    offset: usize,
+    pattern: &Pattern,
+    fixed: &[(&str, Name)],
+) -> Result<Part, Error> {
     if let Some(claim) = name.strip_prefix("claim:").filter(|claim| !claim.is_empty()) {
         return Ok(Part::Claim(claim.into()));
     }
@@ -352,7 +371,7 @@ fn resolve(name: &str, offset: usize, pattern: &Pattern, fixed: &[(&str, Name)])
 }
 
 /// A claim of the client's identity; the texts of a list with commas between them.
-fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
+pub(super) fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
     match values.identity.claims.find(name) {
         Some(Claim::One(text)) => Cow::Borrowed(text),
         Some(Claim::Many(texts)) => Cow::Owned(texts.join(",")),
@@ -361,14 +380,14 @@ fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
 }
 
 /// Appends a text that stays within its segment of a path.
-fn push_segment(text: &str, out: &mut String) {
+pub(super) fn push_segment(text: &str, out: &mut String) {
     let harmless = if text.bytes().all(|byte| byte == b'.') { "-" } else { text };
     percent::encode_segment(harmless, out);
 }
 
 impl Name {
     /// The value as text, as it came; empty where there is none.
-    fn text<'r>(self, values: &Values<'_, 'r>) -> Cow<'r, str> {
+    pub(super) fn text<'r>(self, values: &Values<'_, 'r>) -> Cow<'r, str> {
         let identity = values.identity;
         Cow::Borrowed(match self {
             Name::Param(index) => values.params.at(index),

@@ -109,8 +109,9 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
         return reply::refuse(context, &refusal);
     }
     let asks_server = validate::asks_server(&head);
-    if let Some(port) = conn.config.redirect_https.filter(|_| !asks_server) {
-        return reply::redirect(context, validate::https_location(&host, port, &head.uri));
+    if let Some(redirect) = conn.config.redirect_https.as_ref().filter(|_| !asks_server) {
+        let location = validate::https_location(&host, redirect, &head.uri);
+        return reply::redirect(context, location, redirect.status);
     }
 
     if !conn.config.addresses.admit(client.ip) {
@@ -283,9 +284,11 @@ async fn answer(
 ) -> Response<ResponseBody> {
     match &outbound.route.action {
         Action::Respond(fixed) => reply::respond(context, fixed, &outbound.values),
-        Action::RedirectHttps { port } => {
-            reply::redirect(context, validate::https_location(outbound.values.host, *port, &uri))
+        Action::RedirectHttps(redirect) => {
+            let location = validate::https_location(outbound.values.host, redirect, &uri);
+            reply::redirect(context, location, redirect.status)
         }
+        Action::Redirect { to, status } => reply::redirect(context, to.render(&outbound.values), *status),
         Action::Echo => {
             outbound.rewrite_headers(&mut headers, &context);
             forward::echo(context, outbound, &uri, headers, body)

@@ -83,7 +83,7 @@ pub fn respond(
     values: &Values<'_, '_>,
 ) -> Response<ResponseBody> {
     context.answer(fixed.status);
-    let mut response = Response::new(ResponseBody::bytes(fixed.body.clone(), Some(context)));
+    let mut response = Response::new(ResponseBody::bytes(fixed.body.render(values), Some(context)));
     *response.status_mut() = fixed.status;
     for (name, template) in &fixed.headers {
         if let Some(value) = template.render(values) {
@@ -115,15 +115,18 @@ pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody
     response
 }
 
-/// Redirects to `location`; refuses the request if that is `None`, because it names no host.
-pub fn redirect(mut context: Box<RequestContext>, location: Option<HeaderValue>) -> Response<ResponseBody> {
+/// Redirects to `location` with this status; refuses the request if that is `None`, because it names no host.
+pub fn redirect(
+    mut context: Box<RequestContext>,
+    location: Option<HeaderValue>,
+    status: StatusCode,
+) -> Response<ResponseBody> {
     let Some(location) = location else {
         return refuse(context, &Refusal::Malformed("the request names no host"));
     };
-    // 308 keeps method and body (RFC 9110 section 15.4.9).
-    context.answer(StatusCode::PERMANENT_REDIRECT);
+    context.answer(status);
     let mut response = Response::new(ResponseBody::empty(Some(context)));
-    *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
+    *response.status_mut() = status;
     response.headers_mut().insert(LOCATION, location);
     response
 }

@@ -8,8 +8,9 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
 use super::headers::{self, Present};
+use crate::policy::definition::{HTTPS_PORT, HttpsRedirect};
 use crate::policy::path::{self, Canonical};
-use crate::policy::{self, definition::HTTPS_PORT, host::is_authority};
+use crate::policy::{self, host::is_authority};
 use crate::service::config::{Sizes, Underscores};
 use crate::service::refusal::Refusal;
 
@@ -148,13 +149,14 @@ pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
 }
 
 /// The same URL over https on this port, which is left out if it is the default.
-pub fn https_location(host: &str, port: u16, uri: &Uri) -> Option<HeaderValue> {
+pub fn https_location(host: &str, redirect: &HttpsRedirect, uri: &Uri) -> Option<HeaderValue> {
+    let host = redirect.host.as_deref().unwrap_or(host);
     if host.is_empty() {
         return None;
     }
     let host = if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    let location = match port {
+    let location = match redirect.port {
         HTTPS_PORT => format!("https://{host}{target}"),
         port => format!("https://{host}:{port}{target}"),
     };
@@ -168,6 +170,8 @@ const FIELD_OVERHEAD: usize = 32;
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
     use crate::service::problem::Problem;
 
@@ -298,7 +302,10 @@ mod tests {
 
     #[test]
     fn https_keeps_path_and_query() {
-        let to = |host: &str, port| https_location(host, port, &Uri::from_static("/a?b=c"));
+        let to = |host: &str, port| {
+            let redirect = HttpsRedirect { host: None, port, status: StatusCode::PERMANENT_REDIRECT };
+            https_location(host, &redirect, &Uri::from_static("/a?b=c"))
+        };
         let location = |host: &str| to(host, HTTPS_PORT);
         assert_eq!(location("a.example").expect("a location"), "https://a.example/a?b=c");
         assert_eq!(location("::1").expect("a location"), "https://[::1]/a?b=c");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::policy::access::Addresses;
+use crate::policy::definition::HttpsRedirect;
 use crate::tls;
 
 /// One listener.
@@ -33,8 +34,8 @@ pub struct Listener {
     /// Proxies that announce their clients by the PROXY protocol. From them a header is required, from all others it is
     /// not accepted.
     pub proxies: Vec<IpNet>,
-    /// Every request is answered by a redirect to https on this port.
-    pub redirect_https: Option<u16>,
+    /// Every request is answered by this redirect.
+    pub redirect_https: Option<HttpsRedirect>,
     /// Another process may listen on the address, too; the kernel spreads connections over both.
     pub reuse_port: bool,
     /// Connections at once.

@@ -9,6 +9,7 @@ mod support;
 mod access_log;
 mod admin;
 mod algorithms;
+mod answers;
 mod auth;
 mod backstop;
 mod bodies;

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 
-use http::header::HOST;
+use http::HeaderValue;
+use http::header::{CONTENT_TYPE, HOST};
 
 use super::errors::{Errors, check_names};
 use super::options::Options;
 use crate::limit::PolicyId;
+use crate::policy::body::Body;
 use crate::policy::changes::{self, HeaderChanges};
 use crate::policy::cors::Cors;
 use crate::policy::definition;
 use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
+use crate::policy::location::Location;
 use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
 use crate::policy::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
@@ -196,26 +199,53 @@ fn action_of(
             }
             Some(Action::Forward { upstream: known.unwrap_or(0), rewrite: rewrite.unwrap_or(None) })
         }
-        definition::Action::Respond(respond) => {
-            let mut headers = Vec::with_capacity(respond.headers.len());
-            for (number, (name, text)) in respond.headers.iter().enumerate() {
-                let field = RouteField::RespondHeader(number);
-                if changes::is_framing(name) {
-                    errors.route(index, field, Problem::FramingHeader { name: name.to_string() });
-                    continue;
-                }
-                match HeaderTemplate::parse(text, pattern) {
-                    Ok(template) => headers.push((name.clone(), template)),
-                    Err(error) => errors.route(index, field, error),
-                }
-            }
-            let (status, body) = (respond.status, respond.body.clone());
-            Some(Action::Respond(Respond { status, headers: headers.into(), body }))
-        }
+        definition::Action::Respond(respond) => respond_of(respond, index, pattern, errors),
         definition::Action::Echo => Some(Action::Echo),
-        definition::Action::RedirectHttps { port } => Some(Action::RedirectHttps { port: *port }),
+        definition::Action::RedirectHttps(redirect) => Some(Action::RedirectHttps(redirect.clone())),
+        definition::Action::Redirect { to, status } => match Location::parse(to, pattern) {
+            Ok(to) => Some(Action::Redirect { to, status: *status }),
+            Err(error) => {
+                errors.route(index, RouteField::Redirect, error);
+                None
+            }
+        },
     }
 }
+
+fn respond_of(
+    respond: &definition::Respond,
+    index: usize,
+    pattern: &Pattern,
+    errors: &mut Errors,
+) -> Option<Action> {
+    let mut headers = Vec::with_capacity(respond.headers.len());
+    for (number, (name, text)) in respond.headers.iter().enumerate() {
+        let field = RouteField::RespondHeader(number);
+        if changes::is_framing(name) {
+            errors.route(index, field, Problem::FramingHeader { name: name.to_string() });
+            continue;
+        }
+        match HeaderTemplate::parse(text, pattern) {
+            Ok(template) => headers.push((name.clone(), template)),
+            Err(error) => errors.route(index, field, error),
+        }
+    }
+    let kind = respond.headers.iter().find(|(name, _)| *name == CONTENT_TYPE);
+    let body = match Body::parse(&respond.body, kind.map(|(_, text)| text.as_str()), pattern) {
+        Ok(body) => body,
+        Err(error) => {
+            errors.route(index, RouteField::RespondBody, error);
+            return None;
+        }
+    };
+    // Without a type a browser guesses one, and a value that a client chose could make it guess HTML.
+    if kind.is_none() && matches!(body, Body::Made(..)) {
+        headers.push((CONTENT_TYPE, HeaderTemplate::Fixed(TEXT)));
+    }
+    Some(Action::Respond(Respond { status: respond.status, headers: headers.into(), body }))
+}
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 fn changes_of(
     written: &definition::HeaderChanges,

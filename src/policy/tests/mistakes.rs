@@ -40,7 +40,7 @@ fn all_mistakes_of_routes_come_at_once() {
     let respond = Respond {
         status: StatusCode::OK,
         headers: vec![(name("content-length"), "9".into())],
-        body: "ok".into(),
+        body: "ok".to_owned(),
     };
     let third = Route { action: Action::Respond(respond), ..route("", "/c") };
     let framing = |name: &str| Problem::FramingHeader { name: name.into() };

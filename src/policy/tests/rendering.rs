@@ -67,6 +67,41 @@ fn what_no_header_may_hold_is_not_sent_and_the_clients_own_neither() {
     assert_eq!(set_to("/{id}", "{id}", &Ask::new("GET /caf%C3%A9")).as_deref(), Some("caf\u{e9}"));
 }
 
+fn redirecting(path: &str, to: &str) -> Route {
+    let action =
+        definition::Action::Redirect { to: to.to_owned(), status: http::StatusCode::PERMANENT_REDIRECT };
+    Route { action, ..route("r", path) }
+}
+
+#[test]
+fn no_client_chooses_the_host_of_a_redirect() {
+    for to in ["https://{id}", "https://{id}.example.com/", "https://a.{tenant}/x", "http://{ip}/"] {
+        assert_eq!(template_error(redirecting("/{id}", to)), template::Error::HostOfClient, "{to}");
+    }
+    // What follows the host without a slash would go on with its name.
+    assert_eq!(template_error(redirecting("/{id}", "https://a.example{id}")), template::Error::HostOfClient);
+    for to in [
+        "",
+        "x",
+        "{id}",
+        "//a.example/",
+        "/\\a.example",
+        "https://",
+        "https:///x",
+        "https://u@a.example/",
+        "ftp://a/",
+    ] {
+        assert_eq!(template_error(redirecting("/{id}", to)), template::Error::NotLocation, "{to}");
+    }
+    for (to, found) in [("/a b", ' '), ("/a#b", '#'), ("/\u{e9}", '\u{e9}'), ("/a\n", '\n')] {
+        assert_eq!(
+            template_error(redirecting("/{id}", to)),
+            template::Error::NotInLocation { found },
+            "{to}"
+        );
+    }
+}
+
 #[test]
 fn headers_are_removed_set_and_added_in_this_order() {
     let name = HeaderName::from_static;

@@ -1,0 +1,104 @@
+//! Answers that the gateway makes itself: what they take from a request, and in which form they come.
+
+use crate::support::{Gateway, Response, stdout_of};
+
+fn ask(gateway: &Gateway, target: &str, fields: &[&str]) -> Response {
+    gateway.client().request("GET", target, fields, "")
+}
+
+#[test]
+fn a_body_takes_values_and_keeps_other_braces() {
+    let gateway = Gateway::start(
+        r#"[[route]]
+path = "/json/{id}"
+respond = { body = '{"id":"{id}","of":{"who":"{ip}"},"as":"{{id}}","empty":{}}', headers = { content-type = "application/json" } }
+[[route]]
+path = "/text/{id}"
+respond = { body = "{method} {host} {path} {query}|{id}|{request_id}" }
+[[route]]
+path = "/html/{id}"
+respond = { body = "<style>b{color:red}</style><p title='{id}'>{id}", headers = { content-type = "text/html" } }"#,
+    );
+    let answer = ask(&gateway, "/json/a%22%5Cb%0A%C3%A9", &[]);
+    assert_eq!(answer.status, 400, "a backslash is refused before");
+    let json = ask(&gateway, "/json/a%22b%C3%A9", &[]).json();
+    let expected =
+        serde_json::json!({ "id": "a\"b\u{e9}", "of": { "who": "127.0.0.1" }, "as": "{id}", "empty": {} });
+    assert_eq!(json, expected);
+
+    let answer = ask(&gateway, "/text/%3Cb%3E?x=1", &["Host: a.example"]);
+    let id = answer.header("x-request-id").unwrap_or_default().to_owned();
+    assert!(answer.text().starts_with("GET a.example /text/%3Cb%3E x=1|<b>|"), "{}", answer.text());
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/plain; charset=utf-8"),
+        "no browser guesses it is HTML"
+    );
+    assert!(id.is_empty() || answer.text().ends_with(&id));
+
+    let answer = ask(&gateway, "/html/%3Cscript%3E'%22&", &[]);
+    let escaped = "&lt;script&gt;&#39;&quot;&amp;";
+    assert_eq!(answer.text(), format!("<style>b{{color:red}}</style><p title='{escaped}'>{escaped}"));
+    assert_eq!(answer.number("content-length"), answer.body.len() as u64);
+}
+
+#[test]
+fn a_redirect_goes_where_it_is_told() {
+    let gateway = Gateway::start(
+        r#"[[route]]
+path = "/old/{id}"
+redirect = "/new/{id}"
+[[route]]
+path = "/moved/{*rest}"
+redirect = { to = "https://new.example.com:8443/{rest}", status = 301 }
+[[route]]
+path = "/keep/{*rest}"
+redirect = { to = "http://{host}:81{path}?", status = 307 }
+[[route]]
+path = "/find/{what}"
+redirect = { to = "https://search.example.com/?q={what}&from={path}", status = 302 }
+[[route]]
+path = "/tls/{*rest}"
+redirect = { to = "https:8443", status = 303 }
+[[route]]
+path = "/any/{*rest}"
+redirect = "/{rest}""#,
+    );
+    for (target, status, location) in [
+        ("/old/7?a=b", 308, "/new/7?a=b"),
+        ("/old/a%20b", 308, "/new/a%20b"),
+        ("/moved/x/y?z", 301, "https://new.example.com:8443/x/y?z"),
+        ("/keep/x?a=b", 307, "http://a.example:81/keep/x"),
+        (
+            "/find/a%26b=c%20d",
+            302,
+            "https://search.example.com/?q=a%26b%3Dc%20d&from=%2Ffind%2Fa%26b%3Dc%20d",
+        ),
+        ("/tls/x?y", 303, "https://a.example:8443/tls/x?y"),
+        ("/any//evil.example/x", 308, "/evil.example/x"),
+        ("/any/", 308, "/"),
+    ] {
+        let answer = ask(&gateway, target, &["Host: a.example"]);
+        assert_eq!((answer.status, answer.header("location")), (status, Some(location)), "{target}");
+    }
+    // As a client follows it.
+    let url = format!("http://{}/old/7?a=b", gateway.plain());
+    let format = "%{http_code} %{redirect_url}";
+    let said = stdout_of("curl", &["-s", "-o", "/dev/null", "-w", format, &url]);
+    assert_eq!(said, format!("308 http://{}/new/7?a=b", gateway.plain()));
+}
+
+#[test]
+fn a_listener_s_redirect_names_host_port_and_status() {
+    let gateway = Gateway::start(
+        r#"[listener.plain]
+bind = "127.0.0.1:0"
+redirect = { to = "https://www.example.com:8443{path}", status = 301 }
+[[route]]
+path = "/{*rest}"
+respond = {}"#,
+    );
+    let answer = ask(&gateway, "/a?b=c", &["Host: example.com"]);
+    assert_eq!(answer.status, 301);
+    assert_eq!(answer.header("location"), Some("https://www.example.com:8443/a?b=c"));
+}
