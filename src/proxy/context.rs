@@ -20,6 +20,7 @@ use super::{grpc, validate};
 use crate::cause::Cause;
 use crate::limiter::Count;
 use crate::service::conn::{Conn, SwitchedRequest};
+use crate::service::form::Form;
 use crate::service::problem;
 use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
@@ -69,6 +70,7 @@ impl RequestContext {
                 uri: head.uri.clone(),
                 version: head.version,
                 is_call: grpc::is_call(head),
+                form: Form::default(),
                 authority: HeaderValue::from_static(""),
                 client: conn.peer.ip,
                 request_id: HeaderValue::from_static(""),

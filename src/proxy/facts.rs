@@ -13,6 +13,7 @@ use crate::cause::Cause;
 use crate::identity::Identity;
 use crate::policy::RouteId;
 use crate::record;
+use crate::service::form::Form;
 use crate::service::reason::Reason;
 
 /// Facts of a request's head, and who sent it.
@@ -27,6 +28,8 @@ pub struct RequestFacts {
     pub version: Version,
     /// Whether it is a gRPC call, whose refusal has gRPC's form.
     pub is_call: bool,
+    /// The form in which it is told of any other refusal.
+    pub form: Form,
     /// The authority it names; empty if it names none that is valid.
     pub authority: HeaderValue,
     /// The client's address, by which it is counted and logged.

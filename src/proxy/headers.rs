@@ -30,6 +30,8 @@ pub struct Present {
     te: bool,
     length: bool,
     coding: bool,
+    /// `Accept`.
+    pub accept: bool,
     /// `Cookie`.
     pub cookie: bool,
     /// A name with `_`.
@@ -50,6 +52,7 @@ impl Present {
                 "transfer-encoding" => (present.coding, present.hop_by_hop) = (true, true),
                 "via" => present.via = true,
                 "expect" => present.expect = true,
+                "accept" => present.accept = true,
                 "cookie" => present.cookie = true,
                 "keep-alive"
                 | "proxy-connection"
@@ -61,7 +64,7 @@ impl Present {
                 | "x-forwarded-port" | "x-forwarded-prefix" | "x-forwarded-server" | "x-real-ip" => {
                     present.claims = true
                 }
-                "host" | "date" | "accept" | "user-agent" | "content-type" => {}
+                "host" | "date" | "user-agent" | "content-type" => {}
                 name => present.underscore |= name.as_bytes().contains(&b'_'),
             }
         }

@@ -30,6 +30,7 @@ use crate::policy::definition::PathEscapes;
 use crate::policy::{Action, Facts, Found, NotFound, Route, Table, path};
 use crate::service::activity::Answer;
 use crate::service::conn::Conn;
+use crate::service::form::Form;
 use crate::service::refusal::Refusal;
 
 /// Answers one request. A panic ends only this request, with 500; the worker goes on.
@@ -95,6 +96,9 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     context.facts.client = client.ip;
     context.facts.request_id = headers::request_id(&head.headers, client.trusted_peer, || services.random());
     let present = Present::of(&head.headers);
+    if present.accept {
+        context.facts.form = Form::of(&head.headers);
+    }
     let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
     let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));

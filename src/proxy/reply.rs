@@ -14,10 +14,11 @@ use super::headers::X_REQUEST_ID;
 use crate::policy::cors::Cors;
 use crate::policy::request::Values;
 use crate::policy::route::Respond;
+use crate::service::form::Form;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
 
-/// Refuses a request: with problem+json, or with a gRPC status if it is a gRPC call. It is logged and counted.
+/// Refuses a request: in the form that it prefers, or with a gRPC status if it is a gRPC call. It is logged and counted.
 pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
     match context.facts.is_call {
         true => refuse_call(context, &Problem::of(refusal)),
@@ -46,20 +47,22 @@ fn refuse_request(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Re
     context.refuse(problem.reason, problem.cause, problem.status.as_u16());
     let id = context.facts.request_id.clone();
     let may_close = context.facts.version != Version::HTTP_2;
-    let body = ResponseBody::bytes(problem.body(&id), Some(context));
-    request_refused(body, problem, may_close, id)
+    let form = context.facts.form;
+    let body = ResponseBody::bytes(problem.body(form, &id), Some(context));
+    request_refused(body, problem, form, may_close, id)
 }
 
 fn request_refused(
     body: ResponseBody,
     problem: &Problem<'_>,
+    form: Form,
     may_close: bool,
     id: HeaderValue,
 ) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = problem.status;
     let headers = response.headers_mut();
-    problem.write_headers(may_close, headers);
+    problem.write_headers(form, may_close, headers);
     if !id.is_empty() {
         headers.insert(X_REQUEST_ID, id);
     }
@@ -72,8 +75,8 @@ pub fn panicked(request: Panicked) -> Response<ResponseBody> {
     if request.is_call {
         return call_refused(ResponseBody::empty(None), &problem, id);
     }
-    let body = ResponseBody::bytes(problem.body(&id), None);
-    request_refused(body, &problem, false, id)
+    let body = ResponseBody::bytes(problem.body(Form::Json, &id), None);
+    request_refused(body, &problem, Form::Json, false, id)
 }
 
 /// A route's fixed answer.

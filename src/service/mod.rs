@@ -7,6 +7,7 @@ pub mod activity;
 pub mod config;
 pub mod conn;
 pub mod drain;
+pub mod form;
 pub mod overload;
 pub mod problem;
 pub mod reason;

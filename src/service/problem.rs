@@ -1,8 +1,8 @@
 //! The answer to each refusal. This is the only file that chooses an error's status, of HTTP and of gRPC.
 //!
 //! [`Problem::of`] is one table with a row for each refusal: status, reason, gRPC code, headers and text. A problem is
-//! sent as problem+json (RFC 9457) with a stable `reason`, the same word as in the access log and the metrics. Nothing
-//! that a client sent is repeated in it.
+//! sent as problem+json (RFC 9457) with a stable `reason`, the same word as in the access log and the metrics, or to who
+//! prefers that as a page or a line of text. Nothing that a client sent is repeated in it.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,11 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::form::Form;
 use super::reason::Reason;
 use super::refusal::{Limited, Refusal, Violation};
 use crate::cause::Cause;
+use crate::policy::body::push_html;
 use crate::wire::http1::Fault;
 
 /// How one refusal is answered, logged and counted.
@@ -188,8 +190,13 @@ impl<'r> Problem<'r> {
     }
 
     /// Writes the header fields of the answer. `may_close` is false over HTTP/2, where `Connection` is forbidden.
-    pub fn write_headers(&self, may_close: bool, headers: &mut HeaderMap) {
-        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+    pub fn write_headers(&self, form: Form, may_close: bool, headers: &mut HeaderMap) {
+        let kind = match form {
+            Form::Json => PROBLEM_JSON,
+            Form::Text => TEXT,
+            Form::Html => HTML,
+        };
+        headers.insert(CONTENT_TYPE, kind);
         headers.insert(CACHE_CONTROL, NO_STORE);
         match self.extra {
             Extra::Allow(allow) => drop(headers.insert(ALLOW, allow.clone())),
@@ -207,7 +214,42 @@ impl<'r> Problem<'r> {
     }
 
     /// The body of the answer to the request of this id.
-    pub fn body(&self, id: &HeaderValue) -> Bytes {
+    pub fn body(&self, form: Form, id: &HeaderValue) -> Bytes {
+        match form {
+            Form::Json => self.json(id),
+            Form::Text => self.text(id),
+            Form::Html => self.html(id),
+        }
+    }
+
+    fn text(&self, id: &HeaderValue) -> Bytes {
+        let mut text = format!("{}\n\n{} ({})\n", self.status, self.detail, self.reason.code());
+        if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+            text.push_str(&format!("request {id}\n"));
+        }
+        text.into()
+    }
+
+    /// A page without scripts, pictures or anything else to fetch.
+    fn html(&self, id: &HeaderValue) -> Bytes {
+        let status = self.status;
+        let mut page = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n\
+             <title>{status}</title>\n<h1>{status}</h1>\n<p>"
+        );
+        // Names of policies stand in it, which the operator chose.
+        push_html(&self.detail, &mut page);
+        page.push_str(&format!("</p>\n<p><small>{}", self.reason.code()));
+        if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
+            page.push_str(", request ");
+            push_html(id, &mut page);
+        }
+        page.push_str("</small></p>\n</html>\n");
+        page.into()
+    }
+
+    fn json(&self, id: &HeaderValue) -> Bytes {
         // Only one of our problems has a type that is registered with IANA.
         let kind = if self.reason == Reason::Limited { QUOTA_EXCEEDED } else { "about:blank" };
         let mut problem = serde_json::json!({
@@ -230,7 +272,7 @@ impl<'r> Problem<'r> {
 
     /// The whole answer as bytes, for a head that was refused before hyper read it.
     pub fn unread(&self, id: &HeaderValue) -> Vec<u8> {
-        let body = self.body(id);
+        let body = self.json(id);
         let mut answer = format!(
             "HTTP/1.1 {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
              cache-control: no-store\r\ncontent-length: {}\r\nx-request-id: ",
@@ -314,5 +356,7 @@ pub const UNAVAILABLE_STATUS: u16 = 503;
 /// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -43,6 +43,49 @@ respond = { body = "<style>b{color:red}</style><p title='{id}'>{id}", headers = 
 }
 
 #[test]
+fn an_error_comes_in_the_form_the_client_prefers() {
+    let gateway = Gateway::start(
+        "[policy.\"<b>\"]\nby = [\"ip\"]\nlimit = \"1/h\"\n\
+         [[route]]\npath = \"/limited\"\nrespond = {}\nlimit = \"<b>\"\n\
+         [[route]]\npath = \"/gone\"\nto = \"http://127.0.0.1:1\"",
+    );
+    let browser = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    assert_eq!(ask(&gateway, "/limited", &[]).status, 200);
+    for (target, status) in [("/nowhere", 404), ("/limited", 429), ("/gone", 502)] {
+        for (fields, kind, begin) in [
+            (&[][..], "application/problem+json", "{"),
+            (&["Accept: */*"], "application/problem+json", "{"),
+            (&[browser], "text/html; charset=utf-8", "<!doctype html>"),
+            (&["Accept: text/plain"], "text/plain; charset=utf-8", "4"),
+        ] {
+            let answer = ask(&gateway, target, fields);
+            assert_eq!(
+                (answer.status, answer.header("content-type")),
+                (status, Some(kind)),
+                "{target} {fields:?}"
+            );
+            let id = answer.header("x-request-id").unwrap_or_default().to_owned();
+            let (body, begin) = (answer.text(), if status == 502 && begin == "4" { "5" } else { begin });
+            assert!(body.starts_with(begin) && body.contains(&id) && !id.is_empty(), "{body}");
+            assert_eq!(answer.all("retry-after").len(), usize::from(status == 429), "{answer:?}");
+            assert_eq!(answer.header("cache-control"), Some("no-store"));
+        }
+    }
+    let page = ask(&gateway, "/limited", &[browser]).text();
+    assert!(page.contains("&lt;b&gt; allows 1 in 3600 s") && !page.contains("<b>"), "{page}");
+    // curl asks for anything, and a page can be asked for over HTTP/2, too.
+    let url = format!("http://{}/nowhere", gateway.plain());
+    let kind = |arguments: &[&str]| {
+        let format = ["-s", "-o", "/dev/null", "-w", "%{http_version} %{content_type}", &url];
+        stdout_of("curl", &[&format[..], arguments].concat())
+    };
+    assert_eq!(kind(&[]), "1.1 application/problem+json");
+    let html = ["--http2-prior-knowledge", "-H", browser];
+    assert_eq!(kind(&html), "2 text/html; charset=utf-8");
+    assert_eq!(kind(&["-I", "-H", browser]), "1.1 text/html; charset=utf-8");
+}
+
+#[test]
 fn a_redirect_goes_where_it_is_told() {
     let gateway = Gateway::start(
         r#"[[route]]
