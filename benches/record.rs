@@ -1,5 +1,5 @@
-//! What it costs a worker to record a request: its line in the access log, formatted and handed over, against the
-//! same line by serde_json from a ready `Value`; and its figures, against one shared atomic counter.
+//! What recording a request costs a worker: its line in the access log, formatted and handed over, against the same
+//! line by serde_json from a ready `Value`; and its metrics, against one shared atomic counter.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_that_tells_most_is_told() {
+    fn the_most_specific_cause_is_reported() {
         let refused = |causes: &[Cause]| {
             let refused = causes.iter().map(|cause| ("a", *cause)).collect();
             Outcome { refused, ..Outcome::default() }.cause()

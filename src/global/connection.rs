@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_is_silent_keeps_nobody_from_the_next() {
+    fn the_next_address_is_tried_while_one_is_silent() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime can be had").block_on(async {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));

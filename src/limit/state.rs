@@ -258,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn asking_on_keeps_a_caller_out_that_counts_when_denied(
+        fn clients_counted_when_denied_stay_out_while_they_keep_asking(
             quota in any_quota(), now in 1u64 << 52..1 << 55,
         ) {
             let mut state = State::default().take(&quota, quota.capacity(), now).0;

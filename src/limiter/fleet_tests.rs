@@ -1,7 +1,7 @@
 //! Two tiers without a network: nodes over a desk that answers when a test says so.
 
-mod alone;
 mod denials;
+mod fallback;
 mod leases;
 mod permits;
 mod turmoil;

@@ -425,7 +425,7 @@ mod tests {
             (decision.is_admitted(), decision.retry_after_ns().unwrap_or(0) / SECOND)
         };
         assert_eq!([ask(NOW), ask(NOW), ask(NOW), ask(NOW)], [(true, 0), (false, 1), (false, 1), (false, 2)]);
-        // The limit itself is whole again after a second; the caller is kept out, and longer for asking on.
+        // The limit itself is whole again after a second; the client is penalised, and longer while it keeps asking.
         let later = NOW + SECOND * 3 / 2;
         assert_eq!([ask(later), ask(later), ask(later)], [(false, 0), (false, 0), (false, 4)]);
         assert_eq!(left(&limiter, &[other]), [8]);

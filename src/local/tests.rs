@@ -1,4 +1,4 @@
-//! The table as callers see it: keys, eviction, overflow, changed quotas, threads.
+//! The table from outside: keys, eviction, overflow, changed quotas, threads.
 
 use std::num::NonZeroU64;
 use std::thread;

@@ -146,7 +146,7 @@ mod tests {
     use crate::policy::error::Place;
 
     #[test]
-    fn one_too_many_is_told_with_its_place() {
+    fn one_too_many_is_reported_with_its_place() {
         let said = |routes, policies| {
             let mut errors = Errors::default();
             check_counts(routes, policies, &mut errors);

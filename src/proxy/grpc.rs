@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_told_by_method_version_and_type() {
+    fn a_call_is_recognised_by_method_version_and_type() {
         let is = |method: Method, version: Version, kind: &str| {
             let request = http::Request::builder().method(method).version(version).header(CONTENT_TYPE, kind);
             is_call(&request.body(()).expect("a request").into_parts().0)

@@ -45,7 +45,7 @@ fn a_connection_is_kept_alive_until_the_drain() {
 }
 
 #[test]
-fn a_body_that_nobody_reads_costs_no_answer() {
+fn an_unread_body_costs_no_answer() {
     let gateway = Gateway::start(CONFIG);
     for (method, target, status) in
         [("GET", "/healthz", 200), ("POST", "/config", 405), ("PUT", "/nothing", 404)]
@@ -134,7 +134,7 @@ fn connections_that_say_nothing_keep_no_probe_out() {
 }
 
 #[test]
-fn a_strangers_name_for_this_machine_reads_nothing() {
+fn a_foreign_name_for_this_machine_reads_nothing() {
     let gateway = Gateway::start(CONFIG);
     let by = |gateway: &Gateway, target: &str, host: &str| {
         let host = format!("Host: {host}");

@@ -159,7 +159,7 @@ fn permits_survive_a_reload() {
 }
 
 #[test]
-fn a_shadow_of_what_is_in_flight_refuses_nobody() {
+fn a_shadow_of_a_concurrency_limit_refuses_no_request() {
     let (upstream, _finish) = half_at_a_time();
     let policy = "[policy.quiet]\nby = []\nlimit = \"1 in flight\"\nshadow = true";
     let gateway = Gateway::start(&routed(policy, "\"quiet\"", &upstream));
@@ -209,7 +209,7 @@ fn beyond_the_queue_it_is_refused() {
     let refused = gateway.get("/a");
     assert_eq!((refused.status, refused.header("ratelimit-policy")), (429, Some("\"shaped\";q=1;w=3600")));
     assert!((3_500..=3_960).contains(&refused.number("retry-after")));
-    // Whoever goes while it waits leaves its place to the next.
+    // A client that leaves while it waits frees its place.
     waiting.pop();
     eventually("a place is free", || (explained(&gateway)["admitted"] == true).then_some(()));
     assert!(explained(&gateway)["said"].as_str().is_some_and(|said| said.contains("after waiting")));

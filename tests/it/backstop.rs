@@ -37,7 +37,7 @@ when-redis-down = "allow"
 "#;
 
 #[test]
-fn without_redis_an_address_is_counted_whatever_else_it_says() {
+fn without_redis_an_address_is_limited_whatever_else_it_sends() {
     let mut redis = Redis::start(&[]);
     let gateway = Gateway::start(&format!("{CHOSEN}\n[redis]\nurl = \"redis://{}\"\n", redis.addr()));
     let is_up = |wanted: f64| (gateway.metric("sluicegate_redis_up", &[]) == wanted).then_some(());

@@ -1,7 +1,7 @@
-//! Files do not import each other in circles: whoever reads one of a circle has to read them all.
+//! Files do not import each other in circles: to understand one file of a circle, a reader has to read all of it.
 //!
-//! A circle is a group of files each of which can be reached from each other by imports; three may be one. What is
-//! compiled for tests alone does not count.
+//! A circle is a group of files each of which can be reached from each other by imports; three may be one. Code that is
+//! compiled only for tests does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -312,7 +312,7 @@ fn a_taken_port_is_an_error_that_names_it() {
 }
 
 #[test]
-fn the_access_log_goes_to_standard_output_unless_told_otherwise() {
+fn the_access_log_goes_to_standard_output_by_default() {
     let directory = Directory::new();
     let config = "[listener.plain]\nbind = \"127.0.0.1:0\"\n[admin]\nbind = \"127.0.0.1:0\"\n\
                   [[route]]\npath = \"/a\"\nrespond = { status = 200, body = \"ok\" }\n";

@@ -106,7 +106,7 @@ fn a_retry_is_charged_once() {
         assert_eq!(ask("/b", "192.0.2.1", "one"), (200, None), "no limit had a say");
     }
     assert_eq!(ask("/a", "192.0.2.1", "one"), (200, Some(8)), "the other policy knows no retries");
-    assert_eq!(ask("/b", "192.0.2.2", "one"), (200, Some(3)), "another caller's key is another key");
+    assert_eq!(ask("/b", "192.0.2.2", "one"), (200, Some(3)), "another client's key is another key");
     assert_eq!(ask("/b", "192.0.2.1", "two"), (200, Some(2)));
     assert_eq!(ask("/b", "192.0.2.1", ""), (200, Some(1)), "an empty key is none");
     assert_eq!(ask("/b", "192.0.2.1", ""), (200, Some(0)));

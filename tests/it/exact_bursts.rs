@@ -189,7 +189,7 @@ fn few_questions_are_asked_however_many_requests_come() {
 }
 
 #[test]
-fn what_was_admitted_in_an_outage_is_told_when_it_is_over() {
+fn requests_admitted_in_an_outage_are_reported_after_it() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
         let mut redis = Redis::start(&[]);
         let policy = format!("limit = \"200/d\"\nalgorithm = \"{algorithm}\"\novershoot = 0");

@@ -376,7 +376,7 @@ fn twenty_gateways_are_one_limit() {
 }
 
 #[test]
-fn an_outage_under_load_makes_nobody_wait() {
+fn an_outage_under_load_makes_no_request_wait() {
     let mut redis = Redis::start(&[]);
     let gateway = node_with(&redis, "limit = \"1000000/s\"\novershoot = 0", "deadline = \"20ms\"");
     assert_eq!(spend(&gateway, 5), 5);
@@ -426,7 +426,7 @@ fn pricing(redis: &Redis, policy: &str) -> (Upstream, Gateway) {
 }
 
 #[test]
-fn what_comes_back_is_found_by_gateways_that_have_denied_for_a_day() {
+fn nodes_that_have_denied_for_a_day_find_refilled_units() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
         // Of its own: gateways that have gone count for ten seconds, and where a request of a busy machine is decided
         // alone, two have a whole window each.
@@ -503,7 +503,7 @@ fn answers_settle_what_the_whole_fleet_has_left() {
 }
 
 #[test]
-fn a_gateway_that_decides_by_itself_says_when_to_come_back() {
+fn a_node_in_fallback_gives_the_right_retry_after() {
     let redis = Redis::start(&[]);
     for (algorithm, overshoot) in ["token-bucket", "fixed-window", "sliding-window"]
         .into_iter()
@@ -566,7 +566,7 @@ fn a_policy_whose_count_begins_anew_is_named() {
 }
 
 #[test]
-fn leases_find_what_came_back_after_they_have_denied_for_a_day() {
+fn leases_find_refilled_units_after_they_have_denied_for_a_day() {
     let redis = Redis::start(&[]);
     for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
         let policy = format!("limit = \"100/365d\"\nalgorithm = \"{algorithm}\"");

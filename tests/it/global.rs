@@ -45,7 +45,7 @@ fn what_waits_is_gathered_into_few_calls() {
 }
 
 #[test]
-fn a_key_of_the_wrong_type_spoils_its_own_operation_alone() {
+fn a_key_of_the_wrong_type_spoils_only_its_own_operation() {
     let redis = Redis::start(&[]);
     let node = Node::of(&redis);
     redis.cli(&["RPUSH", "sg:pT:AAAAAAAAAAAAAAAAAAAAAg", "x"]);

@@ -1,5 +1,5 @@
-//! The global tier when Redis or the network to it fails: nothing is counted twice, nobody waits in vain, and it recovers
-//! on its own.
+//! The shared tier when Redis or the network to it fails: nothing is counted twice, no request waits in vain, and it
+//! recovers on its own.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ fn a_call_whose_reply_is_lost_counts_once() {
 }
 
 #[test]
-fn what_a_deaf_connection_carried_counts_once_when_it_arrives_late() {
+fn calls_that_a_stalled_connection_delivers_late_count_once() {
     let (redis, toxic, node) = behind();
     assert_eq!(node.add(1, 1), Ok(1));
     toxic.freeze();
@@ -71,7 +71,7 @@ fn what_a_deaf_connection_carried_counts_once_when_it_arrives_late() {
 }
 
 #[test]
-fn a_way_that_lost_what_it_carried_is_left_as_soon_as_there_is_another() {
+fn a_connection_that_lost_calls_is_replaced_as_soon_as_another_works() {
     let (_redis, toxic, node) = behind();
     assert_eq!(node.add(1, 1), Ok(1));
     toxic.freeze_all();
@@ -88,7 +88,7 @@ fn a_way_that_lost_what_it_carried_is_left_as_soon_as_there_is_another() {
 }
 
 #[test]
-fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
+fn requests_do_not_wait_for_a_killed_server_and_use_it_again_when_it_is_back() {
     let mut redis = Redis::start(&[]);
     let node = Node::of(&redis);
     assert_eq!(node.add(1, 1), Ok(1));
@@ -98,7 +98,7 @@ fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
     for _ in 0..1_000 {
         assert_eq!(node.take(1, 1), Err(Unanswered::Down));
     }
-    // Nobody waits for the network: one attempt to connect takes up to 300 ms.
+    // No request waits for the network: one attempt to connect takes up to 300 ms.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?} for 1,000 refusals", begin.elapsed());
     let asked = (0..1_000).filter(|_| node.global.is_up(Key::new(1))).count();
     assert!((5..=15).contains(&asked), "one call in a hundred tries, not {asked} in a thousand");
@@ -110,7 +110,7 @@ fn a_killed_server_costs_nobody_a_wait_and_is_used_again_when_it_is_back() {
 }
 
 #[test]
-fn a_frozen_server_is_left_alone_until_it_thaws() {
+fn a_frozen_server_is_not_asked_until_it_answers_again() {
     let redis = Redis::start(&[]);
     let node = Node::of(&redis);
     assert_eq!(node.add(1, 1), Ok(1));
@@ -208,7 +208,7 @@ fn a_demoted_primary_is_left_for_the_one_that_can_be_written_to() {
 }
 
 #[test]
-fn a_busy_server_is_left_alone_until_its_script_ends() {
+fn a_busy_server_is_not_asked_until_its_script_ends() {
     let redis = Redis::start(&["--lua-time-limit", "50"]);
     let node = Node::of(&redis);
     assert_eq!(node.add(1, 1), Ok(1));
@@ -306,7 +306,7 @@ fn with_user() -> (Redis, Login) {
 }
 
 #[test]
-fn a_right_that_is_lost_is_told_once_and_not_whenever_a_probe_does_without_it() {
+fn a_right_that_is_lost_is_logged_once() {
     let (redis, _) = with_user();
     let gateway = Gateway::start(&format!(
         "[[route]]\npath = \"/\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
@@ -340,7 +340,7 @@ fn a_right_that_is_lost_is_told_once_and_not_whenever_a_probe_does_without_it() 
 }
 
 #[test]
-fn trouble_that_keeps_coming_back_is_not_told_each_time() {
+fn trouble_that_keeps_coming_back_is_not_logged_each_time() {
     let (redis, _) = with_user();
     let gateway = Gateway::start(&format!(
         "[[route]]\npath = \"/{{name}}\"\nlimit = \"p\"\nrespond = {{ status = 200, body = \"\" }}\n\
@@ -372,7 +372,7 @@ fn trouble_that_keeps_coming_back_is_not_told_each_time() {
 }
 
 #[test]
-fn a_census_that_is_refused_is_not_taken_over_ever_new_connections() {
+fn a_refused_count_of_nodes_opens_no_new_connections() {
     let redis = Redis::start(&[]);
     redis.cli(&["RPUSH", "sg:!nodes", "x"]);
     let node = Node::of(&redis);

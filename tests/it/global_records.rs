@@ -16,7 +16,7 @@ const NOW_US: u64 = 3_600_000_000 * 400_000;
 const SECOND_US: u64 = 1_000_000;
 
 #[test]
-fn a_clock_that_is_set_back_holds_nobody_up_for_longer_than_a_window() {
+fn a_clock_set_back_denies_no_key_for_longer_than_a_window() {
     for algorithm in ALGORITHMS {
         for back_us in [2 * SECOND_US + 1, 300 * SECOND_US, 3_600 * SECOND_US, 86_400 * SECOND_US] {
             let mut store = Store::start();
@@ -130,7 +130,7 @@ fn a_log_and_permits_that_hold_something_else_are_right_again_in_their_time() {
 }
 
 #[test]
-fn one_poisoned_lease_is_nobody_elses_trouble() {
+fn one_poisoned_lease_leaves_other_keys_unharmed() {
     let server = Redis::start(&[]);
     let node = Node::shipped(config(Topology::Single(vec![server.server()])));
     let random = Random::new(2);

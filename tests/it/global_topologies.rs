@@ -49,7 +49,7 @@ fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
 }
 
 #[test]
-fn a_server_more_in_the_ring_is_no_second_burst() {
+fn a_server_added_to_the_ring_gives_no_second_burst() {
     let servers = [(); 3].map(|()| Redis::start(&[]));
     let gateway = |count: usize| {
         let shards: Vec<_> = servers[..count]
@@ -102,7 +102,7 @@ fn a_server_more_in_the_ring_is_no_second_burst() {
 }
 
 #[test]
-fn one_shard_of_a_ring_may_be_away_without_the_others() {
+fn other_shards_of_a_ring_work_while_one_is_down() {
     let (one, mut other) = (Redis::start(&[]), Redis::start(&[]));
     let shards = [&one, &other].map(|redis| Weighted { server: redis.server(), weight: 1 });
     let node = Node::start(Topology::Ring { shards: shards.to_vec(), dedicated: Vec::new() });
@@ -224,7 +224,7 @@ fn answer(mut stream: TcpStream, named: Option<SocketAddr>, after: Duration) {
 }
 
 #[test]
-fn sentinels_that_disagree_and_one_that_hangs_keep_nobody_from_the_primary() {
+fn the_primary_is_found_though_sentinels_disagree_and_one_hangs() {
     let redis = Redis::start(&[]);
     let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let sentinels = [
@@ -244,7 +244,7 @@ fn sentinels_that_disagree_and_one_that_hangs_keep_nobody_from_the_primary() {
 }
 
 #[test]
-fn a_primary_that_hangs_is_told_once_however_often_it_is_looked_for() {
+fn a_primary_that_hangs_is_logged_once() {
     let redis = Redis::start(&[]);
     let sentinels = [sentinel(Some(redis.addr()), Duration::ZERO), sentinel(None, Duration::ZERO)];
     let gateway = Gateway::start(&format!(
@@ -314,7 +314,7 @@ fn a_cluster_may_be_resharded_and_lose_a_primary() {
 }
 
 #[test]
-fn a_slot_on_its_way_to_a_node_that_is_on_no_map_is_followed() {
+fn a_slot_moving_to_a_node_without_slots_is_followed() {
     let _alone = heavy();
     let cluster = Cluster::start();
     let node = Node::start(Topology::Cluster(vec![cluster.nodes[0].server()]));
@@ -350,7 +350,7 @@ fn a_slot_on_its_way_to_a_node_that_is_on_no_map_is_followed() {
 }
 
 #[test]
-fn a_node_that_is_lost_is_a_line_in_the_log_and_not_one_for_each_of_its_tags() {
+fn a_lost_cluster_node_is_one_line_in_the_log() {
     let _alone = heavy();
     let mut cluster = Cluster::start();
     let gateway = Gateway::start(&format!(

@@ -98,7 +98,7 @@ fn a_refused_call_gets_a_grpc_status() {
 }
 
 #[test]
-fn a_call_over_its_limit_is_told_when_to_come_back() {
+fn a_call_over_its_limit_gets_a_retry_delay() {
     let gateway = Gateway::start(
         "[limits]\nheaders = \"ietf\"\n[policy.p]\nby = [\"ip\"]\nlimit = \"1/10s\"\n\
          [[route]]\npath = \"/{*rest}\"\nto = \"echo\"\nlimit = \"p\"",

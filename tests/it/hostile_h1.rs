@@ -36,7 +36,7 @@ fn a_length_beside_chunks_is_refused() {
 }
 
 #[test]
-fn chunked_is_one_line_and_alone() {
+fn chunked_is_the_only_coding_on_its_only_line() {
     let unclear = [
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
@@ -384,7 +384,7 @@ fn a_chunk_s_extension_is_dropped() {
     assert_eq!(first, "5");
 }
 #[test]
-fn an_early_refusal_is_heard_behind_a_body_nobody_reads() {
+fn an_early_refusal_arrives_behind_an_unread_body() {
     let edge = Edge::start();
     let body = "x".repeat(4 << 20);
     for round in 0..10 {

@@ -193,7 +193,7 @@ fn resets_that_a_client_has_us_send_end_the_connection() {
 }
 
 #[test]
-fn requests_that_http_2_refuses_by_itself_are_logged_and_counted() {
+fn requests_that_the_http_2_layer_refuses_are_logged_and_counted() {
     let upstream = Upstream::ok();
     let gateway = before(upstream.addr(), "");
     let mut client = connect(&gateway);

@@ -74,7 +74,7 @@ fn connection_names_no_field_that_others_judge_by() {
 }
 
 #[test]
-fn what_is_expected_is_to_be_told_to_continue_or_417() {
+fn an_expectation_is_100_continue_or_417() {
     let edge = Edge::start();
     for value in ["200-ok", "100-continue, 200-ok", "x=y", ""] {
         for mut client in [edge.gateway.client(), edge.gateway.client()] {

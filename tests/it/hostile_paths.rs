@@ -233,7 +233,7 @@ fn no_spelling_of_a_request_is_counted_anew() {
 
 #[test]
 fn one_over_the_limit_stays_over_it_beside_any_number_of_others() {
-    // A table of the smallest size, and more callers than it has slots.
+    // A table of the smallest size, and more clients than it has slots.
     let gateway = Gateway::start(
         "[limits]\nmemory = \"64KiB\"\n[[route]]\npath = \"/\"\nlimit = \"1/h by header:x-key\"\nto = \"echo\"",
     );

@@ -1,5 +1,5 @@
-//! Clients that take their time: heads, bodies, handshakes and readers in drips, many at once, in the clear and under
-//! TLS. Each ends at its deadline, and nobody else waits.
+//! Slow clients: heads, bodies, handshakes and readers in drips, many at once, in the clear and under TLS. Each ends at
+//! its deadline, and no other client waits.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

@@ -110,7 +110,7 @@ fn a_switch_is_to_what_was_asked_for() {
 }
 
 #[test]
-fn bytes_on_an_idle_connection_are_nobody_s_answer() {
+fn bytes_on_an_idle_connection_are_no_answer() {
     let good = Upstream::ok();
     for early in ["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "\r\n", "x"] {
         let (tx, sent) = mpsc::channel();

@@ -218,7 +218,7 @@ fn pieces_of_a_request_pass_on_as_they_come() {
 }
 
 #[test]
-fn a_client_that_expects_100_is_told_to_continue() {
+fn a_client_that_expects_100_gets_100() {
     let upstream = Upstream::replying(|request| {
         format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", text(&request.body)).into_bytes()
     });
@@ -242,7 +242,7 @@ fn curl_waits_for_100_and_posts() {
 }
 
 #[test]
-fn a_refused_request_is_never_told_to_continue() {
+fn a_refused_request_never_gets_100() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(
         "[[route]]\npath = \"/{{*rest}}\"\nto = \"http://{}\"\nmax-body = 10\nlimit = \"1/h by ip\"\nmethods = [\"POST\"]",

@@ -63,7 +63,7 @@ fn prior_knowledge_works_in_the_clear() {
 }
 
 #[test]
-fn a_listener_speaks_only_what_it_is_told_to() {
+fn a_listener_speaks_only_the_configured_protocols() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&format!(
         "[listener.plain]\nbind = \"127.0.0.1:0\"\nhttp = [\"http/1.1\"]\n\

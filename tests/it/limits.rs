@@ -182,7 +182,7 @@ fn a_shadow_counts_and_never_refuses() {
 }
 
 #[test]
-fn callers_are_told_apart_by_what_the_policy_says() {
+fn keys_differ_by_the_dimensions_of_the_policy() {
     for (by, one, other) in [
         ("header:x-key", ("/a", "X-Key: one"), ("/a", "X-Key: other")),
         ("query:key", ("/a?key=one", "X: -"), ("/a?key=other", "X: -")),
@@ -229,7 +229,7 @@ fn a_missing_dimension_is_handled_as_written() {
 }
 
 #[test]
-fn an_address_is_one_caller_in_every_spelling() {
+fn an_address_is_one_key_in_every_spelling() {
     let gateway = limited(ANYBODY, "\"1/h by ip\"");
     let ask = |ip: &str| from(&gateway, "/a", &[&format!("X-Forwarded-For: {ip}")]).status;
     assert_eq!([ask("203.0.113.9"), ask("203.0.113.9"), ask("::ffff:203.0.113.9")], [200, 429, 429]);
@@ -281,7 +281,7 @@ fn ipv4_on_an_ipv6_socket_is_ipv4() {
     assert_eq!(over_4.status, 200);
     assert_eq!(gateway.logged("/a")["client"], "127.0.0.1");
     let over_6 = crate::support::get((std::net::Ipv6Addr::LOCALHOST, port).into(), "/a");
-    assert_eq!(over_6.status, 200, "another caller");
+    assert_eq!(over_6.status, 200, "another client");
 }
 
 #[test]

@@ -1,14 +1,14 @@
-//! Windows of minutes and hours over several nodes, from outside: no unit gets lost, nobody is refused early, and what
-//! clients are told is true.
+//! Windows of minutes and hours over several nodes, from outside: no unit gets lost, no request is refused early, and
+//! `Retry-After` and `Remaining` are true.
 //!
 //! The books are kept here: what was admitted, what Redis has left and what nodes hold are the whole window and what
 //! it refilled. Traffic is faster than in real fleets; the windows are those that operators write.
 
-mod dear;
+mod costly;
 mod first_refusal;
 mod interrupted;
+mod retry_after;
 mod several;
-mod told;
 
 use std::net::SocketAddr;
 use std::thread;
@@ -85,7 +85,7 @@ impl Fleet {
         Caller { key: key.to_owned(), addrs, clients, admitted: 0, wrong: Vec::new(), begun: now, last: now }
     }
 
-    /// What a node shows of a window of a caller.
+    /// What a node shows of a window of a key.
     fn shown(&self, node: usize, policy: &str, index: usize, key: &str) -> Value {
         self.nodes[node].admin(&format!("/v1/keys/{policy}/{key}")).json()["windows"][index].clone()
     }
@@ -102,8 +102,8 @@ impl Fleet {
         shown["at-redis"]["left"].as_f64().unwrap_or_else(|| panic!("Redis has nothing of {key}: {shown}"))
     }
 
-    /// Plays a scene under a key of its own. Nobody holds anything two seconds after its last request, every unit is
-    /// accounted for, and nobody had to complain.
+    /// Plays a scene under a key of its own. Two seconds after its last request no node holds anything, every unit is
+    /// accounted for, and no check has failed.
     ///
     /// On a machine that stands still for a while nodes decide without Redis, which is not exact: then the scene is
     /// played again.

@@ -28,7 +28,7 @@ fn spend(gateway: &Gateway, requests: usize) {
     (0..requests).for_each(|_| assert_eq!(client.request("GET", "/", &[], "").status, 200));
 }
 
-/// What a gateway shows of the window of this caller.
+/// What a node shows of the window of this key.
 fn shown(gateway: &Gateway) -> serde_json::Value {
     gateway.admin("/v1/keys/p/127.0.0.1").json()["windows"][0].clone()
 }

@@ -14,7 +14,7 @@ fn write_routes(directory: &Directory, routes: usize, route: fn(usize) -> String
     directory.write("gateway.toml", "include = [\"routes*.toml\"]\n");
 }
 
-/// A route with a limit by a parameter and one by the caller: what is checked against all routes that use them.
+/// A route with a limit by a parameter and one by the consumer: both are checked against all routes that use them.
 fn limited(number: usize) -> String {
     format!(
         "[[route]]\npath = \"/r{number}/{{id}}\"\nto = \"echo\"\nlimit = [\"9/m by ip\", \"99/m by param:id\"]\n"

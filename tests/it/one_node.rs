@@ -54,7 +54,7 @@ fn an_idempotency_key_is_the_gateways_own_without_redis() {
 }
 
 #[test]
-fn an_idempotency_key_is_nobodys_while_redis_is_away() {
+fn an_idempotency_key_is_not_kept_while_redis_is_down() {
     let mut redis = Redis::start(&[]);
     let gateway = gateway(KEYS, Some(&redis));
     redis.kill();

@@ -71,7 +71,7 @@ fn a_connection_that_is_switched_is_not_one_that_is_kept() {
 }
 
 #[test]
-fn then_requests_are_refused() {
+fn requests_are_refused_at_the_second_mark() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&config(&upstream, CALM));
     let mut h2 = Connection::open(gateway.plain());
@@ -92,7 +92,7 @@ fn then_requests_are_refused() {
 }
 
 #[test]
-fn then_connections_are_closed_as_they_come() {
+fn connections_are_closed_at_the_third_mark() {
     let upstream = Upstream::ok();
     let gateway = Gateway::start(&config(&upstream, CALM));
     let mut open = gateway.client();

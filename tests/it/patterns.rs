@@ -12,7 +12,7 @@ fn check(config: &str) -> Output {
 }
 
 #[test]
-fn patterns_of_other_gateways_are_told_what_to_write() {
+fn patterns_of_other_gateways_draw_a_message_with_what_to_write() {
     for (pattern, instead) in [
         ("/api/*", "{*rest}"),
         ("/api/**", "{*rest}"),

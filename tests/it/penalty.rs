@@ -37,7 +37,7 @@ fn provoke(gateway: &Gateway, client: &str) -> Response {
 const HOURLY: &str = "limit = \"1/h\"\npenalty = { after = 3, within = \"1h\", factor = 2, max = \"5h\" }";
 
 #[test]
-fn who_ignores_retry_after_waits_longer() {
+fn clients_that_ignore_retry_after_wait_longer() {
     let gateway = gateway(HOURLY);
     assert_eq!(ask(&gateway, "192.0.2.1").status, 200);
     for _ in 0..3 {
@@ -69,7 +69,7 @@ fn who_ignores_retry_after_waits_longer() {
 }
 
 #[test]
-fn who_waits_is_let_in_and_forgiven() {
+fn clients_that_wait_are_admitted_and_forgiven() {
     let gateway = gateway(
         "limit = \"2/s burst 1\"\npenalty = { after = 2, within = \"1s\", factor = 2, max = \"1h\" }",
     );

@@ -131,7 +131,7 @@ fn limits_and_caps_count_the_announced_client() {
     };
     let (mut first, mut second) = (connect(1), connect(1));
     assert_eq!(first.get("/").status, 200);
-    assert_eq!(second.get("/").status, 429, "one caller, one limit");
+    assert_eq!(second.get("/").status, 429, "one client, one limit");
     assert!(connect(1).try_head().is_none(), "a third connection of one client");
     let refused = |cap: &str| gateway.metric("sluicegate_connections_refused_total", &[cap]);
     assert_eq!(refused("cap=\"max-connections-per-ip\""), 1.0);

@@ -1,4 +1,4 @@
-//! What operators are told: every error at once and no other, warnings, and which routes come near to a request.
+//! Messages to operators: every error at once and no other, warnings, and which routes are nearest to a request.
 
 use std::fmt::Write;
 use std::process::Output;
@@ -13,7 +13,7 @@ fn run_on(arguments: &[&str], config: &str) -> Output {
 }
 
 #[test]
-fn every_error_is_told_at_once_and_no_other() {
+fn every_error_is_reported_at_once_and_no_other() {
     let config = r#"workrs = 3
 [[route]]
 path = "a"

@@ -291,7 +291,7 @@ fn a_header_bomb_pins_less_than_a_mebibyte() {
 }
 
 #[test]
-fn a_head_is_not_kept_by_an_answer_that_nobody_takes() {
+fn an_answer_that_is_not_read_does_not_keep_its_head() {
     // A hundred answers that wait for a window, to heads with this target and so many fields of a thousand bytes.
     let pinned = |target: usize, fields_more: usize| {
         let gateway = Gateway::start(
@@ -315,7 +315,7 @@ fn a_head_is_not_kept_by_an_answer_that_nobody_takes() {
 }
 
 #[test]
-fn answers_nobody_takes_pin_a_bounded_share() {
+fn answers_that_are_not_read_pin_bounded_memory() {
     let upstream = large();
     let gateway = before(upstream.addr(), "");
     let pinned = pinned_kib(&gateway, 4, || {

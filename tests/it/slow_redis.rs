@@ -35,7 +35,7 @@ fn ask_steadily(mut client: Client, rate: u64, time: Duration) -> (u64, u64) {
 }
 
 #[test]
-fn a_slow_store_lets_nobody_beyond_what_may_be_overshot() {
+fn a_slow_redis_keeps_limits_within_their_overshoot() {
     let _alone = heavy();
     let redis = Redis::start(&[]);
     let toxic = Toxic::start(redis.addr());
@@ -69,7 +69,7 @@ fn a_slow_store_lets_nobody_beyond_what_may_be_overshot() {
 }
 
 #[test]
-fn a_slow_store_refuses_nobody_far_within_a_long_window() {
+fn a_slow_redis_refuses_no_request_far_within_a_long_window() {
     let _alone = heavy();
     let redis = Redis::start(&[]);
     let toxic = Toxic::start(redis.addr());

@@ -169,7 +169,7 @@ fn what_is_no_tls_is_closed_and_counted() {
 }
 
 #[test]
-fn a_changed_certificate_is_served_without_being_told() {
+fn a_changed_certificate_is_served_without_a_reload() {
     let directory = Directory::new();
     let old = tls::certify(&directory, "a", &["localhost"]);
     let text = config(&directory, &["a"]);

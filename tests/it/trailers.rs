@@ -36,7 +36,7 @@ fn a_client_that_accepts_trailers_over_http_1_1_gets_the_announced_ones() {
         assert_eq!((answer.header("x-sum"), answer.header("x-more")), (Some("1"), Some("2")));
         assert_eq!((answer.header("x-unsaid"), answer.header("content-length")), (None, None));
     }
-    // Who has not said so is sent none, nor told of any.
+    // A client that has not asked for trailers gets none, and no `Trailer` field.
     let answer = client.request("GET", "/left", &["TE: gzip"], "");
     assert_eq!(
         (answer.text().as_str(), answer.header("trailer"), answer.header("x-sum")),

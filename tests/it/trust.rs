@@ -16,7 +16,7 @@ fn before(directory: Directory, servers: &str, more: &str, environment: &[(&str,
 }
 
 #[test]
-fn why_an_upstream_cannot_be_used_is_told_to_the_operator_and_tried_once() {
+fn the_cause_of_an_unusable_upstream_is_logged_and_it_is_tried_once() {
     let directory = Directory::new();
     tls::certify(&directory, "stranger", &["localhost"]);
     tls::certify(&directory, "trusted", &["localhost"]);

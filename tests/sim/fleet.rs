@@ -1,5 +1,5 @@
-//! A fleet in virtual time: nodes, each with the gateway's own limiter, a model, a network between them that delays
-//! and loses, and what may happen to all of them. Only time and messages are made up.
+//! A fleet in virtual time: nodes with the gateway's own limiter, a model of Redis, a network between them that delays
+//! and loses messages, and faults of all of them. Only time and the network are simulated.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -21,14 +21,14 @@ use crate::judge::Judge;
 use crate::ledger::Ledger;
 use crate::traffic::Traffic;
 
-/// What is simulated.
+/// A fleet, its traffic and its faults.
 pub struct Scene {
     pub nodes: usize,
     pub seconds: u64,
     /// The windows of every key, in the order in which a request is charged for them.
     pub plans: Vec<Arc<Plan>>,
     pub traffic: Traffic,
-    /// Lease of messages that have to be sent again.
+    /// Share of messages that are lost and have to be sent again.
     pub loss: f64,
     /// Mean time on the way, one way.
     pub delay_ns: f64,
@@ -41,17 +41,17 @@ pub struct Scene {
 pub enum Fault {
     /// A node loses its memory; its traffic goes elsewhere.
     Crash(usize),
-    /// It is back, empty.
+    /// The node is back, with an empty memory.
     Join(usize),
-    /// What Redis keeps is copied; Redis will come back as of now.
+    /// Copies the state of Redis, which a later `Back` restores.
     Copy,
-    /// Redis answers nobody.
+    /// Redis stops answering.
     Away,
-    /// It answers again, as of the last copy.
+    /// Redis answers again, with the state of the last copy.
     Back,
 }
 
-/// What came of a scene.
+/// The outcome of a scene.
 pub struct Played {
     pub judge: Judge,
     pub ledger: Ledger,
@@ -375,7 +375,7 @@ impl<'a> Fleet<'a> {
         Reply::Returned
     }
 
-    /// What is asked of a Redis that is away is asked again until there is an answer, as a numbered batch is.
+    /// A renewal for a Redis that is down is sent again until it is answered, as a numbered batch is.
     fn ask_redis(&mut self, node: usize, renewal: Renewal, back_ns: u64, done: Done) {
         if self.is_away {
             return self.push(self.now_ns + AGAIN_NS, What::Asked { node, renewal, back_ns, done });
@@ -519,7 +519,7 @@ const DRIFT: f64 = 2e-4;
 const SWEEP_NS: u64 = 50_000_000;
 /// After the last request nothing is held any more when so long has passed.
 const REST_NS: u64 = 2_000_000_000;
-/// What got lost is sent again after so long.
+/// A lost message is sent again after this time.
 const AGAIN_NS: u64 = 100_000_000;
-/// A request waits no longer.
+/// How long a request waits for Redis.
 const DEADLINE_NS: u64 = 2_000_000;

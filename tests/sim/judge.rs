@@ -1,4 +1,4 @@
-//! What came of it, beside one exact bucket that sees every request at once.
+//! Compares a scene with one exact bucket that sees every request at once.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Judge {
     fell_back: u64,
 }
 
-/// Why an operation was sent.
+/// The reason an operation was sent.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     /// A request waits: the node held no lease.
@@ -33,7 +33,7 @@ enum Cause {
     Renewed,
     /// None waits: the lease was nearly spent.
     Ahead,
-    /// Nobody used it.
+    /// No request used the lease, so it was returned.
     Returned,
 }
 
@@ -43,30 +43,30 @@ struct Key {
     instead: State,
     /// An exact bucket behind what was admitted.
     behind: State,
-    /// A second each: what the exact one admits, what was admitted, and how much of that it would have refused.
+    /// For each second: units the exact bucket admits, units admitted, and how many of those it would have refused.
     seconds: Vec<(u32, u32, u32)>,
     offered: u64,
     waited: u64,
     causes: [u64; 6],
 }
 
-/// The figures of LIMITER's table, shares in percent.
+/// The results of a scene, as the table shows them; shares are in percent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Figures {
-    /// Admitted though one bucket would have refused it, of what it admits.
+pub struct Results {
+    /// Units admitted that one bucket would have refused, as a share of what it admits.
     pub overage: f64,
-    /// The worst second of a key, units.
+    /// Units admitted beyond the limit in the worst second of a key.
     pub worst_units: f64,
-    /// The same of burst and a second's refill, two units aside.
+    /// The same as a share of the burst and a second's refill, less two units.
     pub worst: f64,
-    /// Refused though one bucket would have admitted it.
+    /// Units refused that one bucket would have admitted.
     pub false_deny: f64,
     pub operations: f64,
     /// What the goal allows for these pairs of node and key.
     pub operations_goal: f64,
-    /// Not decided at once.
+    /// Requests that waited for Redis.
     pub waited: f64,
-    /// Decided without Redis.
+    /// Requests decided by fallback.
     pub fell_back: f64,
     /// Operations a second and node of keys far over their limit.
     pub over_limit: f64,
@@ -155,7 +155,7 @@ impl Judge {
         self.fell_back += 1;
     }
 
-    pub fn figures(&self) -> Figures {
+    pub fn results(&self) -> Results {
         let (limit, period_s) = (self.quota.limit().get() as f64, self.quota.period_ns().get() as f64 / 1e9);
         let rate = limit / period_s;
         let whole = self.quota.capacity() as f64 + rate;
@@ -174,7 +174,7 @@ impl Judge {
             |key: &u32| self.keys[*key as usize].offered as f64 > 2.5 * rate * self.seconds as f64;
         let far_over = self.pairs.iter().filter(|((key, _), _)| is_far_over(key));
         let (pairs, over_ops) = far_over.fold((0, 0), |(pairs, ops), (_, pair)| (pairs + 1, ops + pair.1));
-        Figures {
+        Results {
             overage: 100.0 * over as f64 / exact.max(1) as f64,
             worst_units: worst,
             worst: 100.0 * (worst - 2.0).max(0.0) / whole,
@@ -195,7 +195,7 @@ fn second(now_ns: u64) -> usize {
 
 const BEGIN_NS: u64 = 3_600_000_000_000;
 impl Judge {
-    /// A line a key, for who looks for the reason of a figure.
+    /// Prints a line for each key, to find the reason for a result.
     pub fn detail(&self) {
         for (index, key) in self.keys.iter().enumerate().take(8) {
             let sum =

@@ -1,5 +1,5 @@
-//! What people configure most: windows of a minute to a day, two of which the short one refuses, costs, traffic so thin
-//! that leases are worth nothing. What counts is that no unit gets lost on the way.
+//! What operators configure most: windows of a minute to a day, pairs of windows of which the short one refuses, costs,
+//! and traffic so thin that leases are useless. No unit may get lost.
 
 use sluicegate::limit::Algorithm::{self, FixedWindow, SlidingWindow, TokenBucket};
 

@@ -3,7 +3,7 @@
 //! Without arguments: small scenes of many seeds, with every kind of trouble; what leases promise must hold in each of
 //! them, and the goals on the average. `--seeds N` chooses how many, `--seed S` the first; a failure names its seed.
 //!
-//! `--table` prints the figures of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
+//! `--table` prints the results of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
 //! missed by more than is known. `--long` does the same for what people configure most: windows of a minute to a day,
 //! several of them, costs, thin traffic; units that get lost count most there. `--slow` plays stores that answer later
 //! than a request waits. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use fleet::{Played, Scene};
-use judge::Figures;
+use judge::Results;
 use scenes::{GOALS, Goal, Other};
 use sluicegate::random::Random;
 
@@ -64,17 +64,17 @@ fn main() -> ExitCode {
 /// Many small scenes on two threads. What they promise and did not keep.
 fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
     let scenes = (first..first + seeds).map(scenes::small).collect();
-    let done: Vec<(Figures, Scene)> =
-        on_two_threads(scenes).into_iter().map(|(scene, played)| (played.judge.figures(), scene)).collect();
-    let mut misses: Vec<String> = done.iter().filter_map(|(figures, scene)| scene.promise(figures)).collect();
+    let done: Vec<(Results, Scene)> =
+        on_two_threads(scenes).into_iter().map(|(scene, played)| (played.judge.results(), scene)).collect();
+    let mut misses: Vec<String> = done.iter().filter_map(|(results, scene)| scene.promise(results)).collect();
     if is_detailed {
-        done.iter().for_each(|(figures, scene)| println!("{}", scene.line(figures)));
+        done.iter().for_each(|(results, scene)| println!("{}", scene.line(results)));
     }
-    let calm: Vec<&Figures> =
-        done.iter().filter(|(_, scene)| scene.is_calm()).map(|(figures, _)| figures).collect();
-    let mean = |of: fn(&Figures) -> f64| calm.iter().map(|f| of(f)).sum::<f64>() / calm.len().max(1) as f64;
+    let calm: Vec<&Results> =
+        done.iter().filter(|(_, scene)| scene.is_calm()).map(|(results, _)| results).collect();
+    let mean = |of: fn(&Results) -> f64| calm.iter().map(|f| of(f)).sum::<f64>() / calm.len().max(1) as f64;
     let (overage, false_deny) = (mean(|f| f.overage), mean(|f| f.false_deny));
-    let requests: u64 = done.iter().map(|(figures, _)| figures.requests).sum();
+    let requests: u64 = done.iter().map(|(results, _)| results.requests).sum();
     println!(
         "{seeds} scenes, {requests} requests; {} without trouble: overage {overage:.4} %, false deny {false_deny:.2} %",
         calm.len()
@@ -84,7 +84,7 @@ fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
     misses
 }
 
-/// The table: every figure beside its goal. The goals that are missed by more than is known.
+/// The table: every result beside its goal. The goals that are missed by more than is known.
 fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
     let played = on_two_threads(scenes);
     print!("{:8} {:>4}", "traffic", "N");
@@ -92,7 +92,7 @@ fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
     println!();
     for (scene, Played { judge, .. }) in &played {
         print!("{:8} {:>4}", scene.name(), scene.nodes);
-        scene.goals(&judge.figures()).iter().for_each(|goal| print!(" {:>18}", goal.to_string()));
+        scene.goals(&judge.results()).iter().for_each(|goal| print!(" {:>18}", goal.to_string()));
         println!();
         if is_detailed {
             judge.detail();
@@ -100,7 +100,7 @@ fn table(scenes: Vec<Scene>, is_detailed: bool) -> Vec<String> {
     }
     let goals: Vec<(&Scene, Goal)> = played
         .iter()
-        .flat_map(|(scene, played)| scene.goals(&played.judge.figures()).map(|goal| (scene, goal)))
+        .flat_map(|(scene, played)| scene.goals(&played.judge.results()).map(|goal| (scene, goal)))
         .collect();
     let missed = goals.iter().filter(|(_, goal)| !goal.is_met());
     println!("of {} goals {} are missed (!)", goals.len(), missed.count());

@@ -9,7 +9,7 @@ use sluicegate::random::Random;
 
 use crate::chance;
 use crate::fleet::{Fault, Scene};
-use crate::judge::Figures;
+use crate::judge::Results;
 use crate::traffic::{Kind, Traffic};
 
 /// The cells of the table: 1,000 units a second (of Zipf's 20,000 keys 100), with a burst of a second, over 20, 100 and
@@ -116,8 +116,8 @@ impl Scene {
         format!("{:?}", self.traffic.kind)
     }
 
-    /// All of it on a line, for who looks for the reason of a figure.
-    pub fn line(&self, f: &Figures) -> String {
+    /// The scene and its results on one line, to find the reason for a result.
+    pub fn line(&self, f: &Results) -> String {
         let (quota, sharing) = (&self.plans[0].quota, &self.plans[0].sharing);
         format!(
             "seed {:4} {:8} {:?} {} nodes, {}/{}s burst {} epoch {} ms, calm {}: over {:.3} %, worst {}, deny {:.2} %, \
@@ -139,21 +139,21 @@ impl Scene {
         )
     }
 
-    /// What the plan promises of every second of every key, where it was broken.
-    pub fn promise(&self, figures: &Figures) -> Option<String> {
+    /// Checks what the plan promises for every second of every key; returns what was broken.
+    pub fn promise(&self, results: &Results) -> Option<String> {
         let (with, without) = self.plans[0].sharing.worst_overshoot(&self.plans[0].quota, self.nodes as u32);
         let allowed = if self.is_calm() { with } else { with + without };
-        let is_kept = figures.worst_units <= allowed + ROUNDING;
+        let is_kept = results.worst_units <= allowed + ROUNDING;
         (!is_kept).then(|| {
             format!(
                 "seed {}: {} units too many in one second, {allowed:.1} are allowed: {:?} over {} nodes, {:?}, {:?}",
-                self.seed, figures.worst_units, self.traffic.kind, self.nodes, self.plans[0], self.faults
+                self.seed, results.worst_units, self.traffic.kind, self.nodes, self.plans[0], self.faults
             )
         })
     }
 
-    /// What is wanted of the figures.
-    pub fn goals(&self, f: &Figures) -> [Goal; GOALS.len()] {
+    /// The goals for the results.
+    pub fn goals(&self, f: &Results) -> [Goal; GOALS.len()] {
         let is_wide = self.traffic.rate / self.nodes as f64 >= 10.0;
         let is_attack = self.traffic.kind == Kind::Hoard;
         let wanted = [
@@ -165,20 +165,20 @@ impl Scene {
             (f.over_limit, 3.0),
         ];
         std::array::from_fn(|index| {
-            let (figure, most) = wanted[index];
+            let (result, most) = wanted[index];
             let is_this =
                 |miss: &&Miss| (miss.kind, miss.nodes, miss.goal) == (self.traffic.kind, self.nodes, index);
-            Goal { index, figure, most, allowed: MISSED.iter().find(is_this).map(|miss| miss.allowed) }
+            Goal { index, result, most, allowed: MISSED.iter().find(is_this).map(|miss| miss.allowed) }
         })
     }
 }
 
-/// One goal of one scene: the figure may be `most`.
+/// One goal of one scene: the result may be at most `most`.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// In `GOALS`.
     pub index: usize,
-    pub figure: f64,
+    pub result: f64,
     pub most: f64,
     /// Known to be missed, by no more than this.
     pub allowed: Option<f64>,
@@ -186,12 +186,12 @@ pub struct Goal {
 
 impl Goal {
     pub fn is_met(&self) -> bool {
-        self.figure <= self.most
+        self.result <= self.most
     }
 
     /// Whether it is as it was: met, or missed by no more than is known.
     pub fn holds(&self) -> bool {
-        self.figure <= self.most.max(self.allowed.unwrap_or(0.0))
+        self.result <= self.most.max(self.allowed.unwrap_or(0.0))
     }
 }
 
@@ -199,7 +199,7 @@ impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.is_met() { ' ' } else { '!' };
         let digits = if self.most < 0.1 { 4 } else { 2 };
-        write!(f, "{:.digits$} of {:.digits$}{mark}", self.figure, self.most)
+        write!(f, "{:.digits$} of {:.digits$}{mark}", self.result, self.most)
     }
 }
 

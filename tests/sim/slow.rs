@@ -1,4 +1,4 @@
-//! A store that answers later than a request waits: leases are renewed ahead of need, and limits hold.
+//! A Redis that answers later than a request waits: leases are renewed ahead of need, and limits hold.
 
 use sluicegate::limit::Algorithm::TokenBucket;
 
@@ -17,7 +17,7 @@ pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
     let mut misses = Vec::new();
     let played = crate::on_two_threads(scenes);
     for (scene, played) in &played {
-        let (f, books) = (played.judge.figures(), played.ledger.books());
+        let (f, books) = (played.judge.results(), played.ledger.books());
         let goals = [
             ("over", f.overage <= 5.0),
             ("worst", f.worst <= 5.0),

@@ -367,7 +367,7 @@ fn keys_are_chosen_by_name_and_fitness() {
 }
 
 #[test]
-fn keys_that_cannot_be_used_are_told() {
+fn keys_that_cannot_be_used_are_reported() {
     let of_text = |text: &str| KeySet::of_text(text, &[Algorithm::ES256]).map(|_| ()).expect_err("unusable");
     assert_eq!(of_text("{"), "not JSON, line 1");
     assert_eq!(of_text("{\"keys\":{}}"), "`keys` is not a list");

@@ -123,7 +123,7 @@ fn a_debt_without_end_stays_a_debt() {
 }
 
 #[test]
-fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_told() {
+fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_reported() {
     let plan = plan();
     let grant = Grant { epoch: 9, tokens: 0.5, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
@@ -298,7 +298,7 @@ fn nothing_is_owed_beside_what_the_fleet_owes_already() {
 }
 
 #[test]
-fn a_demand_that_has_gone_is_told_as_a_tenth_at_once() {
+fn a_demand_that_has_gone_is_reported_as_a_tenth_at_once() {
     let plan = plan();
     let asked_after = |quiet_ns| {
         let mut lease = wanted(&plan);
@@ -360,7 +360,7 @@ fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
 }
 
 #[test]
-fn what_nobody_heard_is_told_again() {
+fn unanswered_reports_are_sent_again() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 10, NOW + MS);
@@ -379,7 +379,7 @@ fn what_nobody_heard_is_told_again() {
 }
 
 #[test]
-fn alone_a_lease_goes_on_at_its_rate_and_moves_to_twice_the_share() {
+fn in_fallback_a_lease_keeps_its_rate_and_moves_to_twice_the_share() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, rate: 300.0, lasts_ns: 100 * MS, ..Grant::default() });
     let mut admitted = |from_s: u64, to_s: u64| {
@@ -394,12 +394,12 @@ fn alone_a_lease_goes_on_at_its_rate_and_moves_to_twice_the_share() {
 }
 
 #[test]
-fn an_answer_that_comes_late_ends_being_alone_and_leaves_a_debt() {
+fn a_late_answer_ends_fallback_and_leaves_a_debt() {
     let plan = plan();
     let mut lease = Lease::default();
     lease.take(&plan, 1, NOW, LEAD);
     lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
-    assert_eq!(admitted_alone(&mut lease, &plan, 1_000, NOW + 2 * MS), 20);
+    assert_eq!(admitted_in_fallback(&mut lease, &plan, 1_000, NOW + 2 * MS), 20);
     give(&mut lease, &plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
     assert_eq!(admitted_of(&mut lease, &plan, 1_000, NOW + 3 * MS), 10);
 }
@@ -419,7 +419,7 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
 }
 
 #[test]
-fn what_is_owed_after_a_lease_is_told_though_nobody_comes() {
+fn a_debt_after_a_lease_is_reported_without_another_request() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 5.0, lasts_ns: 100 * MS, ..Grant::default() });
     lease.owe(8);
@@ -456,25 +456,25 @@ fn a_store_that_refuses_is_as_good_as_away() {
 fn a_flapping_store_hands_out_one_burst() {
     let plan = plan();
     let mut lease = Lease::default();
-    let mut admitted = admitted_alone(&mut lease, &plan, 1_000, NOW);
+    let mut admitted = admitted_in_fallback(&mut lease, &plan, 1_000, NOW);
     assert_eq!(admitted, 20, "twice the share of a hundred nodes");
     for round in 1..10 {
         let now_ns = NOW + round * MS;
         let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), now_ns);
         lease.lost(&renewal, false);
-        admitted += admitted_alone(&mut lease, &plan, 1_000, now_ns);
+        admitted += admitted_in_fallback(&mut lease, &plan, 1_000, now_ns);
     }
     // 9 ms of 20 units a second are nothing.
     assert_eq!(admitted, 20);
 }
 
 #[test]
-fn what_was_spent_alone_is_owed_where_it_does_not_refill_in_between() {
+fn units_spent_in_fallback_are_owed_unless_refilled_since() {
     let now_ns = NOW + 30 * SECOND;
     let spent_of = |plan: &Arc<Plan>| {
         let mut lease = Lease::default();
-        let spent =
-            admitted_alone(&mut lease, plan, 1_000, NOW) + admitted_alone(&mut lease, plan, 3, now_ns);
+        let spent = admitted_in_fallback(&mut lease, plan, 1_000, NOW)
+            + admitted_in_fallback(&mut lease, plan, 3, now_ns);
         (spent as f64, lease.renewal(plan, KEY, Wanted::by_one(0), now_ns).delta)
     };
     let (spent, owed) = spent_of(&plan_of(60_000, 60 * SECOND, 1_000, 0));
@@ -484,22 +484,22 @@ fn what_was_spent_alone_is_owed_where_it_does_not_refill_in_between() {
 }
 
 #[test]
-fn exact_keys_are_counted_alone_too_and_a_burst_comes_back_with_time() {
+fn exact_keys_have_a_fallback_and_their_burst_refills() {
     let mut plan = (*plan_of(10, SECOND, 10, 0)).clone();
     plan.sharing = Sharing::new(&plan.quota, 0.0, WhenDown::Local);
     assert!(plan.sharing.is_exact());
     let mut lease = Lease::default();
-    assert_eq!(admitted_alone(&mut lease, &plan, 100, NOW), 5);
+    assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW), 5);
     // Redis is back and denies; then it is gone again.
     lease.deny_for(50 * MS, NOW + MS);
     assert!(matches!(lease.take(&plan, 1, NOW + 2 * MS, LEAD), Told::Denied { .. }));
-    assert_eq!(admitted_alone(&mut lease, &plan, 100, NOW + 3 * MS), 0);
+    assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW + 3 * MS), 0);
     assert!(!lease.says_nothing(&plan, NOW + 500 * MS));
-    assert_eq!(admitted_alone(&mut lease, &plan, 100, NOW + 1_100 * MS), 5);
+    assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW + 1_100 * MS), 5);
     assert!(lease.says_nothing(&plan, NOW + 3 * SECOND));
 }
 
-fn admitted_alone(lease: &mut Lease, plan: &Plan, asked: u64, now_ns: u64) -> usize {
+fn admitted_in_fallback(lease: &mut Lease, plan: &Plan, asked: u64, now_ns: u64) -> usize {
     (0..asked)
         .filter(|_| {
             is_admitted(lease.take_fallback(

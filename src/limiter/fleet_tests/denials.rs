@@ -162,7 +162,7 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
 }
 
 #[test]
-fn a_dearer_request_is_told_to_wait_longer() {
+fn a_costlier_request_has_to_wait_longer() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = exact(&node, 1, 10);
@@ -178,7 +178,7 @@ fn a_dearer_request_is_told_to_wait_longer() {
 }
 
 #[test]
-fn what_counts_when_denied_is_told_each_time() {
+fn requests_counted_when_denied_are_reported_each_time() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let counted = Charge { count_denied: true, ..exact(&node, 1, 1) };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn permits_of_an_outage_are_told_when_it_is_over() {
+fn permits_of_an_outage_are_reported_after_it() {
     for when_down in [WhenDown::Local, WhenDown::Allow] {
         let desk = Arc::new(Desk::default());
         let node = node(&desk);
@@ -82,7 +82,7 @@ fn permits_are_asked_for_together_and_given_in_turn() {
 }
 
 #[test]
-fn nobody_asks_for_a_permit_for_who_has_gone() {
+fn no_permit_is_asked_for_a_client_that_has_gone() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = permits(&node, 1, 1_000, WhenDown::Deny);

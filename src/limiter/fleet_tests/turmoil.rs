@@ -1,12 +1,12 @@
-//! Any order of what can happen to requests and to what is asked for them: they come, are answered in any order, late or
-//! not at all, go away while they wait, end, are settled. When all is over, nothing is missing anywhere, nothing was
-//! counted twice, and nothing is kept of any of it.
+//! Requests and their operations in any order of events: requests come, operations are answered in any order, late or
+//! not at all, clients leave while they wait, requests end, costs are reconciled. Afterwards no unit is missing, none
+//! was counted twice, and no state is left behind.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens next. A number chooses among those to whom it can happen.
+/// The next event. A number chooses the request it happens to.
 #[derive(Clone, Debug)]
 enum Event {
     /// A request comes, for these of the four limits.

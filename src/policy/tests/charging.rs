@@ -61,7 +61,7 @@ fn a_policy_is_one_limit_over_its_routes_unless_it_counts_by_route() {
 }
 
 #[test]
-fn one_caller_has_one_key_however_it_writes_itself() {
+fn one_client_has_one_key_in_every_spelling() {
     let by_ip = counted_by("5/s by ip");
     let ask = Ask::new("GET /");
     assert_eq!(
@@ -86,13 +86,13 @@ fn one_caller_has_one_key_however_it_writes_itself() {
     for lines in ["GET /?user=a&user=b", "GET /?user=a&%75ser=", "GET /?user=&user=a"] {
         assert!(
             charges(&by_query, &Ask::new(lines)).is_err(),
-            "{lines}: of two values neither is the caller's"
+            "{lines}: of two values neither identifies the client"
         );
     }
 
     let by_header = counted_by("5/s by header:x-key");
     let lines = ask.clone().header("x-key", "a").header("x-key", "b");
-    assert!(charges(&by_header, &lines).is_err(), "of two values neither is the caller's");
+    assert!(charges(&by_header, &lines).is_err(), "of two values neither identifies the client");
     let twice = ask.clone().header("x-key", "a").header("x-key", "a");
     assert_eq!(key(&by_header, &twice), key(&by_header, &ask.clone().header("x-key", "a")));
 
@@ -212,7 +212,7 @@ fn another_salt_gives_other_keys() {
 }
 
 #[test]
-fn a_caller_is_charged_by_its_tier() {
+fn a_client_is_charged_by_its_tier() {
     let mut by_tier = policy("p", &["5/s by consumer", "100/h", "50/s", "7 in flight"]);
     let counts = [("free", 2), ("internal", 0), ("pro", 2)];
     let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
@@ -251,8 +251,8 @@ fn a_claim_counts_where_it_is_one_text() {
 }
 
 #[test]
-fn a_caller_who_is_refused_is_charged_by_what_needs_no_identity() {
-    let names = ["by-ip", "by-caller", "all", "by-claim"];
+fn a_refused_client_is_charged_by_limits_that_need_no_identity() {
+    let names = ["by-ip", "by-consumer", "all", "by-claim"];
     let limits = ["5/s by ip", "5/s by ip, consumer", "5/s", "5/s by claim:a"];
     let policies: Vec<Policy> =
         names.iter().zip(limits).map(|(name, limit)| policy(name, &[limit])).collect();

@@ -145,7 +145,7 @@ fn a_rewritten_path_keeps_parameters_as_they_came() {
 }
 
 #[test]
-fn a_callers_name_stays_within_its_segment() {
+fn a_consumers_name_stays_within_its_segment() {
     let as_consumer = |name: &str| rewritten("/", "/users/{consumer}/x", &Ask::new("GET /").consumer(name));
     assert_eq!(as_consumer("ann"), "/users/ann/x");
     assert_eq!(as_consumer("../admin?x#y"), "/users/..%2Fadmin%3Fx%23y/x");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_the_connection_alone_ends_here() {
+    fn fields_of_the_connection_are_not_passed_on() {
         let connection = |value: &str| {
             let (_, fields) = read(&format!("HTTP/1.1 101 X\r\nconnection: {value}\r\n\r\n"));
             fields.contains_key(CONNECTION)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interim_answer_leaves_the_fields_alone() {
+    fn an_interim_answer_does_not_change_the_fields() {
         let (head, fields) = read("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
         assert!(head.is_interim());
         assert_eq!(fields.keys().collect::<Vec<_>>(), ["before"]);

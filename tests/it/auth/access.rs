@@ -5,7 +5,7 @@ use super::{Guarded, config};
 use crate::support::{Gateway, Upstream};
 
 #[test]
-fn a_known_caller_who_may_not_is_told_so_and_charged() {
+fn a_known_client_without_access_gets_403_and_is_charged() {
     let keys = entry("pro", "tier = \"pro\"\nclaims = { roles = [\"dev\", \"ops\"] }")
         + &entry("free", "tier = \"free\"\nclaims = { roles = [\"ops\"] }")
         + &entry("bare", "tier = \"pro\"");
@@ -69,7 +69,7 @@ fn preflight(guarded: &Guarded, origin: &str, method: &str) -> crate::support::R
 }
 
 #[test]
-fn preflights_are_answered_here_before_anybody_is_asked_who_they_are() {
+fn preflights_are_answered_before_authentication() {
     let extra = format!("{CORS}\nlimit = \"1/h\"");
     let guarded = Guarded::start(directory(&entry("secret", "")), KEYS, "\"keys\"", &extra);
     for origin in ["https://app.example.com", "https://a.example.org"] {

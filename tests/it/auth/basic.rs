@@ -27,7 +27,7 @@ fn guarded(users: &str, extra: &str) -> Guarded {
 }
 
 #[test]
-fn a_name_and_its_password_say_who_calls() {
+fn a_name_and_its_password_identify_a_client() {
     let users = entry("ann", "open: sesame", "tenant = \"acme\"\ntier = \"pro\"")
         + &entry("bob", "pässword", "consumer = \"robert\"");
     let guarded = guarded(&users, "");

@@ -1,5 +1,4 @@
-//! What exactly was wrong with a credential: told to the operator in the log, the metrics and `explain`, and to nobody
-//! else.
+//! The cause of a refused credential is shown to operators, in the log, the metrics and `explain`, and to no client.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +37,7 @@ fn told(guarded: &Guarded, way: &str, cases: &[(&str, Vec<String>)]) {
     assert!(guarded.upstream.is_quiet());
 }
 
-/// `explain` names the cause to whoever asks the admin listener.
+/// `explain` on the admin listener names the cause.
 fn explained(guarded: &Guarded, way: &str, cause: &str, fields: &[String]) {
     // Passwords are worked out for requests only; two fields are one way to say nothing.
     if cause.starts_with("password") || cause.starts_with("user") || cause == "credential-twice" {
@@ -60,7 +59,7 @@ fn bearer(token: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_wrong_with_a_token_is_told_to_the_operator_alone() {
+fn the_fault_of_a_token_is_shown_only_to_operators() {
     let (key, forger, stranger) = (Key::new("one"), Key::new("one"), Key::new("two"));
     let directory = Directory::new();
     directory.write("jwks.json", set(&[&key]));
@@ -102,7 +101,7 @@ fn what_is_wrong_with_a_token_is_told_to_the_operator_alone() {
 }
 
 #[test]
-fn of_several_ways_the_one_that_got_farthest_is_told() {
+fn of_several_methods_the_one_that_got_farthest_gives_the_cause() {
     let key = Key::new("one");
     let directory = Directory::new();
     directory.write("jwks.json", set(&[&key]));
@@ -121,7 +120,7 @@ fn of_several_ways_the_one_that_got_farthest_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_a_password_is_told_to_the_operator_alone() {
+fn the_fault_of_a_password_is_shown_only_to_operators() {
     let directory = Directory::new();
     let users = basic::entry("ann", "sesame", "") + &basic::entry("old", "sesame", "expires = 2020-01-01");
     directory.write("users.toml", users);
@@ -141,7 +140,7 @@ fn what_is_wrong_with_a_password_is_told_to_the_operator_alone() {
 }
 
 #[test]
-fn what_a_caller_lacks_is_told_to_the_operator_alone() {
+fn what_a_client_lacks_is_shown_only_to_operators() {
     for (require, cause) in [
         ("{ consumers = [\"bob\"] }", "consumer-not-allowed"),
         ("{ tenants = [\"other\"] }", "tenant-not-allowed"),

@@ -92,7 +92,7 @@ fn guarded(source: &str) -> Guarded {
 }
 
 #[test]
-fn a_token_says_who_calls_and_a_wrong_one_nothing() {
+fn a_token_identifies_its_client_and_a_wrong_one_does_not() {
     let (key, other) = (Key::new("one"), Key::new("one"));
     let directory = Directory::new();
     directory.write("jwks.json", set(&[&key]));
@@ -124,7 +124,7 @@ fn a_token_says_who_calls_and_a_wrong_one_nothing() {
 }
 
 #[test]
-fn a_token_without_a_name_is_nobody_s() {
+fn a_token_without_a_name_identifies_no_consumer() {
     let key = Key::new("one");
     let directory = Directory::new();
     directory.write("jwks.json", set(&[&key]));
@@ -151,7 +151,7 @@ fn a_token_without_a_name_is_nobody_s() {
 }
 
 #[test]
-fn the_first_way_that_recognises_the_caller_counts() {
+fn the_first_method_that_recognises_the_client_counts() {
     let key = Key::new("one");
     let directory = Directory::new();
     directory.write("jwks.json", set(&[&key]));
@@ -208,7 +208,7 @@ fn a_new_key_is_fetched_when_a_token_names_it_and_an_old_one_is_forgotten() {
 }
 
 #[test]
-fn names_that_nobody_knows_start_no_flood_of_fetches() {
+fn unknown_key_names_start_no_flood_of_fetches() {
     let key = Key::new("one");
     let issuer = Issuer::publishing(&[&key]);
     let guarded = guarded(&issuer.source("every = \"1h\", pause = \"30s\""));

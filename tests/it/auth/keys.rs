@@ -1,4 +1,4 @@
-//! API keys: where they stand, whose they are, what is never told of them.
+//! API keys: where clients send them, which consumer they identify, and that they are never shown.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -35,7 +35,7 @@ pub(super) fn directory(keys: &str) -> Directory {
 }
 
 #[test]
-fn a_key_says_who_calls() {
+fn a_key_identifies_its_client() {
     let keys = entry("secret-1", "tenant = \"acme\"\ntier = \"pro\"") + &entry("secret-2", "");
     let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", "");
     assert_eq!(guarded.caller(&["X-Api-Key: secret-1"]), "ann acme pro");
@@ -45,7 +45,7 @@ fn a_key_says_who_calls() {
 }
 
 #[test]
-fn an_entry_says_all_that_is_known_of_its_caller() {
+fn an_entry_of_a_key_carries_its_whole_identity() {
     let all = [
         "--consumer",
         "ann",
@@ -84,7 +84,7 @@ fn an_entry_says_all_that_is_known_of_its_caller() {
 }
 
 #[test]
-fn whoever_shows_no_key_or_a_wrong_one_is_told_the_same() {
+fn no_key_and_a_wrong_key_get_the_same_answer() {
     let keys = entry("secret", "") + &entry("old", "expires = 2020-01-01T00:00:00Z");
     let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", "");
     let long = format!("X-Api-Key: {}", "k".repeat(20_000));
@@ -140,7 +140,7 @@ fn a_key_in_the_query_is_taken_only_where_that_is_written_and_never_logged() {
 }
 
 #[test]
-fn the_upstream_sees_a_credential_unless_told_otherwise() {
+fn the_upstream_sees_a_credential_unless_configured_otherwise() {
     let ways =
         |pass| format!("{KEYS}in = [\"header:x-api-key\", \"bearer\", \"query:api_key\"]\npass = {pass}\n");
     let keys = entry("secret", "");
@@ -220,7 +220,7 @@ fn a_new_key_is_shown_once_and_works() {
 }
 
 #[test]
-fn anonymous_is_for_those_who_show_nothing() {
+fn anonymous_is_for_clients_without_credentials() {
     let ways = format!("{KEYS}[auth.open]\nkind = \"anonymous\"\nconsumer = \"guest\"\ntier = \"free\"\n");
     let guarded = Guarded::start(directory(&entry("secret", "")), &ways, "[\"keys\", \"open\"]", "");
     assert_eq!(guarded.caller(&[]), "guest - free");
@@ -241,7 +241,7 @@ fn claims_of_a_key_count_and_travel() {
 }
 
 #[test]
-fn who_is_refused_is_counted_by_address_and_never_by_name() {
+fn refused_clients_are_counted_by_address_and_never_by_name() {
     let extra = "limit = [\"2/h by ip\", \"100/h by consumer\"]";
     let guarded = Guarded::start(directory(&entry("secret", "")), KEYS, "\"keys\"", extra);
     let answer = guarded.refuses(&["X-Api-Key: wrong"]);
@@ -252,7 +252,7 @@ fn who_is_refused_is_counted_by_address_and_never_by_name() {
 }
 
 #[test]
-fn explain_says_who_would_be_calling_and_shows_no_key() {
+fn explain_names_the_consumer_and_shows_no_key() {
     let keys = entry("secret", "tenant = \"acme\"");
     let extra = "require = { tenants = [\"acme\"] }\nlimit = [\"5/h by consumer\", \"9/h by ip\"]";
     let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", extra);

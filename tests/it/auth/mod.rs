@@ -1,5 +1,5 @@
-//! Authentication, as callers meet it: one file a way, each through real sockets, with an upstream that records what
-//! gets through.
+//! Authentication, as clients meet it: one file for each method, through real sockets, with an upstream that records
+//! what gets through.
 
 mod access;
 mod basic;
@@ -28,7 +28,7 @@ impl Guarded {
         self.gateway.client().request("GET", "/", fields, "")
     }
 
-    /// Who the upstream is told is calling; panics where the request does not get there.
+    /// The identity that the upstream receives; panics if the request does not get there.
     fn caller(&self, fields: &[&str]) -> String {
         let answer = self.ask(fields);
         assert_eq!(answer.status, 200, "{answer:?}");

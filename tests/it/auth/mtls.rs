@@ -48,7 +48,7 @@ fn told(upstream: &Upstream) -> String {
 }
 
 #[test]
-fn a_certificate_says_who_calls_over_resumed_sessions_too() {
+fn a_certificate_identifies_its_client_over_resumed_sessions_too() {
     let directory = Directory::new();
     let authority = Authority::new("clients");
     directory.write("ca.pem", &authority.pem);
@@ -72,7 +72,7 @@ fn a_certificate_says_who_calls_over_resumed_sessions_too() {
 }
 
 #[test]
-fn who_has_no_certificate_or_a_wrong_one_is_kept_out() {
+fn clients_without_a_valid_certificate_are_refused() {
     let directory = Directory::new();
     let (authority, other) = (Authority::new("clients"), Authority::new("clients"));
     directory.write("ca.pem", &authority.pem);

@@ -1,4 +1,4 @@
-//! Who is within its limit is not refused, however its requests are spread, and no unit gets lost on the way.
+//! A client within its limit is not refused, however its requests are spread, and no unit gets lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -101,17 +101,17 @@ fn fleet_of(count: usize) {
 }
 
 #[test]
-fn one_node_refuses_nobody_early() {
+fn one_node_refuses_no_request_early() {
     fleet_of(1);
 }
 
 #[test]
-fn three_nodes_refuse_nobody_early() {
+fn three_nodes_refuse_no_request_early() {
     fleet_of(3);
 }
 
 #[test]
-fn eight_nodes_refuse_nobody_early() {
+fn eight_nodes_refuse_no_request_early() {
     fleet_of(8);
 }
 

@@ -141,7 +141,7 @@ fn is_penalty(answer: &Response) -> bool {
 }
 
 #[test]
-fn penalties_charge_nobody() {
+fn penalties_charge_no_units() {
     let _alone = heavy();
     let period = about_an_hour();
     let penalty = "penalty = { after = 3, within = \"1m\", factor = 2, max = \"1h\" }";

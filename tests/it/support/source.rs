@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_tests_alone_can_be_left_out() {
+    fn code_for_tests_can_be_left_out() {
         let text = "#[cfg(test)] use crate::a::{B, C}; #[cfg(test)] #[allow(x)] mod tests { use crate::d; }
             struct S { #[cfg(test)] seen: crate::e::E, kept: crate::f::F }
             #[cfg(test)] pub(crate) const fn g<A, B>(x: [u8; 4]) -> crate::h::H { crate::i::i() }
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_tests_alone_are_known_by_who_declares_them() {
+    fn files_for_tests_are_known_by_their_declaration() {
         let tree = Tree::new([
             ("lib.rs", "mod proxy;"),
             ("proxy/mod.rs", "mod body; #[cfg(test)] mod scenes;"),

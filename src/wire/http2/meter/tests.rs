@@ -150,7 +150,7 @@ fn a_request_reset_before_it_is_read_keeps_its_turn() {
 }
 
 #[test]
-fn what_is_refused_unread_is_told_once() {
+fn requests_refused_unread_are_reported_once() {
     let (mut meter, now) = meter();
     for stream in [1, 3, 5] {
         assert_eq!(meter.read(&frame(HEADERS, 5, stream, b"x"), || now), Ok(()));
@@ -165,7 +165,7 @@ fn what_is_refused_unread_is_told_once() {
 }
 
 #[test]
-fn what_is_refused_behind_its_head_is_told_by_who_reads_it() {
+fn requests_refused_after_their_head_are_reported_by_their_reader() {
     let (mut meter, now) = meter();
     for stream in [1, 3] {
         assert_eq!(meter.read(&frame(HEADERS, 4, stream, b"x"), || now), Ok(()));
@@ -195,7 +195,7 @@ fn an_answer_out_of_turn_leaves_nothing_behind() {
 }
 
 #[test]
-fn requests_nobody_takes_are_bounded() {
+fn requests_that_are_not_taken_are_bounded() {
     let (mut meter, now) = meter();
     let opened = (1..10_000)
         .step_by(2)

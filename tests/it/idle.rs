@@ -59,7 +59,7 @@ fn the_first_bytes_on_an_idle_connection_decide_the_protocol() {
     let mut http2 = Connection::over(silent.into_stream());
     http2.request(1, "GET", "/", true);
     assert_eq!(http2.answer(1), b"ok");
-    // Whoever has spoken HTTP/1.1 speaks it to the end, and is told what is wrong.
+    // A client that has spoken HTTP/1.1 cannot switch: other bytes get an HTTP/1.1 error.
     let mut http1 = client(&gateway, true);
     until_resting(&gateway, 1);
     http1.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

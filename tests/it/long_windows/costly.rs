@@ -94,7 +94,7 @@ fn ten_requests_of_ten_units_are_a_hundred_over_eight_nodes() {
 }
 
 #[test]
-fn what_a_dear_request_does_not_get_others_do() {
+fn units_that_a_refused_costly_request_leaves_go_to_others() {
     let _alone = heavy();
     let period = about_an_hour();
     let fleet = fleet(3, 100, period);
@@ -112,7 +112,7 @@ fn what_a_dear_request_does_not_get_others_do() {
 }
 
 #[test]
-fn dear_requests_that_are_refused_on_and_on_take_nothing_from_cheap_ones() {
+fn refused_costly_requests_take_nothing_from_cheap_ones() {
     let _alone = heavy();
     let period = about_an_hour();
     let fleet = fleet(3, 400, period);

@@ -137,7 +137,7 @@ fn demand_without_redis_is_counted_once() {
 }
 
 #[test]
-fn a_debt_that_was_lost_on_its_way_is_told_again_by_who_went_on_alone() {
+fn a_debt_lost_on_its_way_is_reported_again_after_fallback() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charge = Charge { cost: 2, ..leased(&node, 1, 1_000) };
@@ -170,7 +170,7 @@ fn a_debt_that_was_lost_on_its_way_is_told_again_by_who_went_on_alone() {
 }
 
 #[test]
-fn keys_that_were_alone_come_back_in_turns() {
+fn keys_in_fallback_come_back_in_turns() {
     let desk = Arc::new(Desk::default());
     let node = node(&desk);
     let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();

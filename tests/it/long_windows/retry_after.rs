@@ -1,4 +1,4 @@
-//! What clients are told: when to come back, and what is left.
+//! What answers say: when to come back, and what is left.
 
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -66,14 +66,14 @@ fn all_wait(cases: &[(&'static str, u64)]) {
 }
 
 #[test]
-fn who_waits_as_long_as_it_is_told_is_admitted() {
+fn a_client_that_waits_for_retry_after_is_admitted() {
     let buckets = [3, 7, 20].map(|cost| ("token-bucket", cost));
     let units = LEASED.map(|algorithm| (algorithm, 1));
     all_wait(&[units.as_slice(), &buckets].concat());
 }
 
 #[test]
-fn who_waits_as_long_as_a_window_tells_a_dear_request_is_admitted() {
+fn a_costly_request_that_waits_for_retry_after_is_admitted() {
     let cases = ["fixed-window", "sliding-window"].map(|algorithm| [3, 7, 20].map(|cost| (algorithm, cost)));
     all_wait(&cases.concat());
 }
@@ -101,7 +101,7 @@ fn due(algorithm: &str, period: u64, cost: u64, left: u64) -> f64 {
 fn refused(fleet: &Fleet, caller: &mut Caller, window: Window<'_>, period: u64, cost: u64, left: u64) {
     let (algorithm, path) = (window.algorithm, format!("/{}", window.algorithm));
     (0..100 - left as usize).for_each(|turn| caller.expect(true, 1, turn % 3, &path));
-    // Until nodes have told what they spent it counts as theirs, which may come back: a client is told less then.
+    // Until nodes have reported what they spent, it counts as held and may be returned, so the wait may be shorter.
     eventually("every node has told what it spent", || {
         let shown = fleet.shown(0, window.policy, window.index, &caller.key);
         (shown["at-redis"]["leased-to-nodes"].as_f64()? < 1.0).then_some(())
@@ -146,13 +146,13 @@ fn all_are_told(cases: &[(&'static str, u64, u64)]) {
 }
 
 #[test]
-fn long_windows_say_when_to_come_back() {
+fn long_windows_give_the_right_retry_after() {
     let buckets = DEAR.map(|(cost, left)| ("token-bucket", cost, left));
     all_are_told(&[LEASED.map(|algorithm| (algorithm, 1, 0)).as_slice(), &buckets].concat());
 }
 
 #[test]
-fn long_windows_say_to_dear_requests_when_to_come_back() {
+fn long_windows_give_costly_requests_the_right_retry_after() {
     let of = |algorithm| DEAR.map(|(cost, left)| (algorithm, cost, left));
     all_are_told(&["fixed-window", "sliding-window"].map(of).concat());
 }

@@ -1,5 +1,5 @@
-//! Renewals, returns and debits are sent again until they are answered, over lost replies, broken connections and servers
-//! that hang for far longer than anybody waits. Each counts once, and its sender gets the answer.
+//! Renewals, returns and debits are sent again until they are answered, over lost replies, broken connections and
+//! servers that hang for far longer than a request waits. Each counts once, and its sender gets the answer.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ fn counts_once(redis: &Redis, node: &Node, is_applied: bool, begin: impl Fn(), e
 }
 
 #[test]
-fn over_replies_that_are_swallowed() {
+fn reports_survive_swallowed_replies() {
     let redis = Redis::start(&[]);
     let toxic = Toxic::start(redis.addr());
     let node = Node::start(Topology::Single(vec![server(toxic.addr())]));
@@ -71,7 +71,7 @@ fn over_replies_that_are_swallowed() {
 }
 
 #[test]
-fn over_connections_that_are_reset_after_the_write() {
+fn reports_survive_connections_reset_after_the_write() {
     let redis = Redis::start(&[]);
     let toxic = Toxic::start(redis.addr());
     let node = Node::start(Topology::Single(vec![server(toxic.addr())]));
@@ -79,14 +79,14 @@ fn over_connections_that_are_reset_after_the_write() {
 }
 
 #[test]
-fn over_a_server_that_stands_still() {
+fn reports_survive_a_server_that_stands_still() {
     let redis = Redis::start(&[]);
     let node = Node::of(&redis);
     counts_once(&redis, &node, false, || redis.signal("STOP"), || redis.signal("CONT"));
 }
 
 #[test]
-fn over_a_server_that_takes_no_writes_after_the_first() {
+fn reports_survive_a_server_that_refuses_writes() {
     let redis = Redis::start(&[]);
     let toxic = Toxic::start(redis.addr());
     let node = Node::start(Topology::Single(vec![server(toxic.addr())]));
@@ -105,7 +105,7 @@ fn over_a_server_that_takes_no_writes_after_the_first() {
 }
 
 #[test]
-fn no_more_is_sent_than_there_are_records_and_the_rest_is_known_not_to_be() {
+fn reports_without_a_free_record_are_known_to_be_unsent() {
     let redis = Redis::start(&[]);
     let node = Node::of(&redis);
     assert_eq!(node.add(1, 1), Ok(1));
@@ -131,7 +131,7 @@ fn no_more_is_sent_than_there_are_records_and_the_rest_is_known_not_to_be() {
 }
 
 #[test]
-fn over_the_death_of_a_primary_of_a_cluster() {
+fn reports_survive_the_death_of_a_clusters_primary() {
     let cluster = Cluster::start();
     let servers: Vec<_> = cluster.nodes.iter().map(|node| node.server()).collect();
     let node = Node::start(Topology::Cluster(servers));
