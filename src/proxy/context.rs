@@ -130,13 +130,9 @@ impl RequestContext {
         self.outcome.reason = None;
     }
 
-    /// Counts a refusal. `cause` is only for operators: it is not in the answer.
+    /// The gateway refuses it. `cause` is only for operators: it is not in the answer.
     pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
         self.release_weight();
-        self.services.refused(reason);
-        if let Some(cause) = cause {
-            self.services.caused(cause);
-        }
         self.outcome.cause = cause;
         self.outcome.status = status;
         self.outcome.reason = Some(reason);
@@ -220,7 +216,7 @@ impl RequestContext {
         }
     }
 
-    /// The status to log; counts a refusal that is known only now.
+    /// The status to log.
     fn final_status(&self, reason: Option<Reason>) -> u16 {
         match reason {
             Some(Reason::Panic) => {
@@ -228,10 +224,7 @@ impl RequestContext {
                 PANICKED.set(Some(Panicked { request_id: request_id.clone(), is_call: *is_call }));
                 PANIC_STATUS
             }
-            Some(Reason::Malformed) if self.outcome.reason != reason => {
-                self.services.refused(Reason::Malformed);
-                problem::BAD_REQUEST_STATUS
-            }
+            Some(Reason::Malformed) if self.outcome.reason != reason => problem::BAD_REQUEST_STATUS,
             // The gateway broke it off, not the client.
             Some(Reason::Drain) if self.outcome.status == CLIENT_GONE_STATUS => DRAIN_STATUS,
             _ => self.outcome.status,

@@ -60,6 +60,8 @@ pub struct Attempts {
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
     pub retries: u8,
+    /// It was sent, and nothing has come of it yet. Still set when the request ends only if its client left meanwhile.
+    pub is_awaiting_head: bool,
     /// How long the upstream may take.
     pub allowed: Allowed,
     /// Where its time went, including the steps before the first attempt.

@@ -259,13 +259,17 @@ impl UpstreamAttempt<'_> {
             let spare = (may_try_again && !retry.on_status.is_empty()).then(|| head.headers.clone());
             let until = self.response_deadline(may_try_again && retry.on_timeout);
             self.watch(&mut checkout, &mut body);
-            match checkout.send(head, body, until).await {
+            self.context.attempts.is_awaiting_head = true;
+            let sent = checkout.send(head, body, until).await;
+            self.context.attempts.is_awaiting_head = false;
+            match sent {
                 Ok(status) => {
                     self.answered(server, status);
                     let Some(fields) = spare.filter(|_| self.is_to_be_sent_again(status)) else {
                         return Ok((status, checkout));
                     };
                     self.count().exchanged(self.cells(), metrics::Exchange::Answered);
+                    self.context.attempts.steps.answered = 0;
                     checkout.discard(clock::instant());
                     head.headers = fields;
                     (body, avoid) = (RequestBody::Empty, Some(server));

@@ -59,6 +59,7 @@ mod pools;
 mod process;
 mod proxy_protocol;
 mod readme;
+mod reasons;
 mod redis_slow;
 mod reload;
 mod reports;

@@ -6,7 +6,7 @@ use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
 
-/// Counts a request at its route, and at its upstream if one has answered.
+/// Counts a request at its route, at the reason why it failed, and at its upstream if one was asked.
 pub fn finished(services: &Services, event: &Finished<'_>) {
     let series = &event.snapshot.series;
     let route = event.request.route.map_or(&series.no_route, |route| &series.routes[route.index()]);
@@ -17,15 +17,24 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
         bytes_out: event.outcome.bytes_out,
     };
     route.finished(&services.metrics, &request);
+    if let Some(reason) = event.reason {
+        services.refused(reason);
+    }
+    if let Some(cause) = event.outcome.cause {
+        services.caused(cause);
+    }
     answered(services, event);
 }
 
-/// Counts how the exchange with the upstream ended after the head of its answer had come. Earlier failures were counted in
-/// `forward`.
+/// Counts how the exchange with the upstream ended after the head of its answer had come, or when its client left before
+/// that. Failures before that were counted in `forward`.
 fn answered(services: &Services, event: &Finished<'_>) {
-    let Some(server) = event.attempts.server.filter(|_| event.attempts.steps.answered > 0) else { return };
-    let allowed = &event.attempts.allowed;
+    let attempts = event.attempts;
+    let is_counted = attempts.steps.answered == 0 && !attempts.is_awaiting_head;
+    let Some(server) = attempts.server.filter(|_| !is_counted) else { return };
+    let allowed = &attempts.allowed;
     let outcome = match event.reason {
+        _ if attempts.is_awaiting_head => Exchange::ClientGone,
         Some(Reason::UpstreamTimeout) if allowed.is_past_total(event.duration) => Exchange::TotalTimeout,
         Some(Reason::UpstreamTimeout) => Exchange::StallTimeout,
         Some(Reason::UpstreamReset) => Exchange::Reset,
