@@ -16,6 +16,17 @@ pub fn is_secret_name(name: &str) -> bool {
     SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Whether a name is a secret's with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
+/// and the line that shows it holds the secret all the same.
+fn is_nearly_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_ENDINGS.iter().any(|ending| {
+        let lengths = ending.len() - 1..=ending.len() + 1;
+        let mut tails = lengths.filter_map(|length| name.get(name.len().checked_sub(length)?..));
+        tails.any(|tail| strsim::damerau_levenshtein(tail, ending) <= 1)
+    })
+}
+
 /// The line `first..last` of `text` with every byte of a secret replaced by a star. The length stays, so that a marker below
 /// the line still points at the right column.
 pub(super) fn line(text: &str, first: usize, last: usize) -> String {
@@ -39,7 +50,7 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
     let mut rest = 0;
     while let Some((name, after)) = next_word(line, rest) {
         rest = after;
-        if is_secret_name(name)
+        if (is_secret_name(name) || is_nearly_secret_name(name))
             && let Some(value) = value_after(line, after)
         {
             rest = value.end.max(after);
@@ -219,6 +230,13 @@ mod tests {
             ("set = { authorization = \"Basic x\" }", "set = { authorization = \"*******\" }"),
             ("path = \"/token\"", "path = \"/token\""),
             ("limit = \"5/m by header:x-token\"", "limit = \"5/m by header:x-token\""),
+            ("tokn=\"hunter2\"", "tokn=\"*******\""),
+            ("admin-tokne = 'hunter2'", "admin-tokne = '*******'"),
+            ("secrett = \"hunter2\"", "secrett = \"*******\""),
+            ("redis-pasword = \"hunter2\"", "redis-pasword = \"*******\""),
+            ("apikey = \"hunter2\"", "apikey = \"*******\""),
+            ("taken = 1", "taken = *"),
+            ("tier = \"free\"", "tier = \"free\""),
             ("token = \"größe\"", "token = \"*******\""),
         ] {
             assert_eq!(line(line_in, 0, line_in.len()), line_out);
