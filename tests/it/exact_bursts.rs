@@ -98,7 +98,7 @@ fn a_rush_on_an_exact_window_admits_what_it_holds() {
             let ((admitted, minutes, fallback), _) = burst(nodes, &policy(algorithm, limit), "1s");
             let most = most(algorithm, limit, minutes);
             assert!(
-                (limit..=most).contains(&admitted),
+                (limit..=most + fallback as usize).contains(&admitted),
                 "{algorithm}: {admitted} of {limit}, {nodes} gateways"
             );
             assert!(fallback <= 18.0, "{algorithm}: {fallback} of 1,800 late");
