@@ -145,9 +145,9 @@ fn a_redirect_to_https_takes_a_port() {
 }
 
 #[test]
-fn fixed_answers_put_values_into_their_headers() {
+fn fixed_answers_put_values_into_headers_and_body() {
     let gateway = Gateway::start(
-        "[[route]]\npath = \"/u/{id}\"\n[route.respond]\nbody = \"{id}\"\n\
+        "[[route]]\npath = \"/u/{id}\"\n[route.respond]\nbody = \"{id} {{id}}\"\n\
          headers = { x-id = \"{id}\", x-where = \"{host} {ip}\", x-twice = [\"{method}\", \"b\"], x-brace = \"{{id}}\", \
          x-empty = \"{query}\" }\n",
     );
@@ -157,7 +157,7 @@ fn fixed_answers_put_values_into_their_headers() {
     assert_eq!(answer.all("x-twice"), ["GET", "b"]);
     assert_eq!(answer.header("x-brace"), Some("{id}"));
     assert_eq!(answer.header("x-empty"), None);
-    assert_eq!(answer.text(), "{id}", "the body is as written");
+    assert_eq!(answer.text(), "a b {id}");
     let output = check("[[route]]\npath = \"/\"\nrespond = { headers = { x-id = \"{id}\" } }\n");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(78), "{said}");
