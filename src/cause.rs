@@ -206,7 +206,8 @@ impl Cause {
     /// What the operating system says of a connection that could not be made.
     pub fn of_connect(error: &io::Error) -> Cause {
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Cause::ConnectRefused,
+            // The path of a Unix socket that is not there is a port that is not open.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Cause::ConnectRefused,
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Cause::ConnectUnreachable,
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted

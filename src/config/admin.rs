@@ -1,7 +1,5 @@
 //! Reads and writes `[admin]`, the listener for operators.
 
-use std::path::PathBuf;
-
 use crate::admin::{self, Bind, Config};
 
 use super::listener;
@@ -9,6 +7,7 @@ use super::printer::{Page, array, text};
 use super::reader::Table;
 use super::report::Fields;
 use super::sections;
+use super::socket;
 use super::text::Text;
 
 /// Reads `[admin]`, or `admin = false`, which turns it off.
@@ -90,25 +89,13 @@ fn admin_host(text: &Text<'_>) -> Option<String> {
 
 /// `host:port`, or `unix:` and a path.
 fn bind_address(text: &Text<'_>) -> Option<Bind> {
-    let Some(socket) = text.text.strip_prefix("unix:") else {
-        return listener::address(text).map(Bind::Tcp);
-    };
-    if !socket.starts_with('/') {
-        let hint = "write it as in `unix:/run/sluicegate/admin.sock`";
-        text.wrong(format!("{} needs an absolute path", text.shown()), hint);
-        return None;
+    if socket::is_meant(&text.text) {
+        return socket::path(text, "unix:/run/sluicegate/admin.sock").map(Bind::Unix);
     }
-    if socket.len() > SOCKET_PATH_BYTES_MAX {
-        let hint = format!("a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes");
-        text.wrong("`bind` is too long", hint);
-    }
-    Some(Bind::Unix(PathBuf::from(socket)))
+    listener::address(text).map(Bind::Tcp)
 }
 
 /// The admin listener if the file does not mention it.
 fn default_admin() -> Config {
     Config { bind: Bind::Tcp(([127, 0, 0, 1], 9900).into()), token: None, hosts: Vec::new() }
 }
-
-/// `sun_path` of Linux has 108 bytes including the final 0 (unix(7)).
-const SOCKET_PATH_BYTES_MAX: usize = 107;

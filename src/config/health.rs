@@ -7,16 +7,16 @@ use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, table, text, time};
 use super::reader::{Table, Value};
 use super::units::show_share;
-use crate::upstream::config::{Check, Eject, Health, Probe, Statuses, Version};
+use crate::upstream::config::{Check, Eject, Health, Place, Probe, Server, Statuses, Version};
 
-/// Reads what an upstream with so many servers says of their health.
-pub(super) fn read(upstream: &Table<'_>, http: Version, servers: usize) -> Health {
+/// Reads what an upstream with these servers says of their health.
+pub(super) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> Health {
     let mut health = Health::default();
     if let Some(value) = upstream.value("health") {
-        health.check = check(&value, http);
+        health.check = check(&value, http, servers);
     }
     if let Some(value) = upstream.value("eject") {
-        health.eject = eject(&value, servers);
+        health.eject = eject(&value, servers.len());
     }
     health.slow_start = upstream.value("slow-start").and_then(|value| value.duration(TIMEOUT_MIN));
     if let Some(percent) = upstream.value("panic").and_then(|value| value.percent()) {
@@ -25,7 +25,7 @@ pub(super) fn read(upstream: &Table<'_>, http: Version, servers: usize) -> Healt
     health
 }
 
-fn check(value: &Value<'_>, http: Version) -> Option<Check> {
+fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> {
     let table = value.table("`health`")?;
     let mut check = Check::default();
     let (path, tcp, grpc) = (table.value("path"), table.value("tcp"), table.value("grpc"));
@@ -42,8 +42,12 @@ fn check(value: &Value<'_>, http: Version) -> Option<Check> {
     }
     let mut table = table;
     times(&mut table, &mut check);
-    if let Some(port) = table.value("port").and_then(|port| port.integer(1..=u64::from(u16::MAX))) {
-        check.port = u16::try_from(port).ok();
+    if let Some(value) = table.value("port") {
+        let port = value.integer(1..=u64::from(u16::MAX));
+        check.port = port.and_then(|port| u16::try_from(port).ok());
+        if servers.iter().any(|server| matches!(server.place, Place::Unix(_))) {
+            value.wrong_key("`port` cannot be combined with a Unix socket", "leave it out");
+        }
     }
     table.finish(&[]);
     Some(check)

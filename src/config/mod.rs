@@ -30,6 +30,7 @@ mod route;
 mod running;
 mod sections;
 mod settings;
+mod socket;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -159,7 +159,7 @@ impl Reader<'_> {
         if text.text == upstream::ECHO {
             return Some(Action::Echo);
         }
-        if !text.text.contains("://") {
+        if !upstream::is_url(&text.text) {
             let mut names: Vec<&str> =
                 self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
             names.push(upstream::ECHO);

@@ -296,7 +296,10 @@ fn every_key_is_read() {
     assert_eq!((edge.max.uri_bytes, edge.max.body_bytes), (4_096, 10_000_000));
     let orders = &config.upstreams[0];
     let second = &orders.servers[1];
-    assert_eq!((second.tls, second.host.as_str(), second.port, second.weight), (true, "fd00::1", 443, 2));
+    assert_eq!(
+        (second.tls, second.name(), &*second.authority(), second.weight),
+        (true, "fd00::1", "[fd00::1]", 2)
+    );
     assert_eq!(orders.retry.budget_percent, 10);
     assert!(orders.retry.on_connect && !orders.retry.on_reset);
     assert_eq!(config.upstreams.len(), 2, "a URL written twice is one upstream");
@@ -1381,4 +1384,43 @@ fn the_longest_delay_bounds_the_queue() {
     assert_eq!(queue("10/s burst 50", "max-delay = \"2s\""), 20);
     assert_eq!(queue("10/s burst 5", "max-delay = \"2s\""), 5);
     assert_eq!(queue("7/m", "max-delay = \"30s\""), 3);
+}
+
+#[test]
+fn a_server_on_a_unix_socket_is_a_path() {
+    let read = config("[upstream.a]\nservers = [\"unix:/run/a.sock\"]\n[[route]]\nto = \"unix:/run/b.sock\"");
+    let shown: Vec<_> = read.upstreams.iter().map(|upstream| upstream.servers[0].shown()).collect();
+    assert_eq!(shown, ["unix:/run/a.sock", "unix:/run/b.sock"]);
+    each_says(&[
+        (
+            "[upstream.a]\nservers = \"unix:run/a.sock\"",
+            "`unix:run/a.sock` needs an absolute path",
+            "2:11",
+            "unix:/run/app.sock",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://unix:/run/a.sock\"",
+            "`http://unix:/run/a.sock` is not a Unix socket",
+            "2:11",
+            "write `unix:/run/a.sock`",
+        ),
+        (
+            "[upstream.a]\nservers = \"unix:/run/a\\n.sock\"",
+            "`unix:/run/a\\n.sock` is not a socket's path",
+            "2:11",
+            "without control characters",
+        ),
+        (
+            "[upstream.a]\nservers = \"unix:/a\"\nhealth = { tcp = true, port = 1 }",
+            "`port` cannot be combined with a Unix socket",
+            "3:24",
+            "leave it out",
+        ),
+        (
+            "[upstream.a]\nservers = \"unix:/a\"\ntls = { verify = false }",
+            "`tls` needs a server over TLS",
+            "3:1",
+            "https",
+        ),
+    ]);
 }

@@ -2,7 +2,7 @@
 
 use crate::upstream::Config;
 use crate::upstream::config::{
-    Balance, Connections, Health, HostHeader, Retry, Server, Statuses, Timeouts, Uploads, Version,
+    Balance, Connections, Health, HostHeader, Place, Retry, Server, Statuses, Timeouts, Uploads, Version,
 };
 
 use super::health;
@@ -12,6 +12,7 @@ use super::printer::{Page, array, key, table, text, time, word};
 use super::reader::{Table, Value};
 use super::report::Fields;
 use super::sections::{self, Named};
+use super::socket;
 use super::text::Text;
 use super::trust;
 use super::units::show_share;
@@ -38,12 +39,9 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<Fields>) {
 /// two spellings of one server share its connections.
 pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
     let server = server(text)?;
-    let scheme = if server.tls { "https" } else { "http" };
-    let host = if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
-    let name = if server.port == default_port(server.tls) {
-        format!("{scheme}://{host}")
-    } else {
-        format!("{scheme}://{host}:{}", server.port)
+    let name = match &server.place {
+        Place::Tcp { .. } => format!("{}://{}", scheme(server.tls), server.authority()),
+        Place::Unix(_) => server.shown(),
     };
     Some(Config { servers: vec![server], ..default(name) })
 }
@@ -91,7 +89,7 @@ fn read(named: Named<'_>) -> Config {
         uploads(&mut table, &mut upstream.uploads);
         table.finish(&[]);
     }
-    upstream.health = health::read(&table, upstream.http, upstream.servers.len());
+    upstream.health = health::read(&table, upstream.http, &upstream.servers);
     table.finish(&[]);
     upstream
 }
@@ -123,8 +121,17 @@ fn weighted(value: &Value<'_>) -> Option<Server> {
     Some(Server { weight: u32::try_from(weight).unwrap_or(1), ..server })
 }
 
-/// `http://host:port` or `https://host:port`; the port may be left out.
+/// Whether a text means a server, and not an upstream by its name.
+pub(super) fn is_url(text: &str) -> bool {
+    text.contains("://") || socket::is_meant(text)
+}
+
+/// `http://host:port` or `https://host:port`; the port may be left out. Or `unix:/path`.
 fn server(text: &Text<'_>) -> Option<Server> {
+    if socket::is_meant(&text.text) {
+        let path = socket::path(text, "unix:/run/app.sock")?;
+        return Some(Server { tls: false, place: Place::Unix(path), weight: 1 });
+    }
     let wrong = |message: &str, hint: &str| {
         text.wrong(format!("{} {message}", text.shown()), hint);
         None
@@ -134,6 +141,9 @@ fn server(text: &Text<'_>) -> Option<Server> {
         Some(("https", rest)) => (true, rest),
         _ => return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`"),
     };
+    if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
+        return wrong("is not a Unix socket", &format!("write `unix:{path}`"));
+    }
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     if authority.contains('@') {
         // Not quoted, because the text before the @ is a password.
@@ -158,7 +168,7 @@ fn server(text: &Text<'_>) -> Option<Server> {
     if host.is_empty() {
         return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
     }
-    Some(Server { tls, host, port, weight: 1 })
+    Some(Server { tls, place: Place::Tcp { host, port }, weight: 1 })
 }
 
 fn connections(keys: &mut impl Keys, connections: &mut Connections) {
@@ -223,11 +233,14 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
     page.key(
         "servers",
         array(upstream.servers.iter().map(|server| {
-            let scheme = if server.tls { "https" } else { "http" };
-            let host =
-                if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
-            let url = text(&format!("{scheme}://{host}:{}", server.port));
-            format!("{{ url = {url}, weight = {} }}", server.weight)
+            let url = match &server.place {
+                Place::Tcp { host, port } if host.contains(':') => {
+                    format!("{}://[{host}]:{port}", scheme(server.tls))
+                }
+                Place::Tcp { host, port } => format!("{}://{host}:{port}", scheme(server.tls)),
+                Place::Unix(_) => server.shown(),
+            };
+            format!("{{ url = {}, weight = {} }}", text(&url), server.weight)
         })),
     );
     page.key("balance", text(word(&BALANCES, &upstream.balance)));
@@ -288,6 +301,10 @@ fn default(name: String) -> Config {
         uploads: Uploads::default(),
         health: Health::default(),
     }
+}
+
+fn scheme(tls: bool) -> &'static str {
+    if tls { "https" } else { "http" }
 }
 
 fn default_port(tls: bool) -> u16 {

@@ -247,7 +247,7 @@ impl UpstreamAttempt<'_> {
                     }
                 };
             self.acquired(&checkout);
-            if names_server && let Ok(host) = HeaderValue::from_str(checkout.authority()) {
+            if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);
             }
             let server = checkout.server;

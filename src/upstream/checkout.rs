@@ -64,7 +64,7 @@ where
     /// of the answer take the place of the request's; where none comes, the head can be sent again.
     pub fn send<'a>(&'a mut self, head: &'a mut Head, body: B, until: Instant) -> Sending<'a, B> {
         let server = &self.pool.upstream.config.servers[self.server];
-        let authority = &self.pool.upstream.servers[self.server].authority;
+        let host = &self.pool.upstream.servers[self.server].host;
         let connection = self.connection.as_mut().expect(HELD);
         let mut is_stale = false;
         match connection {
@@ -73,7 +73,7 @@ where
                 is_stale = self.wait_ns + self.connect_ns > 0 && !connection.is_idle();
                 connection.begin(head, body);
             }
-            Connection::Http2(exchange) => exchange.begin(http2::request(head, body, authority, server.tls)),
+            Connection::Http2(exchange) => exchange.begin(http2::request(head, body, host, server.tls)),
         }
         let upload = self.upload.as_deref_mut();
         connection.deadline().set(upload.as_ref().map_or(until, |upload| upload.first_look().min(until)));
@@ -150,9 +150,9 @@ where
         self.connection.as_mut().expect(HELD).deadline()
     }
 
-    /// `host:port` of the server.
-    pub fn authority(&self) -> &str {
-        &self.pool.upstream.servers[self.server].authority
+    /// What the server is called in `Host`.
+    pub fn host(&self) -> &str {
+        &self.pool.upstream.servers[self.server].host
     }
 
     /// Gives the connection back: the exchange is over to the last byte.

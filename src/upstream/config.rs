@@ -1,6 +1,8 @@
 //! What an upstream is told by the configuration, parsed and resolved.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::trust::Trust;
@@ -147,13 +149,72 @@ impl Statuses {
 pub struct Server {
     /// Whether TLS is spoken.
     pub tls: bool,
-    /// A name or an address, without brackets.
-    pub host: String,
-    /// The port; the scheme's own where the URL has none.
-    pub port: u16,
+    /// Where it listens.
+    pub place: Place,
     /// Its share against the others.
     pub weight: u32,
 }
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// On a TCP port.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// The port; the scheme's own where the URL has none.
+        port: u16,
+    },
+    /// On a Unix socket.
+    Unix(PathBuf),
+}
+
+impl Server {
+    /// The name that its certificate is for. A Unix socket has none and is called as nginx calls it.
+    pub fn name(&self) -> &str {
+        match &self.place {
+            Place::Tcp { host, .. } => host,
+            Place::Unix(_) => LOCALHOST,
+        }
+    }
+
+    /// The address that needs no resolving, if it has one.
+    pub fn literal(&self) -> Option<SocketAddr> {
+        match &self.place {
+            Place::Tcp { host, port } => Some(SocketAddr::new(host.parse().ok()?, *port)),
+            Place::Unix(_) => None,
+        }
+    }
+
+    /// The name and the port that have to be resolved, if there is a name.
+    pub fn unresolved(&self) -> Option<(&str, u16)> {
+        match &self.place {
+            Place::Tcp { host, port } if self.literal().is_none() => Some((host, *port)),
+            Place::Tcp { .. } | Place::Unix(_) => None,
+        }
+    }
+
+    /// What `Host` calls it: its host, and the port unless it is the scheme's own.
+    pub fn authority(&self) -> String {
+        let Place::Tcp { host, port } = &self.place else { return LOCALHOST.to_owned() };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        match (port, self.tls) {
+            (80, false) | (443, true) => host,
+            _ => format!("{host}:{port}"),
+        }
+    }
+
+    /// What logs, metrics and errors call it.
+    pub fn shown(&self) -> String {
+        match &self.place {
+            Place::Tcp { .. } => self.authority(),
+            Place::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+}
+
+/// What a server on a Unix socket is called where a host is needed.
+const LOCALHOST: &str = "localhost";
 
 /// How a server is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

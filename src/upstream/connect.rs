@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
+use super::config::Place;
 use super::shared::Upstream;
 use crate::cause::Cause;
 use crate::wire::http2::{Meter, Metered, Peer};
@@ -71,7 +73,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 pub(super) async fn http1(
     upstream: &Upstream,
     index: usize,
-) -> Result<(Box<dyn Stream>, SocketAddr), ConnectError> {
+) -> Result<(Box<dyn Stream>, Option<SocketAddr>), ConnectError> {
     within(upstream, stream(upstream, index)).await
 }
 
@@ -91,7 +93,7 @@ pub(super) struct Opened<B> {
 pub(super) async fn http2<B>(
     upstream: &Upstream,
     index: usize,
-) -> Result<(Opened<B>, SocketAddr), ConnectError>
+) -> Result<(Opened<B>, Option<SocketAddr>), ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
@@ -135,8 +137,14 @@ async fn within<T>(
     tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-/// The first address that answers.
-async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, SocketAddr), ConnectError> {
+/// The first address that answers; a Unix socket has none.
+async fn stream(
+    upstream: &Upstream,
+    index: usize,
+) -> Result<(Box<dyn Stream>, Option<SocketAddr>), ConnectError> {
+    if let Place::Unix(path) = &upstream.config.servers[index].place {
+        return Ok((Box::new(unix(path).await.map_err(not_connected)?), None));
+    }
     let addresses = upstream.servers[index].addresses();
     let mut last = ConnectError::Unresolved;
     for address in addresses.iter() {
@@ -146,21 +154,45 @@ async fn stream(upstream: &Upstream, index: usize) -> Result<(Box<dyn Stream>, S
                 let server = &upstream.config.servers[index];
                 let stream: Box<dyn Stream> = match (&upstream.tls, server.tls) {
                     (Some(tls), true) => {
-                        let name = upstream.config.tls.name(&server.host);
+                        let name = upstream.config.tls.name(server.name());
                         Box::new(secure(tls.load_full(), name, tcp).await?)
                     }
                     _ => Box::new(tcp),
                 };
-                return Ok((stream, *address));
+                return Ok((stream, Some(*address)));
             }
-            Err(error) if descriptors::is_shortage(&error) => {
-                descriptors::ran_out("a connection to an upstream", &error, clock::now_ns());
-                return Err(ConnectError::Descriptors(error));
-            }
-            Err(error) => last = error.into(),
+            Err(error) => match not_connected(error) {
+                shortage @ ConnectError::Descriptors(_) => return Err(shortage),
+                error => last = error,
+            },
         }
     }
     Err(last)
+}
+
+fn not_connected(error: io::Error) -> ConnectError {
+    if descriptors::is_shortage(&error) {
+        descriptors::ran_out("a connection to an upstream", &error, clock::now_ns());
+        return ConnectError::Descriptors(error);
+    }
+    error.into()
+}
+
+/// Connects to a Unix socket. The caller bounds how long that takes.
+///
+/// A server whose queue is full answers EAGAIN at once (connect(2)), where TCP sends its SYN again: a short burst must
+/// not become an error only because the server is on the same machine.
+pub(super) async fn unix(path: &Path) -> io::Result<UnixStream> {
+    let mut pause = QUEUE_FULL_PAUSE_MIN;
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(QUEUE_FULL_PAUSE_MAX);
+            }
+            connected => return connected,
+        }
+    }
 }
 
 async fn secure(
@@ -273,6 +305,10 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 
 /// Read at once of a connection that takes no more: an alert is no byte of it, and everything else is lost.
 const LAST_BYTES: usize = 1_024;
+/// How soon a Unix socket whose queue is full is tried again: a server that works empties its queue within microseconds.
+const QUEUE_FULL_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// How soon at the latest, if the queue stays full.
+const QUEUE_FULL_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The longest head of an answer over HTTP/2, as RFC 9113 section 6.5.2 counts it.
 const HEAD_BYTES: u32 = 32 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;

@@ -270,7 +270,7 @@ where
         let mut open = Open::new(&self.upstream, index, permit);
         let connected = connect::http1(&self.upstream, index).await;
         let (connected, address) = connected.map_err(|source| self.unreachable(index, source))?;
-        open.address = Some(address);
+        open.address = address;
         self.upstream.servers[index].last_connect.works();
         checkout.connect_ns = since(began);
         let now = clock::instant();
@@ -312,7 +312,7 @@ where
         let mut open = Open::new(&self.upstream, index, permit);
         let (opened, address) =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
-        open.address = Some(address);
+        open.address = address;
         shared.last_connect.works();
         checkout.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))

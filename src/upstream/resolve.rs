@@ -25,10 +25,8 @@ impl Resolver {
         let Some(upstream) = self.upstream.upgrade() else { return };
         let servers = upstream.config.servers.iter().zip(&upstream.servers);
         for ((config, server), failing) in servers.zip(&mut self.failing) {
-            if config.host.parse::<std::net::IpAddr>().is_ok() {
-                continue;
-            }
-            let found = tokio::net::lookup_host((config.host.as_str(), config.port)).await;
+            let Some(name) = config.unresolved() else { continue };
+            let found = tokio::net::lookup_host(name).await;
             let found = found.map(Vec::from_iter).map_err(|error| error.to_string());
             let (upstream, server_name) = (&upstream.config.name, &server.authority);
             match News::of(found, &server.addresses(), failing) {
@@ -53,11 +51,12 @@ impl Resolver {
         loop {
             let pause = {
                 let Some(strong) = self.upstream.upgrade() else { return };
-                if strong.config.servers.iter().all(|server| server.host.parse::<std::net::IpAddr>().is_ok())
-                {
+                let names = strong.config.servers.iter().map(|server| server.unresolved().is_some());
+                if !names.clone().any(|is_name| is_name) {
                     return;
                 }
-                let known = strong.servers.iter().all(|server| !server.addresses().is_empty());
+                let mut named = names.zip(&strong.servers).filter(|(is_name, _)| *is_name);
+                let known = named.all(|(_, server)| !server.addresses().is_empty());
                 if known { EVERY } else { UNTIL_KNOWN }
             };
             tokio::time::sleep(pause).await;
@@ -110,7 +109,11 @@ mod tests {
     use crate::upstream::config::{self, Config, Connections, Retry, Timeouts};
 
     fn upstream(host: &str) -> Arc<Upstream> {
-        let server = config::Server { tls: false, host: host.to_owned(), port: 80, weight: 1 };
+        let server = config::Server {
+            tls: false,
+            place: config::Place::Tcp { host: host.to_owned(), port: 80 },
+            weight: 1,
+        };
         let config = Config {
             name: "u".to_owned(),
             servers: vec![server],

@@ -34,7 +34,7 @@ pub struct Upstream {
 /// What all workers share of one server.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it is; empty until its name resolves.
+    /// Where it is; empty until its name resolves, and on a Unix socket.
     addresses: ArcSwap<Vec<SocketAddr>>,
     /// Counts the changes of that, so that a connection need not look its address up at each request.
     moves: AtomicU64,
@@ -48,8 +48,10 @@ pub struct Server {
     pub idle: AtomicUsize,
     /// How the last try to connect to it ended.
     pub last_connect: Last,
-    /// `host:port` as the configuration has it: for `Host`, logs and errors.
+    /// `host:port` or `unix:/path` as the configuration has it: for logs and errors.
     pub authority: String,
+    /// What the server is called in `Host`; "localhost" on a Unix socket.
+    pub host: String,
     /// Requests' bodies on their way to it.
     pub(super) uploads: Uploads,
 }
@@ -70,9 +72,8 @@ impl Upstream {
 
     /// Goes on with what is known of servers that another configuration of this upstream has too.
     pub fn inherit(&self, before: &Upstream, now_ns: u64) {
-        let is_same = |one: &config::Server, other: &config::Server| {
-            (one.tls, &one.host, one.port) == (other.tls, &other.host, other.port)
-        };
+        let is_same =
+            |one: &config::Server, other: &config::Server| (one.tls, &one.place) == (other.tls, &other.place);
         let index_before = |index: usize| {
             let server = &self.config.servers[index];
             before.config.servers.iter().position(|other| is_same(server, other))
@@ -100,23 +101,16 @@ impl Upstream {
 
 impl Server {
     fn new(server: &config::Server, upstream: &Config) -> Server {
-        let literal =
-            server.host.parse().map(|ip| vec![SocketAddr::new(ip, server.port)]).unwrap_or_default();
-        let authority = match (server.host.contains(':'), server.port, server.tls) {
-            (true, 80, false) | (true, 443, true) => format!("[{}]", server.host),
-            (true, port, _) => format!("[{}]:{port}", server.host),
-            (false, 80, false) | (false, 443, true) => server.host.clone(),
-            (false, port, _) => format!("{}:{port}", server.host),
-        };
         Server {
-            addresses: ArcSwap::from_pointee(literal),
+            addresses: ArcSwap::from_pointee(Vec::from_iter(server.literal())),
             moves: AtomicU64::new(0),
             permits: Arc::new(Semaphore::new(upstream.connections.max)),
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             last_connect: Last::default(),
-            authority,
+            authority: server.shown(),
+            host: server.authority(),
             uploads: Uploads::default(),
         }
     }

@@ -72,6 +72,7 @@ mod tls;
 mod trailers;
 mod trouble;
 mod trust;
+mod unix_sockets;
 mod upgrade;
 mod uploads;
 mod upstream_health;

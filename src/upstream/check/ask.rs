@@ -14,7 +14,8 @@ use super::Failure;
 use super::probe::{self, Asked};
 use crate::descriptors;
 use crate::upstream::Upstream;
-use crate::upstream::config::{self, Check, Probe};
+use crate::upstream::config::{self, Check, Place, Probe};
+use crate::upstream::connect;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.
 pub(super) async fn ask(upstream: &Upstream, index: usize, check: &Check) -> Option<Result<(), Failure>> {
@@ -27,11 +28,15 @@ pub(super) async fn ask(upstream: &Upstream, index: usize, check: &Check) -> Opt
 }
 
 async fn ask_at_leisure(upstream: &Upstream, index: usize, check: &Check) -> Result<(), Failure> {
-    let tcp = connect(upstream, index, check.port).await?;
     let server = &upstream.config.servers[index];
+    if let Place::Unix(path) = &server.place {
+        let stream = connect::unix(path).await.map_err(Failure::Connect)?;
+        return ask_over(stream, upstream, index, &check.probe).await;
+    }
+    let tcp = connect(upstream, index, check.port).await?;
     match upstream.tls.as_ref().filter(|_| server.tls) {
         Some(tls) => {
-            let name = upstream.config.tls.name(&server.host).to_owned();
+            let name = upstream.config.tls.name(server.name()).to_owned();
             let name = ServerName::try_from(name).map_err(std::io::Error::other).map_err(Failure::Connect)?;
             let connector = tokio_rustls::TlsConnector::from(tls.load_full());
             let stream = connector.connect(name, tcp).await.map_err(Failure::Connect)?;
@@ -58,7 +63,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let is_tls = upstream.config.servers[index].tls;
-    let authority = upstream.servers[index].authority.as_str();
+    let authority = upstream.servers[index].host.as_str();
     let version = match upstream.config.http {
         config::Version::H1 => Version::HTTP_11,
         config::Version::H2 => Version::HTTP_2,

@@ -88,7 +88,11 @@ mod tests {
         Upstream::new(
             Config {
                 name: "u".to_owned(),
-                servers: vec![Server { tls: false, host: "127.0.0.1".to_owned(), port, weight: 1 }],
+                servers: vec![Server {
+                    tls: false,
+                    place: config::Place::Tcp { host: "127.0.0.1".to_owned(), port },
+                    weight: 1,
+                }],
                 balance: config::Balance::default(),
                 http: Version::H2,
                 tls: Default::default(),

@@ -53,7 +53,11 @@ impl Seen {
 
 fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
     let (near, far) = duplex(1 << 20);
-    let server = config::Server { tls: false, host: "127.0.0.1".to_owned(), port: 80, weight: 1 };
+    let server = config::Server {
+        tls: false,
+        place: config::Place::Tcp { host: "127.0.0.1".to_owned(), port: 80 },
+        weight: 1,
+    };
     let config = Config {
         name: "u".to_owned(),
         servers: vec![server],

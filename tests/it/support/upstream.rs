@@ -2,6 +2,7 @@
 //!
 //! A hostile one is a closure over the raw socket.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -127,7 +128,7 @@ impl Drop for Upstream {
 }
 
 /// Reads one request; `None` when the peer is done.
-pub fn receive(peer: &mut Client<TcpStream>) -> Option<Recorded> {
+pub fn receive<S: Read + Write>(peer: &mut Client<S>) -> Option<Recorded> {
     let head = peer.try_head()?;
     let mut lines = head.split("\r\n");
     let line = lines.next().unwrap_or_default().to_owned();
