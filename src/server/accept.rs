@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::idle::{Awaited, EVENTS, FIRST_BYTES, IdleConnection};
 use super::listener::{Admission, Listener};
-use super::worker::{Order, Served, Worker};
+use super::worker::{Counted, Order, Served, Worker};
 use super::{proxy_protocol, serve};
 use crate::service::overload::Step;
 use crate::service::{Ends, Service};
@@ -135,11 +135,12 @@ fn start<S: Service>(
         let ends = Ends { tcp_peer: peer.ip(), announced_peer: peer.ip() };
         return serve(worker, stream, ends, listener, admission);
     }
-    let worker = Rc::clone(worker);
+    let counted = Counted::new(worker);
     tokio::task::spawn_local(async move {
-        if let Some(client) = proxy_protocol::client(&worker, &listener, &mut stream, peer).await {
+        let worker = &counted.worker;
+        if let Some(client) = proxy_protocol::client(worker, &listener, &mut stream, peer).await {
             let ends = Ends { tcp_peer: peer.ip(), announced_peer: client.ip() };
-            serve(&worker, stream, ends, listener, admission);
+            serve(worker, stream, ends, listener, admission);
         }
     });
 }

@@ -121,6 +121,27 @@ impl<S: Service> Worker<S> {
     }
 }
 
+/// A connection among its worker's, which a drain waits for: counted in, and counted out when it is dropped, which a
+/// panic does too.
+pub struct Counted<S: Service> {
+    /// The worker that has it.
+    pub worker: Rc<Worker<S>>,
+}
+
+impl<S: Service> Counted<S> {
+    /// Counts it in.
+    pub fn new(worker: &Rc<Worker<S>>) -> Counted<S> {
+        worker.connection_opened();
+        Counted { worker: Rc::clone(worker) }
+    }
+}
+
+impl<S: Service> Drop for Counted<S> {
+    fn drop(&mut self) {
+        self.worker.connection_closed();
+    }
+}
+
 /// A connection that is served: counted in, and counted out when it is dropped, which a panic does too.
 pub struct Served<S: Service> {
     /// The worker that serves it.

@@ -251,6 +251,26 @@ fn the_command_says_how_it_ended() {
     assert!(said.contains(&format!("process {} serves on", upgraded.pid)), "{said}");
 }
 
+#[test]
+fn a_proxy_that_has_not_announced_its_client_yet_is_waited_for_after_an_upgrade() {
+    let mut upgraded = Upgraded::start(&format!(
+        "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\nproxy-protocol = {{ from = [\"127.0.0.2\"] }}\n\
+         [shutdown]\nready-delay = \"0s\"\ndrain = \"60s\"\n{OK}"
+    ));
+    let plain = upgraded.gateway.plain();
+    let mut announced = Client::connect_from([127, 0, 0, 2], plain);
+    announced.send("PROXY TCP4 203.0.113.7 ");
+    // The one worker accepts in the order of connections, so the first is accepted when the second is answered.
+    assert_eq!(get(plain, "/").status, 200);
+    let before = upgraded.pid;
+    upgraded.upgrade();
+    assert_eq!(get(plain, "/").status, 200);
+    announced.send("10.0.0.1 4000 443\r\n");
+    assert_eq!(announced.get("/announced").status, 200);
+    drop(announced);
+    eventually("the old process ends", || (!is_running(before)).then_some(()));
+}
+
 /// An upstream that switches to WebSocket and echoes, and one that never ends its stream of events.
 fn long_lived() -> Upstream {
     Upstream::raw(|stream| {
