@@ -257,6 +257,7 @@ impl Gateway {
         self.readiness.enter(Phase::Ready);
         if let Some(predecessor) = predecessor {
             predecessor.serving()?;
+            self.metrics.upgrade_succeeded();
         }
         service_manager::ready();
         eprintln!("sluicegate: ready");
@@ -380,6 +381,7 @@ impl Gateway {
 
     fn not_upgraded(&self, report: Report, error: &anyhow::Error) -> Option<End> {
         let error = error_chain(error);
+        self.metrics.upgrade_failed();
         tracing::error!("not upgraded, this process serves on: {error}");
         report.end(false, &format!("not upgraded, process {} serves on: {error}", std::process::id()));
         None

@@ -40,6 +40,10 @@ pub struct Metrics {
     reloads_succeeded: Counter,
     /// Reloads that failed, so that the old configuration stayed.
     reloads_failed: Counter,
+    /// Upgrades by which this process took a predecessor's place: one or none.
+    upgrades_succeeded: Counter,
+    /// Upgrades that failed, so that this process serves on.
+    upgrades_failed: Counter,
     /// Panics in a worker; each took one request, or one connection.
     pub panics: Counter,
     /// Times the kernel would not hand a connection over (`accept` failed): out of descriptors or memory.
@@ -86,6 +90,8 @@ impl Metrics {
             configuration: Mutex::default(),
             reloads_succeeded: Counter::default(),
             reloads_failed: Counter::default(),
+            upgrades_succeeded: Counter::default(),
+            upgrades_failed: Counter::default(),
             panics: Counter::default(),
             accept_errors: Counter::default(),
             auth_verifications: Counter::default(),
@@ -143,6 +149,16 @@ impl Metrics {
     /// A reload was refused; the old configuration goes on serving.
     pub fn reload_failed(&self) {
         self.reloads_failed.add(1);
+    }
+
+    /// This process has taken its predecessor's place. The successor counts it, since nobody scrapes the other any more.
+    pub fn upgrade_succeeded(&self) {
+        self.upgrades_succeeded.add(1);
+    }
+
+    /// A successor did not take this process's place.
+    pub fn upgrade_failed(&self) {
+        self.upgrades_failed.add(1);
     }
 }
 

@@ -158,9 +158,17 @@ fn an_upgrade_keeps_limits_ports_and_the_admin_listener() {
         eventually("the old process ends", || (!is_running(before)).then_some(()));
         assert_eq!(left(get(plain, "/limited")), expected);
         assert_eq!(get(admin, "/readyz").status, 200);
+        assert_eq!(upgrades(&upgraded.gateway), (1.0, 0.0));
     }
     assert_eq!(get(plain, "/limited").status, 429);
     assert_eq!(upgraded.count("ready"), 4, "every one of them says so: {:?}", upgraded.gateway.stderr());
+}
+
+/// Upgrades that the process that serves has counted, as succeeded and failed.
+fn upgrades(gateway: &Gateway) -> (f64, f64) {
+    let count =
+        |result: &str| gateway.metric("sluicegate_upgrades_total", &[&format!("result=\"{result}\"")]);
+    (count("succeeded"), count("failed"))
 }
 
 #[test]
@@ -183,6 +191,7 @@ fn what_is_no_gateway_does_not_take_its_place() {
         eventually(why, || (upgraded.count(not_upgraded) == round + 1).then_some(()));
         upgraded.says(why);
         assert_eq!(get(plain, "/").status, 200);
+        assert_eq!(upgrades(&upgraded.gateway), (0.0, round as f64 + 1.0));
     }
     // A configuration that is wrong by now is the successor's to refuse.
     upgraded.replace_binary(&good);

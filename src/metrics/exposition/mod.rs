@@ -82,6 +82,15 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             ([("result", "failed")], metrics.reloads_failed.value()),
         ],
     )?;
+    families.counters(
+        "upgrades",
+        "Upgrades to a new process by their result",
+        None,
+        [
+            ([("result", "succeeded")], metrics.upgrades_succeeded.value()),
+            ([("result", "failed")], metrics.upgrades_failed.value()),
+        ],
+    )?;
     families.gauges(
         "config_generation",
         "Number of the configuration in force",

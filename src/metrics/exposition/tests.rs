@@ -37,6 +37,7 @@ fn a_scrape_shows_what_was_counted() {
         r#"sluicegate_parts{part="a"} 7"#,
         "sluicegate_config_generation 2",
         r#"sluicegate_config_reloads_total{result="failed"} 1"#,
+        r#"sluicegate_upgrades_total{result="failed"} 1"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing from\n{text}");
     }
@@ -62,6 +63,7 @@ fn busy() -> Arc<Metrics> {
     metrics.published(2, 2_000);
     metrics.reload_succeeded();
     metrics.reload_failed();
+    metrics.upgrade_failed();
     metrics.register(|families| families.gauges("parts", "Parts", None, [([("part", "a")], 7_u64)]));
     metrics
 }
