@@ -3,6 +3,7 @@
 //! The library exists for the binary, its tests and its benchmarks; it is not a stable API. `ARCHITECTURE.md` says how
 //! the modules build on each other.
 
+pub mod acme;
 pub mod admin;
 pub mod app;
 pub mod auth;

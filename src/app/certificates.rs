@@ -8,6 +8,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::server::ProducesTickets;
 
+use super::orders;
+use crate::acme::Challenges;
 use crate::metrics::{Families, Unit};
 use crate::service::config::Listener;
 use crate::tls::{self, Certificate};
@@ -71,14 +73,24 @@ pub(super) struct Tls {
 }
 
 /// Reads a listener's certificates and builds its TLS configuration.
-pub(super) fn read(listener: &Listener, tickets: &Arc<dyn ProducesTickets>) -> Result<Tls, tls::Error> {
+pub(super) fn read(
+    listener: &Listener,
+    tickets: &Arc<dyn ProducesTickets>,
+    challenges: &Arc<Challenges>,
+) -> Result<Tls, tls::Error> {
     if listener.certs.is_empty() {
         return Ok(Tls::default());
     }
     let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
     let client_auth = listener.client_auth.as_ref();
     let (http1, http2) = (listener.http1, listener.http2);
-    let config = tls::server_config(&certificates, http1, http2, client_auth, Arc::clone(tickets))?;
+    let challenged = (!listener.acme.is_empty()).then(|| orders::challenged(challenges));
+    let config =
+        tls::server_config(&certificates, http1, http2, client_auth, Arc::clone(tickets), challenged)?;
+    for stand_in in certificates.iter().filter(|certificate| certificate.is_stand_in) {
+        let (listener, names) = (&listener.name, stand_in.names.join(", "));
+        tracing::warn!(%listener, %names, "a self-signed certificate is presented until one is issued");
+    }
     let expiry = |certificate: &Certificate| CertificateExpiry {
         listener: listener.name.clone(),
         file: certificate.path.clone(),

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Sender;
 use super::certificates::{self, CertificateExpiry, Expiries, Tls};
 use super::inherited::Inherited;
 use super::neighbour;
+use crate::acme::Challenges;
 use crate::metrics::Metrics;
 use crate::server::listener::{self, Listener};
 use crate::server::worker::Order;
@@ -25,6 +26,8 @@ pub(super) struct Listeners {
     open: HashMap<String, Open>,
     /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
+    /// What is shown to authorities that certificates are ordered of.
+    challenges: Arc<Challenges>,
     expiries: Expiries,
 }
 
@@ -62,11 +65,21 @@ struct Sockets {
 impl Listeners {
     /// Without any listener yet.
     pub(super) fn new() -> Result<Listeners, tls::Error> {
-        Ok(Listeners { open: HashMap::new(), tickets: tls::tickets()?, expiries: Expiries::default() })
+        Ok(Listeners {
+            open: HashMap::new(),
+            tickets: tls::tickets()?,
+            challenges: Arc::default(),
+            expiries: Expiries::default(),
+        })
     }
 
-    pub(super) fn tickets(&self) -> &Arc<dyn ProducesTickets> {
-        &self.tickets
+    /// Reads a listener's certificates and builds its TLS configuration.
+    pub(super) fn read(&self, config: &config::Listener) -> Result<Tls, tls::Error> {
+        certificates::read(config, &self.tickets, &self.challenges)
+    }
+
+    pub(super) fn challenges(&self) -> &Arc<Challenges> {
+        &self.challenges
     }
 
     /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
@@ -92,8 +105,7 @@ impl Listeners {
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
-            let tls =
-                certificates::read(config, &self.tickets).with_context(|| format!("listener {name:?}"))?;
+            let tls = self.read(config).with_context(|| format!("listener {name:?}"))?;
             let sockets = opened.remove(name.as_str());
             let sockets = sockets.map(|inherited| Sockets::open(config.bind, inherited, workers));
             let sockets = sockets.transpose().with_context(|| cannot_bind(config))?;

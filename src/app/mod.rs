@@ -13,6 +13,7 @@ mod inherited;
 mod keys;
 mod listeners;
 mod neighbour;
+mod orders;
 mod publisher;
 mod redis_view;
 mod reload;
@@ -170,6 +171,7 @@ impl Gateway {
             current: Arc::clone(publisher.current()),
             overload: Arc::clone(&overload),
             limiter: Arc::clone(&limiter),
+            challenges: Arc::clone(publisher.challenges()),
             gathered: Arc::default(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
@@ -415,6 +417,7 @@ impl Gateway {
         let shutdown = self.publisher.shutdown();
         eprintln!("sluicegate: draining");
         self.readiness.enter(Phase::Draining);
+        self.publisher.stop_ordering();
         if end == End::Stop {
             service_manager::stopping();
         }
@@ -500,6 +503,7 @@ fn register(metrics: &Metrics, publisher: &Publisher, limiter: &Arc<Limiter>, ov
     metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
     let expiries = publisher.expiries().clone();
     metrics.register(move |families| expiries.collect(families));
+    metrics.register(publisher.orders().collect());
     let overload = Arc::clone(overload);
     metrics.register(move |families| overload.collect(families));
     let limiter = Arc::clone(limiter);

@@ -12,6 +12,7 @@ use crate::proxy::config::{ClientIp, ForwardedHeader};
 use crate::service::config::{Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
 
+use super::acme;
 use super::context::Context;
 use super::keys::{Keys, Written};
 use super::printer::{Page, array, key, table, text, word};
@@ -193,7 +194,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
         (listener.http1, listener.http2) = versions(&value);
     }
     if let Some(value) = table.value("certs") {
-        listener.certs = certs(&value);
+        (listener.certs, listener.acme) = acme::certs(&value);
     }
     if let Some(value) = table.value("sni") {
         listener.sni_strict = value.choice(&[("strict", true), ("any", false)], &[]).unwrap_or(true);
@@ -254,17 +255,8 @@ fn versions(value: &Value<'_>) -> (bool, bool) {
     (http1, http2)
 }
 
-fn certs(value: &Value<'_>) -> Vec<tls::Pair> {
-    let pairs = value.array().unwrap_or_default();
-    if pairs.is_empty() && value.is_array() {
-        let hint = "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out for plain HTTP";
-        value.wrong("`certs` is empty", hint);
-    }
-    pairs.iter().filter_map(pair).collect()
-}
-
-fn pair(value: &Value<'_>) -> Option<tls::Pair> {
-    let table = value.table("a pair of `certs`")?;
+/// A certificate and its key that are in files.
+pub(super) fn pair(table: Table<'_>) -> Option<tls::Pair> {
     let file = |key: &'static str| -> Option<PathBuf> {
         let Some(value) = table.value(key) else {
             table.wrong(format!("a pair of `certs` needs `{key}`"), "a PEM file, as in `certs/api.pem`");
@@ -275,7 +267,8 @@ fn pair(value: &Value<'_>) -> Option<tls::Pair> {
     let (cert, key) = (file("cert"), file("key"));
     let self_signed = table.value("self-signed").and_then(|value| value.boolean()).unwrap_or_default();
     table.finish(&[]);
-    Some(tls::Pair { cert: cert?, key: key?, self_signed })
+    let absent = if self_signed { tls::Absent::MakeSelfSigned } else { tls::Absent::Refuse };
+    Some(tls::Pair { cert: cert?, key: key?, absent })
 }
 
 /// `client-ca`, `client-auth` and `client-crl`.
@@ -320,14 +313,7 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
     let versions = versions.iter().filter(|(_, served)| *served).map(|(name, _)| text(name));
     page.key("http", array(versions));
     if !listener.certs.is_empty() {
-        page.key(
-            "certs",
-            array(listener.certs.iter().map(|pair| {
-                let (cert, key) = (pair.cert.to_string_lossy(), pair.key.to_string_lossy());
-                let self_signed = pair.self_signed;
-                format!("{{ cert = {}, key = {}, self-signed = {self_signed} }}", text(&cert), text(&key))
-            })),
-        );
+        page.key("certs", array(listener.certs.iter().map(|pair| acme::show(pair, &listener.acme))));
     }
     page.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
     let underscores = match listener.underscores {

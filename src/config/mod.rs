@@ -4,6 +4,7 @@
 //! configuration can be checked on another machine than the one it is for.
 
 mod access;
+mod acme;
 mod admin;
 mod auth;
 mod compile;
@@ -159,6 +160,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     (config.redis, places.redis) = redis::read(&documents);
     (config.admin, places.admin) = admin::read(&documents);
     listener::check_admin(ctx, &config, &places);
+    acme::check(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);
     (config.policies, places.policies) = policy::read_all(&documents, &config.tiers);
     // Last, because routes name upstreams and policies, and add those that they write in place.

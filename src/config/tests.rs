@@ -1,5 +1,6 @@
 //! Whole configurations, right and wrong: what they mean, and what is said of them.
 
+mod acme;
 mod auth;
 
 use std::path::Path;
@@ -282,7 +283,7 @@ fn the_shipped_file_is_valid() {
     let loaded = super::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml")));
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
     assert!(loaded.report.is_empty(), "{}", loaded.report);
-    assert!(loaded.config.listeners[1].certs[0].self_signed);
+    assert_eq!(loaded.config.listeners[1].certs[0].absent, crate::tls::Absent::MakeSelfSigned);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use super::response_body::ResponseBody;
 use super::services::Services;
 use super::unread::Received;
 use super::{authenticate, client, context, headers, limits, shed, validate};
+use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
@@ -111,6 +112,12 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
     let host = validate::host(&authority);
     if let (true, Err(refusal)) = (conn.config.sni_strict, validate::sni(&conn.sni, &host)) {
         return reply::refuse(context, &refusal);
+    }
+    if conn.tls.is_empty()
+        && head.uri.path().starts_with(acme::PATH)
+        && let Some(text) = services.shared.challenges.text(head.uri.path())
+    {
+        return reply::challenge(context, text);
     }
     let asks_server = validate::asks_server(&head);
     if let Some(redirect) = conn.config.redirect_https.as_ref().filter(|_| !asks_server) {

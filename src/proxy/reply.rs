@@ -118,6 +118,14 @@ pub fn server_options(mut context: Box<RequestContext>) -> Response<ResponseBody
     response
 }
 
+/// The answer to an authority that checks who controls a name (RFC 8555 section 8.3).
+pub fn challenge(mut context: Box<RequestContext>, text: String) -> Response<ResponseBody> {
+    context.answer(StatusCode::OK);
+    let mut response = Response::new(ResponseBody::bytes(Bytes::from(text), Some(context)));
+    response.headers_mut().insert(CONTENT_TYPE, OCTETS);
+    response
+}
+
 /// Redirects to `location` with this status; refuses the request if that is `None`, because it names no host.
 pub fn redirect(
     mut context: Box<RequestContext>,

@@ -15,6 +15,7 @@ use super::gathered::Room;
 use super::request_body::RequestBody;
 use super::snapshot::{Snapshot, View};
 use super::unread::Unread;
+use crate::acme::Challenges;
 use crate::auth::{self, Method};
 use crate::cause::Cause;
 use crate::limiter::Limiter;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// Decides the limits of every request.
     pub limiter: Arc<Limiter>,
+    /// What authorities that certificates are ordered of are shown.
+    pub challenges: Arc<Challenges>,
     /// How much work is shed to save memory.
     pub overload: Arc<Overload>,
     /// The memory for bodies of requests that have no connection upstream yet.
@@ -196,6 +199,7 @@ pub(super) mod tests {
         };
         let shared = Shared {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
+            challenges: Arc::default(),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
             gathered: Arc::default(),

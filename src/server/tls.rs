@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::listener::Listener;
 use super::stream::Stream;
 use super::worker::Worker;
+use crate::acme;
 use crate::auth::mtls::Certificate;
 use crate::cause::Cause;
 use crate::metrics;
@@ -30,6 +31,10 @@ pub async fn handshake<S: Service>(
     };
     match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {
+            if stream.get_ref().1.alpn_protocol() == Some(acme::ALPN) {
+                // The authority has seen the certificate that it asked for, and nothing follows (RFC 8737 section 4).
+                return None;
+            }
             // Without ALPN it is HTTP/1.1: HTTP/2 over TLS must negotiate by ALPN (RFC 9113 section 3.2).
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             Some((Stream::Tls(Box::new(stream)), is_http2))

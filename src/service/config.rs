@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::acme::config::Challenge;
 use crate::policy::access::Addresses;
 use crate::policy::definition::HttpsRedirect;
-use crate::tls;
+use crate::{acme, tls};
 
 /// One listener.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,8 @@ pub struct Listener {
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
     pub certs: Vec<tls::Pair>,
+    /// Those of `certs` that are ordered by ACME.
+    pub acme: Vec<acme::Config>,
     /// A request must be for the host that the TLS hello named.
     pub sni_strict: bool,
     /// What happens to fields with `_` in their names.
@@ -60,6 +63,7 @@ impl Listener {
             http1: true,
             http2: true,
             certs: Vec::new(),
+            acme: Vec::new(),
             sni_strict: true,
             underscores: Underscores::default(),
             client_auth: None,
@@ -72,6 +76,16 @@ impl Listener {
             timeouts: Timeouts::default(),
             max: Sizes::default(),
         }
+    }
+
+    /// How control of the names of one of its certificates can be proved, the preferred way first.
+    pub fn ways(&self, ordered: &acme::Config, listeners: &[Listener]) -> Vec<Challenge> {
+        let has_plain = listeners.iter().any(|other| other.certs.is_empty() && other.http1);
+        // The authority has no certificate to show.
+        let insists = self.client_auth.as_ref().is_some_and(|auth| auth.demand == tls::Demand::Require);
+        let possible = [(Challenge::Http01, has_plain), (Challenge::TlsAlpn01, !insists)];
+        let possible = possible.into_iter().filter(|(_, is_possible)| *is_possible).map(|(way, _)| way);
+        possible.filter(|way| ordered.challenge.is_none_or(|wanted| wanted == *way)).collect()
     }
 
     /// Whether a connection from this address begins with a PROXY protocol header.

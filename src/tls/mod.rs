@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, ProducesTickets, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
@@ -31,14 +31,30 @@ pub struct Pair {
     pub cert: PathBuf,
     /// PEM private key.
     pub key: PathBuf,
-    /// Whether to make a self-signed pair for localhost if neither file exists.
-    pub self_signed: bool,
+    /// What happens if there are no such files.
+    pub absent: Absent,
+}
+
+/// What happens if the files of a pair do not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// It is an error.
+    Refuse,
+    /// A self-signed pair for localhost is made and written there.
+    MakeSelfSigned,
+    /// The files are on their way: until they can be read, a self-signed certificate for these names is presented, which
+    /// is written nowhere.
+    StandIn(Vec<String>),
 }
 
 impl Pair {
-    /// Whether the pair is self-signed and still has to be made.
+    /// Whether the pair still has to be made, or is on its way.
     pub fn is_to_be_made(&self) -> bool {
-        self.self_signed && !self.cert.exists() && !self.key.exists()
+        match self.absent {
+            Absent::Refuse => false,
+            Absent::MakeSelfSigned => !self.cert.exists() && !self.key.exists(),
+            Absent::StandIn(_) => true,
+        }
     }
 }
 
@@ -73,17 +89,36 @@ pub struct Certificate {
     pub not_after: i64,
     /// Where it was read.
     pub path: PathBuf,
+    /// It stands in for a certificate that is not there yet.
+    pub is_stand_in: bool,
 }
 
 impl Certificate {
     /// Reads a pair. Makes it first if it is self-signed and does not exist.
     pub fn read(pair: &Pair) -> Result<Certificate, Error> {
+        if let Absent::StandIn(names) = &pair.absent {
+            return Certificate::of_files(pair).or_else(|_| Certificate::stand_in(pair, names));
+        }
         if pair.is_to_be_made() {
             make_self_signed(pair)?;
         }
-        let key = files::certified_key(&pair.cert, &pair.key)?;
+        Certificate::of_files(pair)
+    }
+
+    fn of_files(pair: &Pair) -> Result<Certificate, Error> {
+        Certificate::of(files::certified_key(&pair.cert, &pair.key)?, pair, false)
+    }
+
+    fn of(key: CertifiedKey, pair: &Pair, is_stand_in: bool) -> Result<Certificate, Error> {
         let (names, not_after) = describe(&key.cert[0], &pair.cert)?;
-        Ok(Certificate { key: Arc::new(key), names, not_after, path: pair.cert.clone() })
+        Ok(Certificate { key: Arc::new(key), names, not_after, path: pair.cert.clone(), is_stand_in })
+    }
+
+    fn stand_in(pair: &Pair, names: &[String]) -> Result<Certificate, Error> {
+        let (certificate, key) = self_signed(pair, names.to_vec())?;
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let chain = vec![certificate.der().clone()];
+        Certificate::of(CertifiedKey::from_der(chain, private, &provider())?, pair, true)
     }
 }
 
@@ -94,6 +129,7 @@ pub fn server_config(
     http2: bool,
     client_auth: Option<&ClientAuth>,
     tickets: Arc<dyn ProducesTickets>,
+    challenged: Option<Challenged>,
 ) -> Result<ServerConfig, Error> {
     // A resumed session sends no certificate. It must not outlive the authorities that verified it, nor be resumed on
     // another listener. Ticket keys of its own for each configuration prevent both.
@@ -101,13 +137,20 @@ pub fn server_config(
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(client_verifier(client_auth)?)
-        .with_cert_resolver(Arc::new(BySni::new(certificates)));
+        .with_cert_resolver(match &challenged {
+            None => Arc::new(BySni::new(certificates)) as Arc<dyn ResolvesServerCert>,
+            Some(challenged) => {
+                Arc::new(Proving { usual: BySni::new(certificates), challenged: challenged.clone() })
+            }
+        });
     if http2 {
         config.alpn_protocols.push(b"h2".to_vec());
     }
     if http1 {
         config.alpn_protocols.push(b"http/1.1".to_vec());
     }
+    // The last, so that a client that offers a version of HTTP, too, gets HTTP.
+    config.alpn_protocols.extend(challenged.map(|challenged| challenged.alpn.to_vec()));
     // The server's order is what TLS scanners recommend; all offered suites are strong.
     config.ignore_client_order = true;
     config.ticketer = tickets;
@@ -204,6 +247,41 @@ impl ResolvesServerCert for BySni {
     }
 }
 
+/// How a listener proves to an authority that it controls a name (RFC 8737).
+#[derive(Clone)]
+pub struct Challenged {
+    /// The protocol of such a handshake. It carries nothing after the handshake.
+    pub alpn: &'static [u8],
+    /// The certificate for a name that is being asked about.
+    pub by_name: ChallengedByName,
+}
+
+/// Finds the certificate that proves control of a name.
+pub type ChallengedByName = Arc<dyn Fn(&str) -> Option<Arc<CertifiedKey>> + Send + Sync>;
+
+/// Picks by the name as usual, but in a handshake of an authority only what it asks about.
+struct Proving {
+    usual: BySni,
+    challenged: Challenged,
+}
+
+impl fmt::Debug for Proving {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Proving({:?})", self.usual)
+    }
+}
+
+impl ResolvesServerCert for Proving {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // An authority offers this one protocol and no other (RFC 8737 section 3); everybody else gets the usual.
+        let mut offered = hello.alpn().into_iter().flatten();
+        if offered.next() == Some(self.challenged.alpn) && offered.next().is_none() {
+            return (self.challenged.by_name)(hello.server_name()?);
+        }
+        self.usual.resolve(hello)
+    }
+}
+
 /// DNS names (the common name where there are none) and the end of a leaf certificate.
 fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64), Error> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
@@ -228,11 +306,20 @@ fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, i64)
 
 /// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.
 fn make_self_signed(pair: &Pair) -> Result<(), Error> {
-    let failed = |reason: String| {
-        Error::file(Part::Certificate, &pair.cert, format!("no self-signed pair can be made there: {reason}"))
-    };
+    let failed = |error: std::io::Error| not_made(pair, &error);
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    let mut params = rcgen::CertificateParams::new(names).map_err(|error| failed(error.to_string()))?;
+    let (certificate, key) = self_signed(pair, names)?;
+    write_new(&pair.key, key.serialize_pem().as_bytes(), 0o600).map_err(failed)?;
+    write_new(&pair.cert, certificate.pem().as_bytes(), 0o644).map_err(failed)
+}
+
+fn not_made(pair: &Pair, reason: &dyn fmt::Display) -> Error {
+    Error::file(Part::Certificate, &pair.cert, format!("no self-signed pair can be made there: {reason}"))
+}
+
+fn self_signed(pair: &Pair, names: Vec<String>) -> Result<(rcgen::Certificate, rcgen::KeyPair), Error> {
+    let failed = |error: rcgen::Error| not_made(pair, &error);
+    let mut params = rcgen::CertificateParams::new(names).map_err(failed)?;
     params.distinguished_name.push(rcgen::DnType::CommonName, "sluicegate self-signed");
     let start = crate::clock::unix().as_secs() as i64;
     let date = |seconds: i64| {
@@ -242,10 +329,9 @@ fn make_self_signed(pair: &Pair) -> Result<(), Error> {
     // One day back, for clients whose clock is behind; 365 days in all, because browsers complain about longer ones.
     params.not_before = date(start - 86_400);
     params.not_after = date(start + 364 * 86_400);
-    let key = rcgen::KeyPair::generate().map_err(|error| failed(error.to_string()))?;
-    let certificate = params.self_signed(&key).map_err(|error| failed(error.to_string()))?;
-    write_new(&pair.key, key.serialize_pem().as_bytes(), 0o600).map_err(|error| failed(error.to_string()))?;
-    write_new(&pair.cert, certificate.pem().as_bytes(), 0o644).map_err(|error| failed(error.to_string()))
+    let key = rcgen::KeyPair::generate().map_err(failed)?;
+    let certificate = params.self_signed(&key).map_err(failed)?;
+    Ok((certificate, key))
 }
 
 fn write_new(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
@@ -279,7 +365,7 @@ mod tests {
         Pair {
             cert: folder.join(format!("{name}.pem")),
             key: folder.join(format!("{name}.key")),
-            self_signed: true,
+            absent: Absent::MakeSelfSigned,
         }
     }
 
@@ -308,7 +394,7 @@ mod tests {
         let (one, two) = (pair(&folder, "one"), pair(&folder, "two"));
         Certificate::read(&one).expect("made");
         Certificate::read(&two).expect("made");
-        let mixed = Pair { cert: one.cert, key: two.key, self_signed: false };
+        let mixed = Pair { cert: one.cert, key: two.key, absent: Absent::Refuse };
         assert!(Certificate::read(&mixed).is_err_and(|error| error.part() == Some(Part::Key)));
         std::fs::remove_dir_all(folder).expect("cleaned");
     }

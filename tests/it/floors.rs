@@ -23,6 +23,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("global", 2),
     ("peers", 2),
     ("database", 2),
+    ("acme", 2),
     ("tls", 2),
     ("auth", 2),
     ("upstream", 2),

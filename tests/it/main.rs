@@ -7,6 +7,7 @@ mod floors;
 mod support;
 
 mod access_log;
+mod acme;
 mod admin;
 mod algorithms;
 mod answers;

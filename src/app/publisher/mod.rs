@@ -23,7 +23,9 @@ use super::certificates::Expiries;
 use super::descriptors;
 use super::inherited::Inherited;
 use super::listeners::Listeners;
+use super::orders::Orders;
 use super::upgrade::Predecessor;
+use crate::acme::Challenges;
 use crate::config::{Config, Definition, Loaded, Shutdown};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -62,6 +64,7 @@ pub(super) struct Publisher {
     current: Arc<ArcSwap<Snapshot>>,
     kept: Kept,
     listeners: Listeners,
+    orders: Orders,
     watch: Watch,
     fixed: Fixed,
     /// How many configurations have been put into force.
@@ -75,13 +78,16 @@ impl Publisher {
         let table = empty.compile().context("an empty table")?;
         let (kept, config) = (Kept::default(), empty.config);
         let snapshot = snapshot::snapshot(&config, table, &kept, 0, &process.limiter, &process.metrics);
+        let listeners = Listeners::new()?;
+        let orders = Orders::new(Arc::clone(listeners.challenges()));
         Ok(Publisher {
             process,
             config: Arc::new(config),
             text: Arc::default(),
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             kept,
-            listeners: Listeners::new()?,
+            listeners,
+            orders,
             watch: Watch::default(),
             fixed: Fixed::of(first),
             published: 0,
@@ -132,6 +138,20 @@ impl Publisher {
     /// The expiry of every listener's certificates; follows every publication.
     pub(super) fn expiries(&self) -> &Expiries {
         self.listeners.expiries()
+    }
+
+    /// What listeners show to authorities that certificates are ordered of.
+    pub(super) fn challenges(&self) -> &Arc<Challenges> {
+        self.listeners.challenges()
+    }
+
+    pub(super) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    /// Orders nothing any more. A process that has taken over keeps the same files.
+    pub(super) fn stop_ordering(&mut self) {
+        self.orders.follow(&[]);
     }
 
     /// The bound address of a listener.
@@ -196,6 +216,7 @@ impl Publisher {
         };
         self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
         self.watch = Watch::new(&self.config.listeners, &self.kept);
+        self.orders.follow(&self.config.listeners);
         Ok((made.changes, predecessor))
     }
 

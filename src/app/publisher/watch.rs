@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::prepare::{Kept, client_config};
 use super::stamps::Stamps;
-use crate::app::certificates;
 use crate::app::listeners::Listeners;
 use crate::metrics::Metrics;
 use crate::service::config::Listener;
@@ -51,7 +50,7 @@ impl Watch {
             return;
         }
         for listener in wanted.iter().filter(|listener| changed.contains(&&listener.name)) {
-            match certificates::read(listener, listeners.tickets()) {
+            match listeners.read(listener) {
                 Ok(tls) => {
                     listeners.renew(&listener.name, tls);
                     tracing::info!(listener = %listener.name, "certificates renewed");

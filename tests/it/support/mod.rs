@@ -2,12 +2,14 @@
 //!
 //! Everything blocks, so that a test reads from top to bottom. Nothing here asserts what a test is about.
 
+pub mod authority;
 pub mod client;
 pub mod edge;
 pub mod fleet;
 pub mod gateway;
 pub mod h2;
 pub mod nginx;
+pub mod pebble;
 pub mod python;
 pub mod redis;
 pub mod scripts;

@@ -1,0 +1,125 @@
+//! What is shown to an authority that checks whether this gateway controls a name: a token over plain HTTP, or a
+//! certificate made for the question. Workers read it; a keeper writes it while an order runs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use instant_acme::KeyAuthorization;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+/// Challenges that wait to be checked, of all orders. Without one, looking costs an atomic load.
+#[derive(Debug, Default)]
+pub struct Challenges {
+    shown: ArcSwap<Vec<Shown>>,
+    /// Writers replace the whole list, so they take turns.
+    writing: Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Shown {
+    name: String,
+    answer: Answer,
+}
+
+#[derive(Clone, Debug)]
+enum Answer {
+    Http { token: String, text: String },
+    Tls(Arc<CertifiedKey>),
+}
+
+impl Challenges {
+    /// The text for a path below [`PATH`]; `None` if nobody here has asked for that token. The token is what proves
+    /// control, so the host that the request names does not matter.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let wanted = path.strip_prefix(PATH)?;
+        self.shown.load().iter().find_map(|shown| match &shown.answer {
+            Answer::Http { token, text } if token == wanted => Some(text.clone()),
+            Answer::Http { .. } | Answer::Tls(_) => None,
+        })
+    }
+
+    /// The certificate for a handshake that offers [`ALPN`] and nothing else (RFC 8737 section 3).
+    pub fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        self.shown.load().iter().find_map(|shown| match &shown.answer {
+            Answer::Tls(key) if shown.name.eq_ignore_ascii_case(name) => Some(Arc::clone(key)),
+            Answer::Tls(_) | Answer::Http { .. } => None,
+        })
+    }
+
+    /// Shows what is added to it, until it is dropped.
+    pub(super) fn show(self: &Arc<Self>) -> Showing {
+        Showing { challenges: Arc::clone(self), names: Vec::new() }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Shown>)) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.load().as_ref().clone();
+        change(&mut shown);
+        self.shown.store(Arc::new(shown));
+    }
+}
+
+/// The challenges of one order. Dropped with it, however it ends.
+pub(super) struct Showing {
+    challenges: Arc<Challenges>,
+    names: Vec<String>,
+}
+
+impl Showing {
+    /// Answers for `token` over plain HTTP.
+    pub(super) fn http(&mut self, name: &str, token: &str, authorization: &KeyAuthorization) {
+        let text = authorization.as_str().to_owned();
+        self.add(name, Answer::Http { token: token.to_owned(), text });
+    }
+
+    /// Answers for `name` in handshakes.
+    pub(super) fn tls(&mut self, name: &str, authorization: &KeyAuthorization) -> Result<(), Error> {
+        let key = challenge_certificate(name, authorization.digest().as_ref())?;
+        self.add(name, Answer::Tls(Arc::new(key)));
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, answer: Answer) {
+        let name = name.to_owned();
+        self.names.push(name.clone());
+        self.challenges.change(|shown| {
+            shown.retain(|other| other.name != name);
+            shown.push(Shown { name, answer });
+        });
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        let names = std::mem::take(&mut self.names);
+        self.challenges.change(|shown| shown.retain(|shown| !names.contains(&shown.name)));
+    }
+}
+
+/// Why no certificate can be made for a challenge.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The name cannot stand in a certificate.
+    #[error(transparent)]
+    Certificate(#[from] rcgen::Error),
+    /// The key that was just made cannot be used.
+    #[error(transparent)]
+    Key(#[from] rustls::Error),
+}
+
+/// The self-signed certificate of RFC 8737 section 3: the name, and the digest in a critical extension.
+fn challenge_certificate(name: &str, digest: &[u8]) -> Result<CertifiedKey, Error> {
+    let mut params = rcgen::CertificateParams::new(vec![name.to_owned()])?;
+    params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(digest)];
+    let key = rcgen::KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Ok(CertifiedKey::new(vec![certificate.der().clone()], any_supported_type(&private)?))
+}
+
+/// Where an authority asks for tokens (RFC 8555 section 8.3).
+pub const PATH: &str = "/.well-known/acme-challenge/";
+/// The protocol an authority asks for in a handshake (RFC 8737 section 6.2).
+pub const ALPN: &[u8] = b"acme-tls/1";

@@ -1,0 +1,260 @@
+//! Keeps one certificate in date: looks when it is due, orders it, writes it, and waits longer after each failure. It goes
+//! on until its task is aborted, whatever the authority, the disk or the clock do.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use instant_acme::{Account, CertificateIdentifier};
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
+
+use super::challenges::Challenges;
+use super::client::{Client, Connect};
+use super::config::{Challenge, Config};
+use super::order::{self, Error};
+use super::schedule::{self, Window};
+use super::state::{self, Attempts, Issued};
+use crate::clock;
+use crate::random::Random;
+
+/// What all keepers of a process share.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Certificates that were issued and written.
+    pub issued: AtomicU64,
+    /// Orders that came to nothing.
+    pub failed: AtomicU64,
+    /// Orders take turns, so that two never make two accounts of one authority.
+    turn: Mutex<()>,
+}
+
+/// Keeps the certificate of one configuration.
+pub struct Keeper {
+    config: Config,
+    /// The ways that the listeners allow, the preferred one first; one at least.
+    ways: Vec<Challenge>,
+    challenges: Arc<Challenges>,
+    client: Client,
+    counts: Arc<Counts>,
+    random: Random,
+    /// Read again after every error, because the authority may have changed its directory.
+    account: Option<Account>,
+    advice: Option<Advice>,
+    /// A certificate that could not be written. It is written before anything else is ordered: authorities count.
+    unwritten: Option<String>,
+}
+
+/// When the authority wants a certificate replaced, as it said last.
+struct Advice {
+    /// The certificate it is about.
+    leaf: Vec<u8>,
+    window: Option<Window>,
+    /// Picks the moment within the window, once.
+    chance: u64,
+    /// When to ask again, Unix seconds.
+    again: u64,
+}
+
+impl Keeper {
+    /// A keeper that has looked at nothing yet.
+    pub fn new(
+        config: Config,
+        ways: Vec<Challenge>,
+        challenges: Arc<Challenges>,
+        connect: Connect,
+        counts: Arc<Counts>,
+    ) -> Keeper {
+        let client = Client::new(connect, config.trust.clone());
+        let random = Random::seeded();
+        Keeper {
+            config,
+            ways,
+            challenges,
+            client,
+            counts,
+            random,
+            account: None,
+            advice: None,
+            unwritten: None,
+        }
+    }
+
+    /// Keeps the certificate in date, for ever.
+    pub async fn run(mut self) {
+        loop {
+            let wait = self.step().await;
+            // Not for longer: the clock may be set, and the files may be replaced.
+            sleep(wait.clamp(STEP_MIN, STEP_MAX)).await;
+        }
+    }
+
+    /// Does what is due now. Returns how long nothing more is.
+    async fn step(&mut self) -> Duration {
+        if let Some(pem) = self.unwritten.take() {
+            return self.write(pem).await;
+        }
+        let now = clock::unix().as_secs();
+        let issued = Issued::read(&self.config.file()).filter(|issued| issued.covers(&self.config.names));
+        let attempts = Attempts::read(&self.config.attempts());
+        let due = match &issued {
+            Some(issued) => self.due(issued, now).await,
+            None => 0,
+        };
+        let at = due.max(schedule::not_before(attempts.not_before, now));
+        if at > now {
+            return Duration::from_secs(at - now);
+        }
+        self.attempt(issued.as_ref(), &attempts, now).await
+    }
+
+    /// When a certificate is to be renewed: as the authority advises, else at two thirds of its life.
+    async fn due(&mut self, issued: &Issued, now: u64) -> u64 {
+        let is_known = |advice: &Advice| {
+            advice.leaf == issued.leaf.as_ref() && (now..=now + ASK_MAX).contains(&advice.again)
+        };
+        if !self.advice.as_ref().is_some_and(is_known) {
+            self.advice = Some(self.ask(issued, now).await);
+        }
+        let (window, chance) =
+            self.advice.as_ref().map_or((None, 0), |advice| (advice.window, advice.chance));
+        issued.validity.due(window, chance)
+    }
+
+    /// Asks the authority when it wants the certificate replaced (RFC 9773).
+    async fn ask(&mut self, issued: &Issued, now: u64) -> Advice {
+        // Of the same certificate the moment stays, and of an authority that cannot be reached the last word.
+        let before = self.advice.take().filter(|advice| advice.leaf == issued.leaf.as_ref());
+        let (before_window, chance) =
+            before.map_or_else(|| (None, self.random.next()), |advice| (advice.window, advice.chance));
+        let (window, again) = match self.renewal_info(issued).await {
+            Ok(Some((window, wait))) => (Some(window), wait.as_secs().clamp(ASK_MIN, ASK_MAX)),
+            Ok(None) => (None, ASK_MAX),
+            Err(error) => {
+                let name = self.config.first_name();
+                tracing::debug!(%name, %error, "the authority does not say when to renew");
+                (before_window, ASK_AFTER_ERROR)
+            }
+        };
+        Advice { leaf: issued.leaf.to_vec(), window, chance, again: now + again }
+    }
+
+    /// `None` if there is no account to ask with, or the authority has no such service.
+    async fn renewal_info(&mut self, issued: &Issued) -> Result<Option<(Window, Duration)>, Error> {
+        let Ok(id) = CertificateIdentifier::try_from(&issued.leaf) else { return Ok(None) };
+        if self.account.is_none() {
+            self.account = order::known_account(&self.config, &self.client).await.transpose()?;
+        }
+        let Some(account) = &self.account else { return Ok(None) };
+        match account.renewal_info(&id).await {
+            Ok((info, wait)) => {
+                let seconds = |time: i64| u64::try_from(time).unwrap_or_default();
+                let window = info.suggested_window;
+                let start = seconds(window.start.unix_timestamp());
+                Ok(Some((Window { start, end: seconds(window.end.unix_timestamp()) }, wait)))
+            }
+            Err(instant_acme::Error::Unsupported(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One attempt. It is written down as failed before it begins: a process that dies over and over must not order over
+    /// and over, and a disk that takes no certificate is noticed before the authority has counted one.
+    async fn attempt(&mut self, issued: Option<&Issued>, before: &Attempts, now: u64) -> Duration {
+        let failures = before.failures.saturating_add(1);
+        let pause = schedule::pause(failures, None);
+        let attempts = Attempts { failures, not_before: now + pause.as_secs() };
+        let (name, file) = (self.config.first_name().to_owned(), self.config.attempts());
+        if let Err(error) = attempts.write(&file).await {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            let file = file.display();
+            tracing::error!(%name, %file, %error, "no certificate is ordered: the state cannot be written");
+            return STEP_MAX;
+        }
+        match self.order(issued, before.failures).await {
+            Ok(pem) => self.write(pem).await,
+            Err(error) => {
+                self.account = None;
+                if error.is_of_account() {
+                    let _ = state::remove(&self.config.account());
+                }
+                let pause = schedule::pause(failures, self.client.take_asked());
+                let attempts = Attempts { failures, not_before: clock::unix().as_secs() + pause.as_secs() };
+                // If it cannot be written, what was written before the attempt counts.
+                let _ = attempts.write(&file).await;
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                let (directory, again_in_seconds) = (&self.config.directory, pause.as_secs());
+                let error = super::order::chain(&error);
+                tracing::error!(%name, %directory, failures, again_in_seconds, %error, "no certificate was issued");
+                pause
+            }
+        }
+    }
+
+    async fn order(&mut self, issued: Option<&Issued>, failures: u32) -> Result<String, Error> {
+        let _turn = self.counts.turn.lock().await;
+        let client = self.client.clone();
+        let _ = client.take_asked();
+        // Ways take turns: a port that the authority cannot reach must not keep the name without a certificate.
+        let by = self.ways[failures as usize % self.ways.len()];
+        // Only where the authority knows the field, and only at first: it refuses a replacement of what was replaced.
+        let has_window = self.advice.as_ref().is_some_and(|advice| advice.window.is_some());
+        let replaced = issued.filter(|_| has_window && failures == 0);
+        let replaces = replaced.and_then(|issued| CertificateIdentifier::try_from(&issued.leaf).ok());
+        let ordered = async {
+            let account = match &self.account {
+                Some(account) => account.clone(),
+                None => order::account(&self.config, &client).await?,
+            };
+            let account = self.account.insert(account);
+            order::certificate(account, &self.config, by, &self.challenges, replaces).await
+        };
+        timeout(ORDER_WITHIN, ordered).await.unwrap_or(Err(Error::Timeout))
+    }
+
+    /// Writes a certificate that was issued, or keeps it in memory until it can be written.
+    async fn write(&mut self, pem: String) -> Duration {
+        let (name, file) = (self.config.first_name().to_owned(), self.config.file());
+        if let Err(error) = state::write(&file, pem.clone().into_bytes()).await {
+            let file = file.display();
+            tracing::error!(%name, %file, %error, "the certificate was issued but cannot be written, it is tried again");
+            self.unwritten = Some(pem);
+            return WRITE_AGAIN;
+        }
+        self.counts.issued.fetch_add(1, Ordering::Relaxed);
+        let now = clock::unix().as_secs();
+        let Some(issued) = Issued::parse(pem.as_bytes()) else {
+            tracing::error!(%name, "the authority's certificate cannot be read");
+            return STEP_MIN;
+        };
+        let due = issued.validity.due(None, 0);
+        tracing::info!(%name, not_after = issued.validity.not_after, "certificate issued");
+        if due <= now {
+            // The record of the attempt stays, so that the next one waits: else this would order without an end.
+            tracing::error!(%name, "the certificate is due for renewal as soon as it was issued: is the clock right?");
+            return STEP_MAX;
+        }
+        forget(&self.config.attempts());
+        // The authority is asked at once when it wants this one replaced: it may be sooner than two thirds.
+        STEP_MIN
+    }
+}
+
+fn forget(attempts: &Path) {
+    if let Err(error) = state::remove(attempts) {
+        tracing::warn!(file = %attempts.display(), %error, "a record of attempts cannot be removed");
+    }
+}
+
+const STEP_MIN: Duration = Duration::from_secs(1);
+const STEP_MAX: Duration = Duration::from_secs(60);
+/// How soon a certificate that could not be written is written again: until then another one may be presented.
+const WRITE_AGAIN: Duration = Duration::from_secs(5);
+/// A whole order: connections have deadlines of their own, but an authority may answer each in time and finish nothing.
+const ORDER_WITHIN: Duration = Duration::from_secs(300);
+/// How often an authority is asked when to renew, seconds: what it says, within these (RFC 9773 section 4.3.2).
+const ASK_MIN: u64 = 60;
+const ASK_MAX: u64 = 24 * 3_600;
+/// After an error (RFC 9773 section 4.3.3 says six hours).
+const ASK_AFTER_ERROR: u64 = 6 * 3_600;

@@ -1,0 +1,18 @@
+//! Certificates by ACME (RFC 8555): when one is due, how it is ordered, where it is kept, and what the authority is shown
+//! meanwhile. A [`Keeper`] does so for one certificate on the control runtime, for as long as it is configured.
+//!
+//! A certificate that has arrived is a file like any other. Nothing here presents it: the listener that names it watches
+//! the file. Nothing here listens either: `server` and `proxy` ask [`Challenges`] what to show an authority.
+
+mod challenges;
+mod client;
+pub mod config;
+mod keeper;
+mod order;
+mod schedule;
+mod state;
+
+pub use challenges::{ALPN, Challenges, PATH};
+pub use client::{Connect, is_loopback};
+pub use config::Config;
+pub use keeper::{Counts, Keeper};

@@ -1,0 +1,208 @@
+//! One order, from the account to the chain (RFC 8555 section 7.4). It decides nothing about when, and writes no
+//! certificate.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier,
+    NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+};
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::challenges::{self, Challenges, Showing};
+use super::client::Client;
+use super::config::{Challenge, Config};
+use super::state::{self, Issued};
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The authority refuses, cannot be reached, or does not keep to the protocol.
+    #[error(transparent)]
+    Authority(#[from] instant_acme::Error),
+    /// A challenge cannot be answered.
+    #[error(transparent)]
+    Challenge(#[from] challenges::Error),
+    /// The authority offers no way that the listeners allow.
+    #[error("the authority does not offer {wanted} for {name}")]
+    NotOffered { name: String, wanted: &'static str },
+    /// The authority did not find what it looked for.
+    #[error("{name} was not proved by {by}: {reason}")]
+    NotProved { name: String, by: &'static str, reason: String },
+    /// The key or the request for the certificate cannot be made.
+    #[error(transparent)]
+    Request(#[from] rcgen::Error),
+    /// The account cannot be read or written.
+    #[error("{0}")]
+    State(#[from] io::Error),
+    /// What it issued would replace a good certificate by a bad one.
+    #[error("the authority's certificate cannot be used: {0}")]
+    Unusable(&'static str),
+    /// The authority takes longer than any order may.
+    #[error("the order was not finished in time")]
+    Timeout,
+}
+
+impl Error {
+    /// Whether the account on disk is unknown to the authority, which then is to be forgotten.
+    pub(super) fn is_of_account(&self) -> bool {
+        let Error::Authority(instant_acme::Error::Api(problem)) = self else { return false };
+        let kind = problem.r#type.as_deref().unwrap_or_default();
+        kind.strip_prefix("urn:ietf:params:acme:error:") == Some("accountDoesNotExist")
+    }
+}
+
+/// The account on disk; `None` if there is none that can be read.
+pub(super) async fn known_account(config: &Config, client: &Client) -> Option<Result<Account, Error>> {
+    let credentials: AccountCredentials =
+        std::fs::read(config.account()).ok().and_then(|text| serde_json::from_slice(&text).ok())?;
+    let builder = Account::builder_with_http(Box::new(client.clone()));
+    Some(builder.from_credentials(credentials).await.map_err(Error::from))
+}
+
+/// The account on disk, or a new one, which is written before it is used.
+pub(super) async fn account(config: &Config, client: &Client) -> Result<Account, Error> {
+    if let Some(known) = known_account(config, client).await {
+        return known;
+    }
+    let contact = config.email.as_ref().map(|email| format!("mailto:{email}"));
+    let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+    let wanted = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
+    let builder = Account::builder_with_http(Box::new(client.clone()));
+    let (account, credentials) = builder.create(&wanted, config.directory.clone(), None).await?;
+    let text = serde_json::to_vec(&credentials).map_err(io::Error::from)?;
+    let file = config.account();
+    let written = state::write(&file, text).await;
+    written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
+    Ok(account)
+}
+
+/// Orders a certificate and returns its key and its chain in PEM.
+pub(super) async fn certificate(
+    account: &Account,
+    config: &Config,
+    by: Challenge,
+    challenges: &Arc<Challenges>,
+    replaces: Option<CertificateIdentifier<'_>>,
+) -> Result<String, Error> {
+    let identifiers: Vec<Identifier> = config.names.iter().cloned().map(Identifier::Dns).collect();
+    let mut wanted = NewOrder::new(&identifiers);
+    if let Some(replaces) = replaces {
+        wanted = wanted.replaces(replaces);
+    }
+    let mut order = account.new_order(&wanted).await?;
+    let mut showing = challenges.show();
+    prove(&mut order, by, &mut showing).await?;
+    match order.poll_ready(&POLLING).await {
+        Ok(OrderStatus::Ready) => {}
+        Ok(_) => return Err(why_not_proved(&mut order, by).await),
+        // The order's own error says less than the one of the challenge.
+        Err(instant_acme::Error::Api(problem)) => {
+            let error = why_not_proved(&mut order, by).await;
+            let is_known = matches!(&error, Error::NotProved { reason, .. } if !reason.is_empty());
+            return Err(if is_known { error } else { instant_acme::Error::Api(problem).into() });
+        }
+        Err(error) => return Err(error.into()),
+    }
+    drop(showing);
+    let key = rcgen::KeyPair::generate()?;
+    let request = rcgen::CertificateParams::new(config.names.clone())?.serialize_request(&key)?;
+    order.finalize_csr(request.der()).await?;
+    let chain = order.poll_certificate(&POLLING).await?;
+    let pem = format!("{}{chain}", key.serialize_pem());
+    check(&pem, &key, &config.names)?;
+    Ok(pem)
+}
+
+/// Looks at a certificate before it replaces one: it must be for the key and the names that were asked for.
+fn check(pem: &str, key: &rcgen::KeyPair, names: &[String]) -> Result<(), Error> {
+    let issued = Issued::parse(pem.as_bytes()).ok_or(Error::Unusable("it cannot be read"))?;
+    if !issued.covers(names) {
+        return Err(Error::Unusable("it is for other names"));
+    }
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let belongs = rustls::sign::CertifiedKey::from_der(vec![issued.leaf], private, &provider);
+    belongs.map(drop).map_err(|_| Error::Unusable("it is for another key"))
+}
+
+/// Shows what proves each name, and tells the authority to look. Names that were proved lately need no proof.
+async fn prove(order: &mut Order, by: Challenge, showing: &mut Showing) -> Result<(), Error> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let name = authorization.identifier().to_string();
+        let Some(mut challenge) = authorization.challenge(by.kind()) else {
+            return Err(Error::NotOffered { name, wanted: by.word() });
+        };
+        let proof = challenge.key_authorization();
+        match by {
+            Challenge::Http01 => showing.http(&name, &challenge.token, &proof),
+            Challenge::TlsAlpn01 => showing.tls(&name, &proof)?,
+        }
+        challenge.set_ready().await?;
+    }
+    Ok(())
+}
+
+/// What the authority says of the first name that it does not take for proved.
+async fn why_not_proved(order: &mut Order, by: Challenge) -> Error {
+    let mut found = Error::NotProved { name: String::new(), by: by.word(), reason: String::new() };
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let Ok(mut authorization) = authorization else { continue };
+        let name = authorization.identifier().to_string();
+        let Ok(state) = authorization.refresh().await else { continue };
+        let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+        if let Some(problem) = problem {
+            let reason = problem.detail.clone().or_else(|| problem.r#type.clone()).unwrap_or_default();
+            found = Error::NotProved { name, by: by.word(), reason };
+            break;
+        }
+    }
+    found
+}
+
+impl Challenge {
+    fn kind(self) -> ChallengeType {
+        match self {
+            Challenge::Http01 => ChallengeType::Http01,
+            Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        }
+    }
+
+    /// As RFC 8555 and RFC 8737 call it, and as the configuration writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Challenge::Http01 => "http-01",
+            Challenge::TlsAlpn01 => "tls-alpn-01",
+        }
+    }
+}
+
+/// An error and its causes, which libraries of HTTP and TLS keep apart.
+pub(super) fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// How often an order is looked at, and for how long.
+const POLLING: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(200))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(90));

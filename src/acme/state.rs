@@ -1,0 +1,147 @@
+//! The files of one certificate: read and written whole. Every file holds a key or sits beside one, so all are for their
+//! owner only (0600), and a reader sees the old content or the new, never half of it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::schedule::Validity;
+
+/// A certificate that is on disk.
+#[derive(Clone, Debug)]
+pub(super) struct Issued {
+    pub(super) leaf: CertificateDer<'static>,
+    pub(super) validity: Validity,
+    names: Vec<String>,
+}
+
+impl Issued {
+    /// Reads it. `None` if there is none, or one that cannot be read: both are mended by ordering.
+    pub(super) fn read(path: &Path) -> Option<Issued> {
+        Issued::parse(&fs::read(path).ok()?)
+    }
+
+    /// The leaf of a PEM text.
+    pub(super) fn parse(pem: &[u8]) -> Option<Issued> {
+        let leaf = CertificateDer::from_pem_slice(pem).ok()?;
+        let (_, certificate) = X509Certificate::from_der(&leaf).ok()?;
+        let seconds = |time: i64| u64::try_from(time).unwrap_or_default();
+        let validity = Validity {
+            not_before: seconds(certificate.validity().not_before.timestamp()),
+            not_after: seconds(certificate.validity().not_after.timestamp()),
+        };
+        let alternatives = certificate.subject_alternative_name().ok()??;
+        let names = alternatives.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        });
+        let names = names.collect();
+        Some(Issued { leaf, validity, names })
+    }
+
+    /// Whether it is for all of these names.
+    pub(super) fn covers(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.names.contains(name))
+    }
+}
+
+/// What is remembered of attempts that failed, so that a restart does not begin to count anew and run into the limits of
+/// the authority.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Attempts {
+    /// In a row.
+    pub(super) failures: u32,
+    /// No attempt before this time, Unix seconds.
+    pub(super) not_before: u64,
+}
+
+impl Attempts {
+    /// Reads them; none if there is no file, or one that cannot be read.
+    pub(super) fn read(path: &Path) -> Attempts {
+        fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    pub(super) async fn write(&self, path: &Path) -> io::Result<()> {
+        write(path, serde_json::to_vec(self)?).await
+    }
+}
+
+/// Forgets a file; that it is not there is as good.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces a file, or leaves it as it is. In a thread of its own, because a disk may take long to say that it has it.
+pub(super) async fn write(path: &Path, content: Vec<u8>) -> io::Result<()> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || replace(&path, &content)).await.map_err(io::Error::other)?
+}
+
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let fresh = Path::new(&fresh);
+    // Removed first, because an old one would keep its mode.
+    remove(fresh)?;
+    let written = write_new(fresh, content).and_then(|()| fs::rename(fresh, path));
+    if written.is_err() {
+        let _ = remove(fresh);
+    }
+    written?;
+    // Without this a power cut may undo the rename.
+    File::open(folder)?.sync_all()
+}
+
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    // Before the rename: it must never show a file whose content is not on the disk yet.
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_replaced_whole_and_is_for_its_owner_only() {
+        let folder = std::env::temp_dir().join(format!("sluicegate-acme-state-{}", std::process::id()));
+        let file = folder.join("a/b.json");
+        let attempts = |failures| Attempts { failures, not_before: 7 };
+        assert_eq!(Attempts::read(&file), Attempts::default());
+        for failures in [1, 2] {
+            attempts(failures).write(&file).await.expect("the temporary directory is writable");
+            assert_eq!(Attempts::read(&file), attempts(failures));
+        }
+        assert_eq!(fs::metadata(&file).expect("written").permissions().mode() & 0o777, 0o600);
+        // A folder in the way of the fresh file: the old content stays.
+        fs::create_dir(folder.join("a/b.json.new")).expect("made");
+        attempts(3).write(&file).await.expect_err("the fresh file cannot be made");
+        assert_eq!(Attempts::read(&file), attempts(2));
+        fs::remove_dir_all(&folder).expect("cleaned");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_as_if_it_were_not_there() {
+        assert!(Issued::parse(b"").is_none());
+        assert!(Issued::parse(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").is_none());
+        let made = rcgen::generate_simple_self_signed(vec!["A.example".to_owned()]).expect("a name");
+        let issued = Issued::parse(made.cert.pem().as_bytes()).expect("a certificate");
+        assert!(issued.covers(&["a.example".to_owned()]));
+        assert!(!issued.covers(&["a.example".to_owned(), "b.example".to_owned()]));
+    }
+}

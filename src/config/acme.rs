@@ -1,0 +1,200 @@
+//! Reads and writes `certs` of a listener: pairs of files, and certificates that are ordered by ACME. No authority is
+//! asked and no file is read.
+
+use std::path::PathBuf;
+
+use crate::acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN};
+use crate::tls;
+use crate::trust::Trust;
+
+use super::context::Context;
+use super::listener;
+use super::printer::{array, table, text, word};
+use super::reader::{Table, Value};
+use super::report::Places;
+use super::settings;
+use super::text::{Text, path};
+
+/// The certificates of a listener in the order they are written, and those of them that are ordered.
+pub(super) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
+    // One certificate that is ordered needs no list around it.
+    if value.is_table() {
+        let read = value.table("`certs`").and_then(certificate);
+        return read
+            .map_or_else(Default::default, |(pair, ordered)| (vec![pair], ordered.into_iter().collect()));
+    }
+    let items = value.array().unwrap_or_default();
+    if items.is_empty() && value.is_array() {
+        let hint = "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out for plain HTTP";
+        value.wrong("`certs` is empty", hint);
+    }
+    let read = items.iter().filter_map(|item| certificate(item.table("a pair of `certs`")?));
+    let (pairs, ordered): (Vec<_>, Vec<_>) = read.unzip();
+    (pairs, ordered.into_iter().flatten().collect())
+}
+
+fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
+    if table.value("acme").is_none() {
+        return Some((listener::pair(table)?, None));
+    }
+    let config = ordered(table)?;
+    let absent = tls::Absent::StandIn(config.names.clone());
+    Some((tls::Pair { cert: config.file(), key: config.file(), absent }, Some(config)))
+}
+
+/// `{ acme, names, email, agree, ca, challenge, state }`.
+fn ordered(table: Table<'_>) -> Option<Config> {
+    let directory = table.value("acme").and_then(|value| directory(&value.text()?));
+    let names = names(&table);
+    let email = table.value("email").and_then(|value| email(&value.text()?));
+    if !table.value("agree").and_then(|value| value.boolean()).unwrap_or_default() {
+        let hint = "read them where the directory names them, then write `agree = true`";
+        table.wrong("an authority issues certificates only to those who agree to its terms", hint);
+    }
+    let file = |key: &'static str| -> Option<PathBuf> {
+        table.value(key).and_then(|value| value.text()).map(|text| path(&text))
+    };
+    let trust = Trust { ca: file("ca"), ..Trust::default() };
+    let challenge = table.value("challenge").and_then(|value| value.choice(&CHALLENGES, &["dns-01"]));
+    let state = file("state").unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
+    table.finish(&[]);
+    Some(Config { directory: directory?, names: names?, email, trust, challenge, state })
+}
+
+/// Plain http is accepted for loopback only, since anyone on the network path could pose as the authority.
+fn directory(text: &Text<'_>) -> Option<String> {
+    let hint = "write it as in `https://acme-v02.api.letsencrypt.org/directory`";
+    let parsed = text.text.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
+    let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
+        text.wrong(format!("{} is not a URL", text.shown()), hint);
+        return None;
+    };
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        text.wrong("the URL of a directory cannot hold a user name or a password", hint);
+        return None;
+    }
+    if uri.scheme_str() == Some("http") && !crate::acme::is_loopback(uri.host().unwrap_or_default()) {
+        let message = "over plain http anyone on the network path could pose as the authority";
+        text.wrong(message, "write `https://`");
+        return None;
+    }
+    Some(text.text.clone())
+}
+
+fn names(table: &Table<'_>) -> Option<Vec<String>> {
+    let hint = "write the names that clients use, as in `names = [\"api.example.com\"]`";
+    let Some(value) = table.value("names") else {
+        table.wrong("a certificate that is ordered needs `names`", hint);
+        return None;
+    };
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`names` is empty", hint);
+    }
+    if texts.len() > NAMES_MAX {
+        value.wrong(
+            format!("{} names are more than the {NAMES_MAX} of one certificate", texts.len()),
+            "write several certificates",
+        );
+    }
+    let mut names: Vec<String> = Vec::with_capacity(texts.len());
+    for name in texts.iter().filter_map(name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    (!names.is_empty()).then_some(names)
+}
+
+/// A DNS name in lower case.
+fn name(text: &Text<'_>) -> Option<String> {
+    let name = text.text.trim_end_matches('.').to_ascii_lowercase();
+    if name.starts_with("*.") {
+        let hint = "write each name; a wildcard would need a change of DNS for every certificate";
+        text.wrong(format!("{} cannot be proved by http-01 or tls-alpn-01", text.shown()), hint);
+        return None;
+    }
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(plain)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_address = name.parse::<std::net::IpAddr>().is_ok();
+    if is_address || name.len() > 253 || !name.split('.').all(label) {
+        let hint = "write a DNS name, as in `api.example.com`; one beyond ASCII in its `xn--` form";
+        text.wrong(format!("{} is not a DNS name", text.shown()), hint);
+        return None;
+    }
+    Some(name)
+}
+
+fn email(text: &Text<'_>) -> Option<String> {
+    let is_address =
+        text.text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty());
+    let is_plain = text.text.chars().all(|byte| byte.is_ascii_graphic() && !",?<>".contains(byte));
+    if !is_address || !is_plain {
+        text.wrong(
+            format!("{} is not an address of e-mail", text.shown()),
+            "write it as in `ops@example.com`",
+        );
+        return None;
+    }
+    Some(text.text.clone())
+}
+
+/// Reports certificates that no listener can prove, and two that would be kept in one file.
+pub(super) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Places) {
+    let mut seen: Vec<&Config> = Vec::new();
+    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
+        let Some(place) = fields.place("certs") else { continue };
+        for ordered in &listener.acme {
+            if listener.ways(ordered, &config.listeners).is_empty() {
+                let hint = "add a listener without `certs` that the authority reaches on port 80, and leave `challenge` out";
+                ctx.wrong(
+                    place,
+                    format!("no listener can prove `{}` to the authority", ordered.first_name()),
+                    hint,
+                );
+            }
+            if seen.iter().any(|other| other.file() == ordered.file() && *other != ordered) {
+                let name = ordered.first_name();
+                let hint = "write the same table at both, or begin their `names` with different names";
+                ctx.wrong(
+                    place,
+                    format!("two different certificates that begin with `{name}` would share a file"),
+                    hint,
+                );
+            }
+            seen.push(ordered);
+        }
+    }
+}
+
+/// Writes one of `certs`.
+pub(super) fn show(pair: &tls::Pair, ordered: &[Config]) -> String {
+    if let Some(config) = ordered.iter().find(|config| config.file() == pair.cert) {
+        return show_ordered(config);
+    }
+    let (cert, key) = (pair.cert.to_string_lossy(), pair.key.to_string_lossy());
+    let self_signed = pair.absent == tls::Absent::MakeSelfSigned;
+    format!("{{ cert = {}, key = {}, self-signed = {self_signed} }}", text(&cert), text(&key))
+}
+
+fn show_ordered(config: &Config) -> String {
+    let mut fields = vec![
+        ("acme", text(&config.directory)),
+        ("names", array(config.names.iter().map(|name| text(name)))),
+        ("agree", true.to_string()),
+        ("state", text(&config.state.to_string_lossy())),
+    ];
+    fields.extend(config.email.iter().map(|email| ("email", text(email))));
+    fields.extend(config.trust.ca.iter().map(|ca| ("ca", text(&ca.to_string_lossy()))));
+    fields.extend(config.challenge.iter().map(|way| ("challenge", text(word(&CHALLENGES, way)))));
+    table(fields)
+}
+
+/// The values of `challenge`.
+const CHALLENGES: [(&str, Challenge); 2] =
+    [("http-01", Challenge::Http01), ("tls-alpn-01", Challenge::TlsAlpn01)];
