@@ -26,7 +26,7 @@ fn a_reason_that_is_known_only_at_the_end_is_counted_too() {
     ));
     for target in ["/cut", "/cut", "/stall"] {
         let mut client = gateway.client();
-        client.send(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
         client.rest();
     }
     let mut impatient = gateway.client();
