@@ -277,8 +277,11 @@ fn a_header_bomb_pins_less_than_a_mebibyte() {
             [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", "/bomb")];
         let block = [fields(&line), b"\x40\x01a\x01b".to_vec(), vec![0xbe; fields_more]].concat();
         let pinned = pinned_kib(&gateway, 10, || a_hundred_requests(&gateway, &block));
-        let reason = "reason=\"headers-too-large\"";
-        (pinned, gateway.metric("sluicegate_refused_requests_total", &[reason]))
+        // A request counts when it ends: those that were refused, and whose answers nobody took, with their connections.
+        eventually("all have ended", || {
+            (gateway.metric("sluicegate_requests_total", &[]) >= 1_100.0).then_some(())
+        });
+        (pinned, gateway.metric("sluicegate_refused_requests_total", &["reason=\"headers-too-large\""]))
     };
     // A hundred requests that wait for an answer cost as many connections upstream: that is no bomb.
     let (plain, refused) = pinned(0);
