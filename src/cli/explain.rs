@@ -3,6 +3,7 @@
 //! It asks the running gateway over its admin listener, because only that knows what is left of local limits. If no
 //! gateway answers, it explains from the file, and from Redis if the file names one, and says so.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -64,10 +65,13 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
         }
     };
     let config = loaded.config;
-    if let Some(text) = config.admin.as_ref().and_then(|admin| ask(admin, arguments)) {
-        super::say(&text);
-        return ExitCode::SUCCESS;
-    }
+    let why = match config.admin.as_ref().map_or(Err(Unasked::Nobody), |admin| ask(admin, arguments)) {
+        Ok(text) => {
+            super::say(&text);
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => why,
+    };
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
     let Arguments { method, url, from, all, .. } = arguments;
     let asked = Asked { method, url, headers: &headers, from: *from, all: *all };
@@ -85,30 +89,53 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
         Ok(explained) => super::say(&explained.to_text()),
         Err(error) => return super::failed(&error),
     }
-    super::say(&format!("note     no gateway answers on the admin address: explained {source}\n"));
+    super::say(&format!("note     {why}: explained {source}\n"));
     ExitCode::SUCCESS
 }
 
 /// The explanation of the running gateway; `None` if none answers.
-fn ask(admin: &admin::Config, arguments: &Arguments) -> Option<String> {
+fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<String, Unasked> {
     let target = target(arguments);
     let token =
         admin.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
     let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{token}connection: close\r\n\r\n");
-    let answer = match &admin.bind {
-        Bind::Tcp(addr) => talk(connect(*addr)?, &request),
+    let answer = exchange(&admin.bind, &request).ok_or(Unasked::Nobody)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(Unasked::Nobody)?;
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).unwrap_or_default();
+    if status != "200" {
+        let number = status.bytes().all(|byte| byte.is_ascii_digit()).then(|| status.to_owned());
+        return Err(number.filter(|number| !number.is_empty()).map_or(Unasked::Nobody, Unasked::Refused));
+    }
+    let explained: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    let text = explained.and_then(|explained| explained["text"].as_str().map(str::to_owned));
+    text.ok_or(Unasked::Nobody)
+}
+
+/// Why no running gateway has explained the request.
+enum Unasked {
+    Nobody,
+    /// With this status: it may have another token.
+    Refused(String),
+}
+
+impl fmt::Display for Unasked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unasked::Nobody => f.write_str("no gateway answers on the admin address"),
+            Unasked::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
+        }
+    }
+}
+
+fn exchange(bind: &Bind, request: &str) -> Option<String> {
+    match bind {
+        Bind::Tcp(addr) => talk(connect(*addr)?, request),
         Bind::Unix(path) => {
             let stream = UnixStream::connect(path).ok()?;
             stream.set_read_timeout(Some(PATIENCE)).ok()?;
-            talk(stream, &request)
+            talk(stream, request)
         }
-    }?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    if !head.starts_with("HTTP/1.1 200") {
-        return None;
     }
-    let explained: serde_json::Value = serde_json::from_str(body).ok()?;
-    explained["text"].as_str().map(str::to_owned)
 }
 
 fn connect(addr: SocketAddr) -> Option<TcpStream> {

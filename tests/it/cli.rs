@@ -270,6 +270,25 @@ fn explain_serves_no_method_that_the_gateway_does_not() {
 }
 
 #[test]
+fn explain_says_if_a_gateway_is_there_and_refuses() {
+    let gateway = Gateway::start(
+        "[admin]\nbind = \"127.0.0.1:0\"\ntoken = \"sesame\"\n[[route]]\npath = \"/\"\nrespond = {}\n",
+    );
+    let addr = gateway.listener("admin");
+    for (token, note) in [
+        ("sesame", None),
+        ("other", Some("the gateway on the admin address answers 401: explained from the file only")),
+    ] {
+        let config = format!(
+            "[admin]\nbind = \"{addr}\"\ntoken = \"{token}\"\n[[route]]\npath = \"/\"\nrespond = {{}}\n"
+        );
+        let output = sluicegate(&["explain", "GET", "/", "-c", "FILE"], &config);
+        let said = text(&output.stdout);
+        assert_eq!(said.lines().find_map(|line| line.strip_prefix("note     ")), note, "{said}");
+    }
+}
+
+#[test]
 fn explain_says_which_route_and_which_limit() {
     let config = "[policy.p]\nby = [\"header:x-key\"]\nlimit = \"10/m\"\n\
                   [[route]]\nname = \"orders\"\npath = \"/orders/{id}\"\nlimit = \"p\"\nto = \"http://127.0.0.1:1\"\n\
