@@ -50,7 +50,13 @@ impl KeySet {
     /// Where it is too short for every algorithm that is allowed (RFC 7518 section 3.2).
     pub(super) fn of_secret(secret: &str, allowed: &[Algorithm]) -> Result<KeySet, String> {
         let algorithms: Vec<Algorithm> = allowed.iter().copied().filter(|it| is_long(secret, *it)).collect();
-        if algorithms.is_empty() {
+        // Without any algorithm the configuration is refused for that, and the secret is not to blame.
+        if algorithms.is_empty() && !allowed.is_empty() {
+            if allowed.iter().all(|algorithm| secret_bytes_min(*algorithm).is_none()) {
+                return Err(
+                    "a secret is for HS256, HS384 and HS512, and `algorithms` has none of them".to_owned()
+                );
+            }
             return Err("the secret is too short: HS256 needs 32 bytes, HS384 48, HS512 64".to_owned());
         }
         Ok(KeySet::new(vec![Key { kid: None, algorithms, key: DecodingKey::from_secret(secret.as_bytes()) }]))
@@ -104,13 +110,17 @@ impl KeySet {
 }
 
 fn is_long(secret: &str, algorithm: Algorithm) -> bool {
-    let least = match algorithm {
-        Algorithm::HS256 => 32,
-        Algorithm::HS384 => 48,
-        Algorithm::HS512 => 64,
-        _ => return false,
-    };
-    secret.len() >= least
+    secret_bytes_min(algorithm).is_some_and(|least| secret.len() >= least)
+}
+
+/// The least length of a secret (RFC 7518 section 3.2); `None` if the algorithm takes no secret.
+fn secret_bytes_min(algorithm: Algorithm) -> Option<usize> {
+    match algorithm {
+        Algorithm::HS256 => Some(32),
+        Algorithm::HS384 => Some(48),
+        Algorithm::HS512 => Some(64),
+        _ => None,
+    }
 }
 
 fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {

@@ -379,6 +379,8 @@ fn keys_that_cannot_be_used_are_reported() {
     );
     assert!(KeySet::of_secret("short", &[Algorithm::HS256]).is_err());
     assert!(KeySet::of_secret(SECRET, &[Algorithm::HS512]).is_err());
+    let other = KeySet::of_secret(SECRET, &[Algorithm::RS256]).map(|_| ()).expect_err("it takes no secret");
+    assert!(other.contains("`algorithms` has none of them"), "{other}");
 }
 
 proptest! {
