@@ -11,7 +11,7 @@ pub(super) fn keep(config: &Config, limit: u64) {
 }
 
 /// A warning if the limit is lower than what the configuration may need. A `max-connections` that the operator did not
-/// write is a default, not a demand: such a listener counts as [`CLIENTS_UNWRITTEN`] only.
+/// write is a default, not a demand: such a listener counts as `CLIENTS_UNWRITTEN` only.
 pub fn warning(config: &Config, limit: u64) -> Option<String> {
     let clients = config.listeners.iter().map(|listener| listener.connections_max as u64);
     let (clients, upstreams) = (clients.fold(0, u64::saturating_add), upstreams(config));

@@ -1,5 +1,5 @@
 //! The first bytes of a body that has no connection upstream yet, and the bound on the memory of all such bodies.
-//! [`super::gather`] decides how long to wait for them.
+//! `super::gather` decides how long to wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! A request's body on its way to the upstream, counted against its limit. It streams: if the upstream does not read, the
-//! client is not read either. Nothing is buffered here except what [`super::gather`] has read ahead.
+//! client is not read either. Nothing is buffered here except what `super::gather` has read ahead.
 
 use std::cell::Cell;
 use std::pin::Pin;

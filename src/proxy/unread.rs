@@ -92,7 +92,7 @@ impl Unread {
         drop(oldest);
     }
 
-    /// Drops the bodies that have been kept for [`KEPT_FOR`].
+    /// Drops the bodies that have been kept for `KEPT_FOR`.
     pub fn sweep(&self, now: Instant) {
         let mut kept = self.kept.borrow_mut();
         let over = kept.partition_point(|(since, _)| *since + KEPT_FOR <= now);

@@ -113,7 +113,7 @@ fn of_http2(fields: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// About how many bytes of memory the fields of a head take: even the shortest takes [`FIELD_MEMORY`].
+/// About how many bytes of memory the fields of a head take: even the shortest takes `FIELD_MEMORY`.
 pub fn weight(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_MEMORY).sum()
 }

@@ -1,5 +1,5 @@
 //! Accepts connections, applies the caps on them and spreads them over workers. It reads nothing from them except a
-//! header of the PROXY protocol; [`serve`] does the rest.
+//! header of the PROXY protocol; `serve` does the rest.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! Which servers of an upstream may be used, and how much. All workers share it.
 //!
 //! Requests read words that seldom change: where nothing is wrong with any server, one load for the choice of a server and
-//! one for its good answer. What is known behind these words ([`Standing`]) lies under a lock that only checks, failures
+//! one for its good answer. What is known behind these words (`Standing`) lies under a lock that only checks, failures
 //! and the upkeep take.
 
 mod standing;
