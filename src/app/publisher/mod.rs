@@ -130,6 +130,11 @@ impl Publisher {
         self.listeners.let_go();
     }
 
+    /// What watches memory by the marks of every configuration's `[overload]`.
+    pub(super) fn overload(&self) -> &Arc<Overload> {
+        &self.process.overload
+    }
+
     /// The limiter that every configuration tells its quotas.
     pub(super) fn limiter(&self) -> &Arc<Limiter> {
         &self.process.limiter

@@ -1,0 +1,94 @@
+//! The admin listener from its binding to its end: opened before anything else, served after the first publication, and
+//! handed to a successor.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::inherited::Inherited;
+use super::listeners;
+use crate::admin::{self, Bind, Listener, State};
+
+/// An open listener that is not served yet.
+pub(super) struct Opened {
+    listener: Listener,
+    place: String,
+}
+
+/// The listener at work.
+pub(super) struct Serving {
+    place: String,
+    socket: admin::Shared,
+    task: JoinHandle<()>,
+    /// Lets it end when it is dropped: answers under way are given.
+    stop: Option<oneshot::Sender<()>>,
+}
+
+/// Binds the listener, or takes the socket that a predecessor or systemd has passed.
+///
+/// # Errors
+/// If it cannot be bound. A TCP address in use names the process that has it, if that can be seen.
+pub(super) fn open(config: &admin::Config, inherited: &mut Inherited) -> anyhow::Result<Opened> {
+    let place = place(&config.bind);
+    let listener = match inherited.take(ADMIN, &place).pop() {
+        Some(socket) => Listener::adopt(socket, &config.bind),
+        None => Listener::bind(&config.bind),
+    };
+    let listener = listener.map_err(|error| match config.bind {
+        Bind::Tcp(addr) => listeners::in_use(error.into(), addr),
+        Bind::Unix(_) => error.into(),
+    })?;
+    match listener.tcp_address() {
+        Some(addr) => eprintln!("sluicegate: admin on http://{addr}"),
+        None => eprintln!("sluicegate: admin on {place}"),
+    }
+    Ok(Opened { listener, place })
+}
+
+impl Opened {
+    /// Begins to answer.
+    ///
+    /// # Errors
+    /// If there is no descriptor for the second hold on the socket, which a successor would get.
+    pub(super) fn serve(self, state: Arc<State>) -> anyhow::Result<Serving> {
+        let socket = self.listener.share().context("admin listener")?;
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            let _: Result<(), _> = stopped.await;
+        };
+        let task = tokio::spawn(admin::serve(self.listener, state, stopped));
+        Ok(Serving { place: self.place, socket, task, stop: Some(stop) })
+    }
+}
+
+impl Serving {
+    /// Its name, its place and its socket, for a successor.
+    pub(super) fn share(&self) -> std::io::Result<(String, String, OwnedFd)> {
+        Ok((ADMIN.to_owned(), self.place.clone(), self.socket.socket.try_clone()?))
+    }
+
+    /// Leaves the address to a successor: probes ask that from here on. Answers under way are given.
+    pub(super) fn step_aside(&mut self) {
+        self.socket.leave_file();
+        self.stop = None;
+    }
+
+    /// Ends it at once.
+    pub(super) fn end(self) {
+        self.task.abort();
+    }
+}
+
+/// Where it is, as its configuration writes it.
+fn place(bind: &Bind) -> String {
+    match bind {
+        Bind::Tcp(addr) => addr.to_string(),
+        Bind::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// The name of its socket.
+const ADMIN: &str = "admin";

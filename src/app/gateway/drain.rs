@@ -1,0 +1,93 @@
+//! Ends the process: nothing new is accepted, what was begun is finished within the deadlines of `[shutdown]`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{End, Gateway, refuse_upgrade, reopen};
+use crate::admin::Phase;
+use crate::app::service_manager;
+use crate::app::signals::{Asked, Signals};
+use crate::config::Shutdown;
+use crate::server::worker::{Deadlines, Order};
+use crate::{clock, record};
+
+impl Gateway {
+    /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice, stops accepting, and lets
+    /// requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
+    pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
+        let shutdown = self.publisher.shutdown();
+        eprintln!("sluicegate: draining");
+        self.readiness.enter(Phase::Draining);
+        self.publisher.stop_ordering();
+        if end == End::Stop {
+            service_manager::stopping();
+        }
+        let heard = Arc::clone(&self.log);
+        let signals = tokio::spawn(async move { while_draining(&mut signals, &heard).await });
+        if end == End::Stop {
+            tokio::time::sleep(shutdown.ready_delay).await;
+        }
+        self.publisher.let_sockets_go();
+        let deadlines = deadlines(&shutdown, end);
+        for orders in &self.shared.orders {
+            let _ = orders.send(Order::Drain(deadlines)).await;
+        }
+        let workers = self.workers;
+        let joined =
+            tokio::task::spawn_blocking(move || workers.into_iter().all(|worker| worker.join().is_ok()));
+        if !joined.await.unwrap_or(false) {
+            tracing::error!("a worker ended in a panic");
+        }
+        if let Some(shared_tier) = self.shared_tier {
+            shared_tier.close().await;
+        }
+        signals.abort();
+        let _ = signals.await;
+        // The publisher owns a reference to the log, which can be closed only by its last owner.
+        drop(self.publisher);
+        let dropped = Arc::into_inner(self.log).map_or(0, |log| log.close(LOG_WAIT));
+        if dropped > 0 {
+            tracing::warn!(dropped, "access-log lines were not written in time");
+        }
+        if let Some(admin) = self.admin_serving {
+            admin.end();
+        }
+        eprintln!("sluicegate: stopped");
+    }
+}
+
+/// When the moments of a drain come that begins now.
+fn deadlines(shutdown: &Shutdown, end: End) -> Deadlines {
+    let now = clock::instant();
+    let requests = now + shutdown.drain;
+    match end {
+        End::Stop => Deadlines { idle: now, tunnels: now + shutdown.drain_tunnels, requests },
+        // Nobody waits for this process: clients that have a connection are served once more, and tunnels stay.
+        End::Upgraded => Deadlines {
+            idle: now + IDLE_SERVED.min(shutdown.drain / 2),
+            tunnels: now + shutdown.drain_tunnels.max(shutdown.drain),
+            requests,
+        },
+    }
+}
+
+/// Handles signals until the drain is over. A second stop signal ends the process at once, for operators who do not want
+/// to wait for `shutdown.drain`.
+async fn while_draining(signals: &mut Signals, log: &record::Log) {
+    loop {
+        match signals.next().await {
+            Asked::Reload => eprintln!("sluicegate: draining, SIGHUP is ignored"),
+            Asked::Reopen => reopen(log),
+            Asked::Upgrade => refuse_upgrade("the process drains"),
+            Asked::Stop => {
+                eprintln!("sluicegate: stopped at once by a second signal");
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
+/// How long idle connections go on to be served once after a successor has taken over.
+const IDLE_SERVED: Duration = Duration::from_secs(5);
+/// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
+const LOG_WAIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,309 @@
+//! The gateway as a process: started once, given configurations by the publisher, told by signals what to do, and drained.
+//!
+//! `succession.rs` hands over to a new binary, `drain.rs` ends the process.
+
+mod drain;
+mod succession;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::time::MissedTickBehavior;
+
+use super::publisher::prepare::Prepared;
+use super::publisher::{Process, Publisher};
+use super::signals::{Asked, Signals};
+use super::upgrade::{Predecessor, Program, Report};
+use super::upkeep::Upkeep;
+use super::{Inheritance, admin_listener, admin_state, first_try, reload, service_manager, shared_tier};
+use crate::admin::{self, Phase, Readiness};
+use crate::cause::Cause;
+use crate::config::Config;
+use crate::metrics::{Metrics, Worker};
+use crate::proxy::services::{self, Services};
+use crate::server::run;
+use crate::server::worker::{Order, Shared};
+use crate::service::overload::Overload;
+use crate::service::reason::Reason;
+use crate::{record, upstream};
+
+/// Everything that lives as long as the process.
+pub(super) struct Gateway {
+    config_path: PathBuf,
+    publisher: Publisher,
+    metrics: Arc<Metrics>,
+    workers: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    log: Arc<record::Log>,
+    readiness: Readiness,
+    admin: Option<(admin::Config, Arc<admin::State>)>,
+    /// The admin listener, once it answers.
+    admin_serving: Option<admin_listener::Serving>,
+    /// What a successor is told.
+    program: Program,
+    salt: [u8; 16],
+    table_bytes: usize,
+    shared_tier: Option<shared_tier::SharedTier>,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nobody takes its place.
+    Stop,
+    /// A successor accepts in its place.
+    Upgraded,
+}
+
+impl Gateway {
+    /// Starts everything that is fixed when a process starts, as `config` says. Nothing is served yet.
+    pub(super) fn start(
+        path: &Path,
+        config: &Config,
+        predecessor: Option<&Predecessor>,
+    ) -> anyhow::Result<Gateway> {
+        let program = Program::of_this_process().context("the path of this program")?;
+        let (table_bytes, salt) = memory_of(config, predecessor);
+        let count = config.workers.unwrap_or_else(cores);
+        let (metrics, cells) = Metrics::new(count);
+        let log = Arc::new(record::Log::open(&config.access_log.to, &metrics.access_log)?);
+        let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
+        let process = Process {
+            limiter,
+            metrics: Arc::clone(&metrics),
+            overload: Arc::new(Overload::new(config.overload.clone())),
+            log: Arc::clone(&log),
+            orders: senders.clone(),
+            salt,
+        };
+        let publisher = Publisher::new(process, config)?;
+        let shared = Arc::new(Shared {
+            overload: Arc::clone(publisher.overload()),
+            panics: metrics.panics.clone(),
+            accept_errors: metrics.accept_errors.clone(),
+            turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            orders: senders,
+        });
+        let services = Arc::new(services(&publisher, &metrics, count));
+        let workers = spawn_workers(&shared, &services, &log, cells, receivers)?;
+        register(&metrics, &publisher);
+        if let Some(shared_tier) = &shared_tier {
+            shared_tier.show(&metrics);
+        }
+        let readiness = Readiness::default();
+        let admin = config.admin.clone();
+        let limiter = publisher.limiter();
+        let state = Arc::new(admin_state::state(&metrics, &readiness, &publisher, limiter, admin.as_ref()));
+        Ok(Gateway {
+            config_path: path.to_owned(),
+            publisher,
+            metrics,
+            workers,
+            shared,
+            log,
+            readiness,
+            admin: admin.map(|admin| (admin, state)),
+            admin_serving: None,
+            program,
+            salt,
+            table_bytes,
+            shared_tier,
+        })
+    }
+
+    /// Serves until a signal ends the process, and drains it.
+    ///
+    /// # Errors
+    /// If the first configuration cannot be put into force.
+    pub(super) async fn serve(
+        mut self,
+        prepared: Prepared,
+        inheritance: Inheritance,
+        mut signals: Signals,
+    ) -> anyhow::Result<()> {
+        let is_ready = tokio::select! {
+            begun = self.begin(prepared, inheritance) => begun.map(|()| true)?,
+            () = signals.stop.any() => false,
+        };
+        let end = match is_ready {
+            true => self.attend(&mut signals).await,
+            false => End::Stop,
+        };
+        self.drain(signals, end).await;
+        Ok(())
+    }
+
+    /// Publishes the first configuration and reports readiness. A stop signal may drop this future at any await; the
+    /// gateway can then be drained like one that has fully started.
+    async fn begin(&mut self, prepared: Prepared, inheritance: Inheritance) -> anyhow::Result<()> {
+        let Inheritance { mut sockets, predecessor } = inheritance;
+        // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
+        // started at once with one configuration, the second fails here. It is served only after the first publication.
+        let admin = match &self.admin {
+            Some((config, state)) => Some((admin_listener::open(config, &mut sockets)?, Arc::clone(state))),
+            None => None,
+        };
+        if let (Some(_), Some(shared_tier)) = (&predecessor, &self.shared_tier) {
+            shared_tier.ready().await;
+        }
+        let (_, predecessor) = self.publisher.put_in_force(prepared, sockets, predecessor).await?;
+        self.admin_serving = admin.map(|(opened, state)| opened.serve(state)).transpose()?;
+        if predecessor.is_none() {
+            self.publisher.warm_up().await;
+            if let Some(shared_tier) = &self.shared_tier {
+                shared_tier.ready().await;
+            }
+        }
+        self.readiness.enter(Phase::Ready);
+        if let Some(predecessor) = predecessor {
+            predecessor.serving()?;
+            self.metrics.upgrade_succeeded();
+        }
+        service_manager::ready();
+        eprintln!("sluicegate: ready");
+        let address = |listener: &str| self.publisher.address(listener);
+        if let Some(url) = first_try::url(self.publisher.config(), address) {
+            eprintln!("sluicegate: try  curl -i {url}");
+        }
+        Ok(())
+    }
+
+    /// Handles signals, and watches files and memory, until a signal ends the service.
+    async fn attend(&mut self, signals: &mut Signals) -> End {
+        let mut upkeep = Upkeep::new(&self.shared);
+        let mut watch = tokio::time::interval(FILES_EVERY);
+        watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            let is_reload = tokio::select! {
+                asked = signals.next() => match asked {
+                    Asked::Reload => true,
+                    Asked::Stop => return End::Stop,
+                    Asked::Reopen => {
+                        reopen(&self.log);
+                        continue;
+                    }
+                    Asked::Upgrade => match self.hand_over(signals, &mut upkeep).await {
+                        Some(end) => return end,
+                        None => continue,
+                    },
+                },
+                _ = watch.tick() => false,
+                () = upkeep.turn() => continue,
+            };
+            if self.publish(is_reload, signals, &mut upkeep).await == Some(End::Stop) {
+                return End::Stop;
+            }
+        }
+    }
+
+    /// Reloads, or reads the watched files that have changed. A stop signal drops that midway: what is in force can be
+    /// drained.
+    async fn publish(&mut self, is_reload: bool, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
+        let (publisher, path) = (&mut self.publisher, &self.config_path);
+        let (log, metrics) = (&self.log, &self.metrics);
+        let work = async {
+            match is_reload {
+                true => reload::reload(path, publisher, log, metrics).await,
+                false => publisher.read_changed_files().await,
+            }
+        };
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                () = signals.stop.any() => return Some(End::Stop),
+                () = &mut work => return None,
+                () = upkeep.turn() => {}
+            }
+        }
+    }
+}
+
+/// Memory of the limiter's table in bytes, and what its keys are hashed with: a predecessor's, whose states are taken
+/// over, or as the configuration says.
+fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8; 16]) {
+    let wanted = shared_tier::own_bytes_of(config);
+    let bytes = predecessor.map_or(wanted, |before| before.table_bytes);
+    if bytes != wanted {
+        tracing::warn!(
+            setting = "limits.memory",
+            "the table of the predecessor is kept: a change takes effect after a restart"
+        );
+    }
+    let salt = match predecessor {
+        Some(before) if config.redis.is_none() => before.salt,
+        _ => shared_tier::salt(config),
+    };
+    (bytes, salt)
+}
+
+/// What every worker serves requests with.
+fn services(publisher: &Publisher, metrics: &Metrics, workers: usize) -> services::Shared {
+    services::Shared {
+        current: Arc::clone(publisher.current()),
+        overload: Arc::clone(publisher.overload()),
+        limiter: Arc::clone(publisher.limiter()),
+        challenges: Arc::clone(publisher.challenges()),
+        gathered: Arc::default(),
+        refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+        causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
+        auth_verifications: metrics.auth_verifications.clone(),
+        workers,
+    }
+}
+
+fn spawn_workers(
+    shared: &Arc<Shared>,
+    services: &Arc<services::Shared>,
+    log: &Arc<record::Log>,
+    cells: Vec<Worker>,
+    orders: Vec<Receiver<Order>>,
+) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let spawn = |(index, (cells, orders))| {
+        let (services, log) = (Arc::clone(services), log.buffer());
+        let services = move || Services::new(services, cells, log);
+        run::spawn(index, Arc::clone(shared), orders, services).context("a worker does not start")
+    };
+    cells.into_iter().zip(orders).enumerate().map(spawn).collect()
+}
+
+/// Registers the parts of the process that write metric families of their own at each scrape.
+fn register(metrics: &Metrics, publisher: &Publisher) {
+    let current = Arc::clone(publisher.current());
+    metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
+    let expiries = publisher.expiries().clone();
+    metrics.register(move |families| expiries.collect(families));
+    metrics.register(publisher.orders().collect());
+    let overload = Arc::clone(publisher.overload());
+    metrics.register(move |families| overload.collect(families));
+    let limiter = Arc::clone(publisher.limiter());
+    metrics.register(move |families| limiter.table().collect(families));
+}
+
+fn reopen(log: &record::Log) {
+    match log.reopen() {
+        Ok(()) => eprintln!("sluicegate: logs reopened"),
+        Err(error) => tracing::error!(%error, "the access log cannot be reopened, the old file stays in use"),
+    }
+}
+
+fn refuse_upgrade(why: &str) {
+    eprintln!("sluicegate: SIGUSR2 is ignored: {why}");
+    Report::open().end(false, why);
+}
+
+/// The cores this process may use; cgroup quotas and affinity count.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Orders that may wait for one worker.
+const ORDERS: usize = 1024;
+/// How often certificates and files of keys are looked at for changes.
+const FILES_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,73 @@
+//! Hands over to a new binary. The process goes on with its work until the successor serves, and if that does not come
+//! to serve, for good.
+
+use std::sync::Arc;
+
+use super::{End, Gateway, refuse_upgrade, reopen};
+use crate::app::signals::{Asked, Signals};
+use crate::app::upgrade::{Handover, Report, UnderWay};
+use crate::app::upkeep::Upkeep;
+use crate::app::{error_chain, service_manager};
+
+impl Gateway {
+    /// Starts a successor and waits until it serves. Returns how this process is to end then; `None` if it serves on.
+    pub(super) async fn hand_over(&mut self, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
+        let report = Report::open();
+        let succeeded = self.handover().map_err(anyhow::Error::from).and_then(|handover| {
+            eprintln!("sluicegate: upgrading");
+            Ok(self.program.clone().succeed(handover)?)
+        });
+        let (under_way, mut told) = match succeeded {
+            Ok(under_way) => under_way,
+            Err(error) => return self.not_upgraded(report, &error),
+        };
+        loop {
+            tokio::select! {
+                told = &mut told => return match told.map_err(anyhow::Error::from).and_then(|told| Ok(told?)) {
+                    Ok(pid) => Some(self.upgraded(under_way, report, pid)),
+                    Err(error) => self.not_upgraded(report, &error),
+                },
+                asked = signals.next() => match asked {
+                    Asked::Reload => eprintln!("sluicegate: upgrading, SIGHUP is ignored"),
+                    Asked::Reopen => reopen(&self.log),
+                    Asked::Upgrade => refuse_upgrade("an upgrade is under way"),
+                    Asked::Stop => {
+                        report.end(false, "the process was told to stop meanwhile");
+                        return Some(End::Stop);
+                    }
+                },
+                () = upkeep.turn() => {}
+            }
+        }
+    }
+
+    /// What a successor is given.
+    fn handover(&self) -> std::io::Result<Handover> {
+        let mut sockets = self.publisher.share_sockets()?;
+        if let Some(admin) = &self.admin_serving {
+            sockets.push(admin.share()?);
+        }
+        let limiter = Arc::clone(self.publisher.limiter());
+        Ok(Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes })
+    }
+
+    fn upgraded(&mut self, under_way: UnderWay, report: Report, pid: u32) -> End {
+        under_way.finish();
+        service_manager::main_process(pid);
+        let done = format!("process {pid} serves, process {} drains", std::process::id());
+        eprintln!("sluicegate: upgraded: {done}");
+        report.end(true, &done);
+        if let Some(admin) = &mut self.admin_serving {
+            admin.step_aside();
+        }
+        End::Upgraded
+    }
+
+    fn not_upgraded(&self, report: Report, error: &anyhow::Error) -> Option<End> {
+        let error = error_chain(error);
+        self.metrics.upgrade_failed();
+        tracing::error!("not upgraded, this process serves on: {error}");
+        report.end(false, &format!("not upgraded, process {} serves on: {error}", std::process::id()));
+        None
+    }
+}
