@@ -32,7 +32,6 @@ mod h2_conformance;
 mod h2_conformance_upstream;
 mod half_close;
 mod handover;
-mod heads_h2;
 mod hostile_h1;
 mod hostile_h2;
 mod hostile_heads;

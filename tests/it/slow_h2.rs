@@ -269,13 +269,12 @@ fn a_hundred_requests(gateway: &Gateway, block: &[u8]) -> Connection {
 fn a_header_bomb_pins_less_than_a_mebibyte() {
     // Takes the requests and never answers: what a head holds stays held.
     let upstream = Upstream::raw(|stream| drop(Client::over(stream).rest()));
-    // How much a hundred requests pin that have one field, then references of a byte to it (RFC 7541 section 6.1);
-    // and how many of them were refused.
-    let pinned = |fields_more: usize| {
+    // How much a hundred requests pin that have these fields more, and how many of them were refused.
+    let pinned = |more: &[u8]| {
         let gateway = before(upstream.addr(), "");
         let line =
             [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", "/bomb")];
-        let block = [fields(&line), b"\x40\x01a\x01b".to_vec(), vec![0xbe; fields_more]].concat();
+        let block = [&fields(&line), more].concat();
         let pinned = pinned_kib(&gateway, 10, || a_hundred_requests(&gateway, &block));
         // A request counts when it ends: those that were refused, and whose answers nobody took, with their connections.
         eventually("all have ended", || {
@@ -284,12 +283,15 @@ fn a_header_bomb_pins_less_than_a_mebibyte() {
         (pinned, gateway.metric("sluicegate_refused_requests_total", &["reason=\"headers-too-large\""]))
     };
     // A hundred requests that wait for an answer cost as many connections upstream: that is no bomb.
-    let (plain, refused) = pinned(0);
+    let (plain, refused) = pinned(b"");
     assert_eq!(refused, 0.0);
-    for fields_more in [95, 400] {
-        let (bomb, refused) = pinned(fields_more);
-        assert!(bomb < plain + 1024, "{fields_more} fields each: {bomb} KiB a connection, {plain} without");
-        assert!(refused >= 300.0, "{refused} of 1100 with {fields_more} fields are refused");
+    // One field, then references of a byte to it (RFC 7541 section 6.1).
+    let indexed = |count: usize| [b"\x40\x01a\x01b".to_vec(), vec![0xbe; count]].concat();
+    let long = fields(&[("x-long", &"v".repeat(15_000))]);
+    for (name, more) in [("95 fields", indexed(95)), ("400 fields", indexed(400)), ("a long field", long)] {
+        let (bomb, refused) = pinned(&more);
+        assert!(bomb < plain + 1024, "{name} each: {bomb} KiB a connection, {plain} without");
+        assert!(refused >= 300.0, "{refused} of 1100 with {name} are refused");
     }
 }
 
