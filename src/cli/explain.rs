@@ -101,10 +101,10 @@ fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<String, Unasked> 
     let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{token}connection: close\r\n\r\n");
     let answer = exchange(&admin.bind, &request).ok_or(Unasked::Nobody)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or(Unasked::Nobody)?;
-    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).unwrap_or_default();
-    if status != "200" {
-        let number = status.bytes().all(|byte| byte.is_ascii_digit()).then(|| status.to_owned());
-        return Err(number.filter(|number| !number.is_empty()).map_or(Unasked::Nobody, Unasked::Refused));
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    match status.ok_or(Unasked::Nobody)? {
+        200 => {}
+        refused => return Err(Unasked::Refused(refused)),
     }
     let explained: Option<serde_json::Value> = serde_json::from_str(body).ok();
     let text = explained.and_then(|explained| explained["text"].as_str().map(str::to_owned));
@@ -115,7 +115,7 @@ fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<String, Unasked> 
 enum Unasked {
     Nobody,
     /// With this status: it may have another token.
-    Refused(String),
+    Refused(u16),
 }
 
 impl fmt::Display for Unasked {

@@ -16,7 +16,7 @@ pub fn is_secret_name(name: &str) -> bool {
     SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Whether a name is a secret's with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
+/// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
 /// and the line that shows it holds the secret all the same.
 fn is_nearly_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -50,7 +50,7 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
     let mut rest = 0;
     while let Some((name, after)) = next_word(line, rest) {
         rest = after;
-        if (is_secret_name(name) || is_nearly_secret_name(name))
+        if is_nearly_secret_name(name)
             && let Some(value) = value_after(line, after)
         {
             rest = value.end.max(after);
