@@ -48,8 +48,13 @@ pub(super) fn state(
                 all: request.all,
             };
             let known = Known::Gateway(&limiter);
-            let mut explained =
-                explain::explain(&snapshot.table, &snapshot.auth, known, &asked, clock::now_ns());
+            let in_force = explain::InForce {
+                table: &snapshot.table,
+                auth: &snapshot.auth,
+                client_ip: &snapshot.client_ip,
+                listeners: &snapshot.listeners,
+            };
+            let mut explained = explain::explain(&in_force, known, &asked, clock::now_ns());
             explained.show_upstream(&snapshot.upstreams);
             let limiter = Arc::clone(&limiter);
             Box::pin(async move {

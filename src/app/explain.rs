@@ -1,30 +1,37 @@
 //! Explains a request: which route answers it and why the others do not, who sent it, which limits count it under which
 //! keys, and what is left of them. Nothing is spent, and no credential is verified that takes a password hash or a fetch.
 //!
-//! It calls the same functions as the proxy (`table.find`, `auth`, `Limiter::peek`), so that the two cannot disagree.
+//! It calls the same functions as the proxy, in the same order (`arrival.rs` up to the route, `identity.rs` for who sent it,
+//! `limit.rs` for what it is charged), so that the two do not disagree.
 
+mod arrival;
+mod identity;
 mod limit;
 mod nearest;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
-use crate::auth::{self, cache::Cache};
+use crate::auth;
 use crate::cause::Cause;
-use crate::clock;
-use crate::identity::{Identity, NOBODY};
-use crate::limit::Charge;
+use crate::identity::NOBODY;
 use crate::limit::lease_messages::{Left, Seen};
-use crate::limiter::{Check, Limiter, Look};
-use crate::policy::definition::PathEscapes;
-use crate::policy::path;
+use crate::limit::{Charge, PolicyId};
+use crate::limiter::{Check, Limiter, Look, Paid};
+use crate::policy::cors::{self, Cors};
 use crate::policy::table::{Aspect, Verdict};
-use crate::policy::{Access, Action, Facts, Found, HttpSubject, Table};
-use crate::proxy::{headers, validate};
+use crate::policy::{Action, Chosen, Facts, Found, HttpSubject, Table};
+use crate::proxy::config::ClientIp;
+use crate::proxy::pipeline;
+use crate::service::config::Listener;
+use crate::service::problem::Problem;
+use crate::service::refusal::Refusal;
 use crate::upstream::Upstream;
+use arrival::Arrival;
+use identity::Authenticated;
 use limit::{Limit, key, limits};
 
 /// A request to explain.
@@ -36,7 +43,7 @@ pub struct Asked<'a> {
     pub url: &'a Uri,
     /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// The client's address; loopback if none is given.
+    /// The address it comes from, which may be that of a trusted hop; loopback if none is given.
     pub from: Option<IpAddr>,
     /// Whether to list every route, not only the nearest.
     pub all: bool,
@@ -71,172 +78,58 @@ pub struct Explained {
     /// How many routes are not in `considered`.
     hidden: usize,
     limits: Vec<Limit>,
+    /// What would remember the request's idempotency key in Redis, until that is asked.
+    memories: Vec<Charge>,
+    /// Why it is refused whatever its limits say, with the status.
     refused: Option<String>,
 }
 
-/// Explains a request by this table and these authentication methods. It does not ask Redis: [`Explained::ask_redis`]
-/// does that afterwards, because it has to wait.
-pub fn explain(
-    table: &Table,
-    methods: &[Arc<auth::Method>],
-    known: Known<'_>,
-    asked: &Asked<'_>,
-    now_ns: u64,
-) -> Explained {
-    let (limiter, gateway) = match known {
-        Known::Nowhere => (None, None),
-        Known::SharedTier(limiter) => (Some(limiter), None),
-        Known::Gateway(limiter) => (Some(limiter), Some(limiter)),
-    };
-    if matches!(*asked.method, Method::CONNECT | Method::TRACE) {
-        return Explained::refused("this gateway does not serve the method".to_owned());
-    }
-    let authority = headers::authority(asked.url, asked.headers);
-    let host = validate::host(&authority);
-    let (path, doubt) = match path::canonical(asked.url.path()) {
-        Ok(canonical) => (canonical.path, canonical.doubt),
-        Err(error) => return Explained::refused(error.to_string()),
+/// What is in force: what explains a request.
+#[derive(Clone, Copy, Debug)]
+pub struct InForce<'s> {
+    /// Routes and policies.
+    pub table: &'s Table,
+    /// Authentication methods, in the order the table's routes index them.
+    pub auth: &'s [Arc<auth::Method>],
+    /// How a client's address is found.
+    pub client_ip: &'s ClientIp,
+    /// The listeners, in the order of the configuration.
+    pub listeners: &'s [Listener],
+}
+
+/// Explains a request by what is in force. It does not ask Redis: [`Explained::ask_redis`] does that afterwards, because
+/// it has to wait.
+pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_ns: u64) -> Explained {
+    let arrived = match arrival::arrive(in_force, asked) {
+        Ok(Arrival::Routed(arrived)) => arrived,
+        Ok(Arrival::Redirected { listener, port }) => {
+            let goes_to = format!("listener {listener}, which redirects to https, port {port}");
+            return Explained { goes_to: Some(goes_to), ..Explained::default() };
+        }
+        Err(refusal) => return Explained::default().refused(&refusal),
     };
     let facts = Facts {
-        method: asked.method,
-        host: &host,
-        path: &path,
-        query: asked.url.query(),
-        headers: asked.headers,
-        client_ip: asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_canonical(),
-        // The operator may give headers that the proxy takes only from a trusted hop.
-        trusted_peer: true,
+        method: &arrived.method,
+        host: &arrived.host,
+        path: arrived.uri.path(),
+        query: arrived.uri.query(),
+        headers: &arrived.headers,
+        client_ip: arrived.client.ip,
+        trusted_peer: arrived.client.trusted_peer,
         identity: &NOBODY,
         refused: false,
     };
-    let considered = table.explain(&facts);
-    let shown = nearest::first(&considered, &facts, if asked.all { usize::MAX } else { ROUTES_SHOWN });
-    let hidden = considered.len() - shown.len();
-    let considered = shown.iter().map(|it| (it.route.name.to_string(), sentence(&it.verdict))).collect();
-    let mut explained = Explained { considered, hidden, ..Explained::default() };
-    let found = table.find(&facts);
-    if let Some(doubt) = doubt
-        && !found.as_ref().is_ok_and(|found| found.route.path_escapes == PathEscapes::Keep)
+    let mut explained = Explained::default();
+    explained.consider(in_force.table, &facts, asked.all);
+    if let Some(method) = cors::preflight(facts.method, facts.headers)
+        && let Ok(found) = pipeline::route(in_force.table, &Facts { method: &method, ..facts }, arrived.doubt)
+        && let Some(cors) = &found.route.access.cors
     {
-        return Explained::refused(doubt.to_string());
+        return explained.preflight(&found, cors, &facts);
     }
-    let Ok(found) = found else { return explained };
-    explained.route = Some(found.route.name.to_string());
-    explained.goes_to = Some(goes_to(&found, &facts));
-    explained.upstream = match &found.route.action {
-        Action::Forward { upstream, .. } => Some(*upstream),
-        Action::Respond(_) | Action::Echo | Action::RedirectHttps(_) | Action::Redirect { .. } => None,
-    };
-    let access = &found.route.access;
-    if !access.addresses.admit(facts.client_ip) {
-        explained.refused = Some("the client's address may not come in".to_owned());
-        return explained;
-    }
-    let authenticated = authenticate(methods, access, asked);
-    explained.identity = authenticated.sentence();
-    explained.refused = authenticated.refused(access);
-    if let Authenticated::Unrecognised(causes) = &authenticated {
-        explained.causes.clone_from(causes);
-    }
-    let identity = authenticated.identity();
-    let facts = Facts { identity, refused: matches!(authenticated, Authenticated::Unrecognised(_)), ..facts };
-    let policies = table.chosen(found.route, facts.refused);
-    let subject = HttpSubject::new(&found, &facts);
-    let mut check = Check::default();
-    let peeked = match limiter {
-        Some(limiter) => limiter.peek(policies, &subject, now_ns, &mut check),
-        None => policies.charges(&subject, &mut check.charges),
-    };
-    match peeked {
-        Ok(()) => {
-            explained.limits = limits(table, &check, gateway.is_some());
-            for (limit, charge) in explained.limits.iter_mut().zip(&check.charges) {
-                limit.key = key(policies.policy_of(charge), &subject);
-            }
-        }
-        Err(missing) => explained.refused = Some(format!("the request has no {}", missing.dimension)),
-    }
-    explained
-}
-
-/// Who sent the request, as far as it can be found without hashing a password or fetching keys.
-enum Authenticated {
-    /// The route does not authenticate.
-    Unasked,
-    /// The identity, and the method that recognised it.
-    Known(Arc<Identity>, String),
-    /// Why each method refused the credential it found.
-    Unrecognised(Vec<(String, Cause)>),
-    /// This method found a credential that only a real request can verify: a password, or a token whose keys have not
-    /// been fetched.
-    Unverified(String),
-}
-
-fn authenticate(methods: &[Arc<auth::Method>], access: &Access, asked: &Asked<'_>) -> Authenticated {
-    if access.auth.is_empty() {
-        return Authenticated::Unasked;
-    }
-    let (headers, query) = (asked.headers, asked.url.query());
-    let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
-    let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
-    // Empty caches: those of the workers are theirs alone, and an explanation must not fill them.
-    let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
-    let methods = uncached.iter().map(|(method, cache)| (*method, cache));
-    let outcome = auth::authenticate_at_once(methods, &asked);
-    match (outcome.unverified, outcome.known) {
-        // Methods are asked in order, so an unverified credential would decide before any method after it.
-        (Some(method), _) => Authenticated::Unverified(method.config.name.clone()),
-        (None, Some((identity, method))) => Authenticated::Known(identity, method.config.name.clone()),
-        (None, None) => {
-            let causes = outcome.refused.iter().map(|(name, cause)| ((*name).to_owned(), *cause));
-            Authenticated::Unrecognised(causes.collect())
-        }
-    }
-}
-
-impl Authenticated {
-    fn identity(&self) -> &Identity {
-        match self {
-            Authenticated::Known(identity, _) => identity,
-            Authenticated::Unasked | Authenticated::Unrecognised(_) | Authenticated::Unverified(_) => &NOBODY,
-        }
-    }
-
-    fn sentence(&self) -> Option<String> {
-        let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").escape_debug().to_string();
-        match self {
-            Authenticated::Unasked => None,
-            Authenticated::Known(identity, method) => Some(format!(
-                "consumer {}, tenant {}, tier {}, recognised by {method}",
-                text(&identity.consumer),
-                text(&identity.tenant),
-                text(&identity.tier),
-            )),
-            Authenticated::Unrecognised(causes) => {
-                let named = |(method, cause): &(String, Cause)| format!("{method}: {}", cause.sentence());
-                let mut why: Vec<String> = causes.iter().map(named).collect();
-                if why.is_empty() {
-                    why.push(Cause::CredentialMissing.sentence().to_owned());
-                }
-                let why = why.join("; ");
-                Some(format!("not recognised ({why}); only limits that need no identity count"))
-            }
-            Authenticated::Unverified(method) => {
-                Some(format!("unknown: {method} verifies this credential only in a real request"))
-            }
-        }
-    }
-
-    /// Why the request is refused, whatever its limits say.
-    fn refused(&self, access: &Access) -> Option<String> {
-        match self {
-            Authenticated::Unrecognised(_) => Some("the route asks for valid credentials".to_owned()),
-            Authenticated::Known(identity, _) => {
-                let cause = access.require.as_ref()?.check(identity).err()?;
-                Some(format!("the consumer may not use the route: {}", cause.sentence()))
-            }
-            Authenticated::Unasked | Authenticated::Unverified(_) => None,
-        }
+    match pipeline::route(in_force.table, &facts, arrived.doubt) {
+        Ok(found) => explained.pass(in_force, known, &found, facts, now_ns),
+        Err(refusal) => explained.refused(&refusal),
     }
 }
 
@@ -284,21 +177,125 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
 }
 
 impl Explained {
-    /// A request that is refused before a route is looked for.
-    fn refused(why: String) -> Explained {
-        Explained { refused: Some(why), ..Explained::default() }
+    /// The request is refused, whatever its limits say.
+    fn refused(mut self, refusal: &Refusal) -> Explained {
+        let problem = Problem::of(refusal);
+        self.refused = Some(format!("{}: {}", problem.status.as_u16(), problem.detail));
+        self
+    }
+
+    /// Lists the routes and what became of each.
+    fn consider(&mut self, table: &Table, facts: &Facts<'_, '_>, all: bool) {
+        let considered = table.explain(facts);
+        let shown = nearest::first(&considered, facts, if all { usize::MAX } else { ROUTES_SHOWN });
+        self.hidden = considered.len() - shown.len();
+        self.considered = shown.iter().map(|it| (it.route.name.to_string(), sentence(&it.verdict))).collect();
+    }
+
+    /// The gateway answers a CORS preflight on its own.
+    fn preflight(mut self, found: &Found<'_, '_>, cors: &Cors, facts: &Facts<'_, '_>) -> Explained {
+        self.route = Some(found.route.name.to_string());
+        self.goes_to = Some("the gateway's answer to a CORS preflight, which counts nowhere".to_owned());
+        match (found.route.access.addresses.admit(facts.client_ip), cors.grant(facts.headers)) {
+            (false, _) => self.refused(&Refusal::AddressDenied),
+            (true, None) => self.refused(&Refusal::OriginDenied),
+            (true, Some(_)) => self,
+        }
+    }
+
+    /// Authenticates a request that a route answers, and decides its limits.
+    fn pass(
+        mut self,
+        in_force: &InForce<'_>,
+        known: Known<'_>,
+        found: &Found<'_, '_>,
+        facts: Facts<'_, '_>,
+        now_ns: u64,
+    ) -> Explained {
+        let route = found.route;
+        self.route = Some(route.name.to_string());
+        self.goes_to = Some(goes_to(found, &facts));
+        self.upstream = match &route.action {
+            Action::Forward { upstream, .. } => Some(*upstream),
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps(_) | Action::Redirect { .. } => None,
+        };
+        if !route.access.addresses.admit(facts.client_ip) {
+            return self.refused(&Refusal::AddressDenied);
+        }
+        let authenticated = identity::authenticate(in_force.auth, &route.access, facts.headers, facts.query);
+        self.identity = authenticated.sentence();
+        self.refused = authenticated.refused(&route.access);
+        if let Authenticated::Unrecognised(causes) = &authenticated {
+            self.causes.clone_from(causes);
+        }
+        let refused = matches!(authenticated, Authenticated::Unrecognised(_));
+        let facts = Facts { identity: authenticated.identity(), refused, ..facts };
+        let policies = in_force.table.chosen(route, facts.refused);
+        self.limit(in_force.table, policies, known, &HttpSubject::new(found, &facts), now_ns);
+        self
+    }
+
+    /// Shows the limits that a subject meets, and spends nothing of them.
+    fn limit(
+        &mut self,
+        table: &Table,
+        policies: Chosen<'_>,
+        known: Known<'_>,
+        subject: &HttpSubject<'_>,
+        now_ns: u64,
+    ) {
+        let (limiter, is_gateway) = match known {
+            Known::Nowhere => (None, false),
+            Known::SharedTier(limiter) => (Some(limiter), false),
+            Known::Gateway(limiter) => (Some(limiter), true),
+        };
+        let mut check = Check::default();
+        let peeked = match limiter {
+            Some(limiter) => limiter.peek(policies, subject, now_ns, &mut check),
+            None => policies.charges(subject, &mut check.charges).map(|()| Paid::default()),
+        };
+        match peeked {
+            Ok(paid) => {
+                self.limits = limits(table, &check, is_gateway);
+                for (limit, charge) in self.limits.iter_mut().zip(&check.charges) {
+                    limit.key = key(policies.policy_of(charge), subject);
+                }
+                paid.policies.iter().for_each(|policy| self.pay(*policy));
+                self.memories = paid.unknown;
+            }
+            Err(missing) => {
+                let refusal = Refusal::MissingKey(missing.dimension.to_string());
+                self.refused = Explained::default().refused(&refusal).refused;
+            }
+        }
+    }
+
+    /// The request is a retry under an idempotency key for which this policy has been charged.
+    fn pay(&mut self, policy: PolicyId) {
+        self.limits.iter_mut().filter(|limit| limit.charge.policy == policy).for_each(Limit::pay);
     }
 
     /// Asks Redis what is left of shared limits, without spending any.
     pub async fn ask_redis(&mut self, limiter: &Limiter) {
-        let charges: Vec<Charge> = self.limits.iter().map(|limit| limit.charge).collect();
-        for (limit, look) in self.limits.iter_mut().zip(limiter.look_in_redis(&charges).await) {
+        let charges = self.limits.iter().map(|limit| limit.charge);
+        let asked: Vec<Charge> = charges.chain(self.memories.iter().copied()).collect();
+        let mut looks = limiter.look_in_redis(&asked).await;
+        let remembered = looks.split_off(self.limits.len());
+        for (limit, look) in self.limits.iter_mut().zip(looks) {
             match look {
                 Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => limit.correct(outcome),
                 Some(Look::Seen(Seen { left: Left::Lent(lent), .. })) => limit.bound(&lent, limiter),
                 _ => {}
             }
             limit.redis = look;
+        }
+        for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
+            // What remembers an idempotency key has one unit: if that is spent, the key is known.
+            if let Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) = look
+                && !outcome.is_admitted()
+            {
+                self.pay(memory.policy);
+            }
         }
     }
 
@@ -316,6 +313,7 @@ impl Explained {
         let mut lines = Vec::new();
         match (&self.route, &self.goes_to) {
             (Some(route), Some(goes_to)) => lines.push(format!("route    {route}: goes to {goes_to}")),
+            (None, Some(goes_to)) => lines.push(format!("route    none: goes to {goes_to}")),
             _ => lines.push("route    none answers".to_owned()),
         }
         for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {

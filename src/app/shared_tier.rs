@@ -15,7 +15,7 @@ use crate::local::Table;
 use crate::metrics::Metrics;
 use crate::{auth, clock, policy};
 
-use super::explain::{Asked, Explained, Known, explain};
+use super::explain::{Asked, Explained, InForce, Known, explain};
 
 /// This node's connection to the shared tier, and the task that sweeps its leases.
 pub(super) struct SharedTier {
@@ -64,8 +64,10 @@ pub fn explain_from_outside(
     auth_methods: &[Arc<auth::Method>],
     asked: &Asked<'_>,
 ) -> anyhow::Result<Explained> {
+    let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
     let Some(redis) = &config.redis else {
-        return Ok(explain(&table, auth_methods, Known::Nowhere, asked, clock::now_ns()));
+        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners };
+        return Ok(explain(&in_force, Known::Nowhere, asked, clock::now_ns()));
     };
     table = table.salted(&salt(config));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -76,7 +78,8 @@ pub fn explain_from_outside(
         share(&mut table, config, &limiter);
         global.ready(FIRST_ANSWER).await;
         let known = Known::SharedTier(&limiter);
-        let mut explained = explain(&table, auth_methods, known, asked, clock::now_ns());
+        let in_force = InForce { table: &table, auth: auth_methods, client_ip, listeners };
+        let mut explained = explain(&in_force, known, asked, clock::now_ns());
         explained.ask_redis(&limiter).await;
         global.shutdown().await;
         Ok(explained)

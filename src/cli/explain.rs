@@ -31,7 +31,7 @@ pub struct Arguments {
     /// A header, as "name: value"; may be given several times
     #[arg(short = 'H', long = "header", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The client's address
+    /// The address that the request comes from: the client's, or a trusted hop's
     #[arg(long)]
     from: Option<IpAddr>,
     /// Show why each route does not answer, not only the ten nearest

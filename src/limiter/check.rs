@@ -41,6 +41,15 @@ pub struct Check<'t> {
     begun_ns: u64,
 }
 
+/// Which policies a retry has paid, as far as this node knows.
+#[derive(Debug, Default)]
+pub struct Paid {
+    /// They do not charge it again.
+    pub policies: Vec<PolicyId>,
+    /// What remembers its idempotency keys elsewhere: only Redis can say whether they are known.
+    pub unknown: Vec<Charge>,
+}
+
 /// A check that waits for Redis.
 #[must_use = "a pending check holds the units it has taken until it is finished or dropped"]
 pub enum Pending {
@@ -123,7 +132,7 @@ impl Limiter {
     }
 
     /// What a check would decide now. It spends, counts and remembers nothing. Penalties are read into `check` but do
-    /// not change its decision, so that `explain` can show both.
+    /// not change its decision, so that `explain` can show both; nor do charges that a retry has paid, which it returns.
     ///
     /// # Errors
     /// If a policy requires a dimension that the subject does not have.
@@ -133,16 +142,21 @@ impl Limiter {
         subject: &impl Subject,
         now_ns: u64,
         check: &mut Check<'t>,
-    ) -> Result<(), MissingDimension<'t>> {
+    ) -> Result<Paid, MissingDimension<'t>> {
         check.policies = policies;
         policies.charges(subject, &mut check.charges)?;
+        let mut memories = policies.memories(subject);
+        self.route_tenant(&mut memories, subject.tenant());
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            memories.into_iter().partition(|memory| self.is_remembered(memory, now_ns));
+        let paid = Paid { policies: known.iter().map(|memory| memory.policy).collect(), unknown };
         check.penalties = policies.penalty_checks(&check.charges);
         for penalty in &mut check.penalties {
             penalty.wait_ns = self.table.penalty_ns(penalty.key, now_ns);
         }
         self.route_tenant(&mut check.charges, subject.tenant());
         check.decision = self.peek_charges(&check.charges, now_ns);
-        Ok(())
+        Ok(paid)
     }
 
     /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is

@@ -48,7 +48,7 @@ use crate::local::{Table, Taken};
 use crate::metrics::Tier;
 
 pub use charge_state::Refund;
-pub use check::{Check, Pending};
+pub use check::{Check, Paid, Pending};
 pub use event::{Count, Event};
 pub use fleet::Fleet;
 pub use link::{Done, Link};

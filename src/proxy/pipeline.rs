@@ -168,7 +168,10 @@ async fn serve(services: Rc<Services>, conn: Rc<Conn>, request: Request<Incoming
 
 /// The route that matches a request. A path that servers read in different ways (`doubt`) is refused unless the route
 /// keeps such escapes.
-fn route<'t, 'r>(
+///
+/// # Errors
+/// If none matches, or the path is refused.
+pub fn route<'t, 'r>(
     table: &'t Table,
     facts: &Facts<'r, '_>,
     doubt: Option<path::Error>,

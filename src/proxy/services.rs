@@ -186,6 +186,7 @@ pub(super) mod tests {
             upstreams: Vec::new(),
             auth: Vec::new(),
             secret_parameters: Box::default(),
+            listeners: Vec::new(),
             client_ip: ClientIp::default(),
             limit_headers: LimitHeaders::default(),
             sampler: record::Sampler::new(&access),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::config::{ClientIp, LimitHeaders};
 use super::request_body::RequestBody;
+use crate::service::config::Listener;
 use crate::{auth, metrics, policy, record, upstream};
 
 /// The routing and policy tables and everything that they refer to, shared by all workers.
@@ -21,6 +22,8 @@ pub struct Snapshot {
     pub auth: Vec<Arc<auth::Method>>,
     /// Query parameters that carry credentials: the access log does not show their values.
     pub secret_parameters: Box<[Box<str>]>,
+    /// The listeners as configured; connections keep the one that they came under. For `explain`.
+    pub listeners: Vec<Listener>,
     /// How a client's address is found.
     pub client_ip: ClientIp,
     /// Which rate-limit fields answers carry.

@@ -266,7 +266,11 @@ fn the_file_may_stand_before_the_command() {
 fn explain_serves_no_method_that_the_gateway_does_not() {
     let config = "[[route]]\nrespond = {}\n[admin]\nbind = \"127.0.0.1:1\"";
     let output = sluicegate(&["explain", "TRACE", "/a", "-c", "FILE"], config);
-    assert!(said(&output).contains("refused  this gateway does not serve the method"), "{}", said(&output));
+    assert!(
+        said(&output).contains("refused  501: this gateway does not serve the method"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]

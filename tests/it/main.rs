@@ -22,6 +22,7 @@ mod deadlines;
 mod documents;
 mod drain;
 mod exact_bursts;
+mod explains;
 mod forwarding;
 mod global;
 mod global_faults;

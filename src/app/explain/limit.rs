@@ -29,6 +29,8 @@ pub(super) struct Limit {
     /// How long the request would be delayed, nanoseconds.
     pub(super) delay_ns: u64,
     pub(super) shadow: bool,
+    /// Whether it is not charged, because a request with the same idempotency key has paid.
+    pub(super) paid: bool,
     /// Whether a penalty denies the key, because its client kept sending after being denied.
     pub(super) penalty: bool,
     pub(super) charge: Charge,
@@ -57,6 +59,7 @@ pub(super) fn limits(table: &Table, check: &Check<'_>, is_known: bool) -> Vec<Li
                 answer: outcome.map(Outcome::answer),
                 delay_ns: outcome.map_or(0, Outcome::delay_ns),
                 shadow: charge.shadow,
+                paid: false,
                 penalty: false,
                 charge: *charge,
                 redis: None,
@@ -145,11 +148,25 @@ impl Limit {
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,
+            "paid": self.paid,
             "penalty": self.penalty,
             "said": self.sentence(),
         });
         self.redis.iter().for_each(|look| redis_view::show(look, &mut shown));
         shown
+    }
+
+    /// Takes the charge back: the request is a retry that has paid. Concurrency is charged again, because a retry is in
+    /// flight like any other request.
+    pub(super) fn pay(&mut self) {
+        if self.charge.quota.algorithm() == Algorithm::Concurrency {
+            return;
+        }
+        if self.answer == Some(Answer::Admitted) {
+            self.remaining = self.remaining.map(|remaining| remaining + self.cost);
+        }
+        (self.paid, self.penalty, self.cost, self.delay_ns) = (true, false, 0, 0);
+        self.answer = Some(Answer::Admitted);
     }
 
     /// Takes what Redis says of an exact window, which Redis decides, instead of what this node remembers of it. A
@@ -190,6 +207,7 @@ impl Limit {
 
     fn decision(&self) -> String {
         match self.answer {
+            _ if self.paid => "not charged, a request with the same idempotency key has paid".to_owned(),
             None => "what is left is known only to a running gateway".to_owned(),
             Some(Answer::Admitted) if self.delay_ns > 0 => format!(
                 "admitted after waiting {:.1} s, {} left after it",

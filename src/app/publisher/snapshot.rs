@@ -36,6 +36,7 @@ pub(super) fn snapshot(
         upstreams: kept.upstreams.clone(),
         auth: kept.auth.clone(),
         secret_parameters: secret_parameters(&config.auth),
+        listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),
         limit_headers: config.limit_headers,
         sampler: Sampler::new(&config.access_log),

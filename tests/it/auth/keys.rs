@@ -266,6 +266,6 @@ fn explain_names_the_consumer_and_shows_no_key() {
     assert!(said.contains("identity consumer ann, tenant acme, tier none, recognised by keys"), "{said}");
     assert!(said.contains("by consumer") && said.contains("by ip") && !said.contains("secret"), "{said}");
     let said = explain("wrong");
-    assert!(said.contains("refused  the route asks for valid credentials"), "{said}");
+    assert!(said.contains("refused  401: the route asks for valid credentials"), "{said}");
     assert!(!said.contains("by consumer") && said.contains("by ip"), "{said}");
 }

@@ -1,0 +1,96 @@
+//! Who sent an explained request, by the same loop over authentication methods as in the proxy.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use crate::auth::{self, cache::Cache};
+use crate::cause::Cause;
+use crate::clock;
+use crate::identity::{Identity, NOBODY};
+use crate::policy::Access;
+
+/// Who sent the request, as far as it can be found without hashing a password or fetching keys.
+pub(super) enum Authenticated {
+    /// The route does not authenticate.
+    Unasked,
+    /// The identity, and the method that recognised it.
+    Known(Arc<Identity>, String),
+    /// Why each method refused the credential it found.
+    Unrecognised(Vec<(String, Cause)>),
+    /// This method found a credential that only a real request can verify: a password, or a token whose keys have not
+    /// been fetched.
+    Unverified(String),
+}
+
+pub(super) fn authenticate(
+    methods: &[Arc<auth::Method>],
+    access: &Access,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Authenticated {
+    if access.auth.is_empty() {
+        return Authenticated::Unasked;
+    }
+    let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
+    let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
+    // Empty caches: those of the workers are theirs alone, and an explanation must not fill them.
+    let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
+    let methods = uncached.iter().map(|(method, cache)| (*method, cache));
+    let outcome = auth::authenticate_at_once(methods, &asked);
+    match (outcome.unverified, outcome.known) {
+        // Methods are asked in order, so an unverified credential would decide before any method after it.
+        (Some(method), _) => Authenticated::Unverified(method.config.name.clone()),
+        (None, Some((identity, method))) => Authenticated::Known(identity, method.config.name.clone()),
+        (None, None) => {
+            let causes = outcome.refused.iter().map(|(name, cause)| ((*name).to_owned(), *cause));
+            Authenticated::Unrecognised(causes.collect())
+        }
+    }
+}
+
+impl Authenticated {
+    pub(super) fn identity(&self) -> &Identity {
+        match self {
+            Authenticated::Known(identity, _) => identity,
+            Authenticated::Unasked | Authenticated::Unrecognised(_) | Authenticated::Unverified(_) => &NOBODY,
+        }
+    }
+
+    pub(super) fn sentence(&self) -> Option<String> {
+        let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").escape_debug().to_string();
+        match self {
+            Authenticated::Unasked => None,
+            Authenticated::Known(identity, method) => Some(format!(
+                "consumer {}, tenant {}, tier {}, recognised by {method}",
+                text(&identity.consumer),
+                text(&identity.tenant),
+                text(&identity.tier),
+            )),
+            Authenticated::Unrecognised(causes) => {
+                let named = |(method, cause): &(String, Cause)| format!("{method}: {}", cause.sentence());
+                let mut why: Vec<String> = causes.iter().map(named).collect();
+                if why.is_empty() {
+                    why.push(Cause::CredentialMissing.sentence().to_owned());
+                }
+                let why = why.join("; ");
+                Some(format!("not recognised ({why}); only limits that need no identity count"))
+            }
+            Authenticated::Unverified(method) => {
+                Some(format!("unknown: {method} verifies this credential only in a real request"))
+            }
+        }
+    }
+
+    /// Why the request is refused, whatever its limits say.
+    pub(super) fn refused(&self, access: &Access) -> Option<String> {
+        match self {
+            Authenticated::Unrecognised(_) => Some("401: the route asks for valid credentials".to_owned()),
+            Authenticated::Known(identity, _) => {
+                let cause = access.require.as_ref()?.check(identity).err()?;
+                Some(format!("403: the consumer may not use the route: {}", cause.sentence()))
+            }
+            Authenticated::Unasked | Authenticated::Unverified(_) => None,
+        }
+    }
+}

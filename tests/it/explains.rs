@@ -1,0 +1,161 @@
+//! What `explain` says beside what the gateway does with the same request.
+
+use crate::support::redis::{Redis, free_port};
+use crate::support::{Gateway, Response, eventually};
+
+const CONFIG: &str = r#"
+[client-ip]
+trust = ["127.0.0.2/32"]
+[listener.plain]
+bind = "127.0.0.1:0"
+deny = ["192.0.2.66/32", "127.0.0.3/32"]
+max = { uri-bytes = 64 }
+[listener.old]
+bind = "127.0.0.1:0"
+redirect = "https"
+[policy.priced]
+by = ["ip"]
+limit = "10/h"
+cost = { default = 1, header = "x-cost", max = 9 }
+[[route]]
+name = "orders"
+path = "/orders"
+methods = ["GET"]
+limit = "priced"
+cors = { origins = ["https://app.example"], methods = ["GET"] }
+respond = { status = 200 }
+"#;
+
+/// What the configuration says of each listener's port.
+const ANY: &str = "bind = \"127.0.0.1:0\"";
+
+/// One request, as explained and as answered.
+struct Asked<'a> {
+    gateway: &'a Gateway,
+    method: &'a str,
+    target: &'a str,
+    fields: &'a [&'a str],
+    from: [u8; 4],
+}
+
+impl Asked<'_> {
+    fn explained(&self) -> serde_json::Value {
+        let mut query = format!("/v1/explain?method={}&url={}", self.method, self.target.replace('%', "%25"));
+        for field in self.fields {
+            query.push_str(&format!("&header={}", field.replace(' ', "%20")));
+        }
+        let [a, b, c, d] = self.from;
+        self.gateway.admin(&format!("{query}&from={a}.{b}.{c}.{d}")).json()
+    }
+
+    fn answered(&self) -> Response {
+        let mut client = crate::support::Client::connect_from(self.from, self.gateway.plain());
+        client.request(self.method, self.target, self.fields, "")
+    }
+}
+
+#[test]
+fn explain_refuses_what_the_gateway_refuses() {
+    let gateway = Gateway::start(CONFIG);
+    let long = format!("/{}", "a".repeat(80));
+    let preflight = ["origin: https://evil.example", "access-control-request-method: GET"];
+    let welcome = ["origin: https://app.example", "access-control-request-method: GET"];
+    let cases: [(&str, &str, &[&str], u8, u16); 11] = [
+        ("GET", "/orders", &[], 1, 200),
+        ("GET", "/nothing", &[], 1, 404),
+        ("DELETE", "/orders", &[], 1, 405),
+        ("TRACE", "/orders", &[], 1, 501),
+        ("GET", &long, &[], 1, 414),
+        ("GET", "/a%2fb", &[], 1, 400),
+        ("GET", "/orders", &["x_real_ip: 1"], 1, 400),
+        ("GET", "/orders", &["expect: tea"], 1, 417),
+        ("GET", "/orders", &[], 3, 403),
+        ("OPTIONS", "/orders", &preflight, 1, 403),
+        ("OPTIONS", "/orders", &welcome, 1, 204),
+    ];
+    for (method, target, fields, last, status) in cases {
+        let asked = Asked { gateway: &gateway, method, target, fields, from: [127, 0, 0, last] };
+        let explained = asked.explained();
+        let refused = explained["refused"].as_str().and_then(|text| text.split(':').next()?.parse().ok());
+        assert_eq!(asked.answered().status, status, "{method} {target}");
+        assert_eq!(refused, (status >= 400).then_some(status), "{method} {target}: {explained}");
+    }
+}
+
+#[test]
+fn explain_finds_the_client_and_its_cost_as_requests_do() {
+    let gateway = Gateway::start(CONFIG);
+    let cost = |from: [u8; 4], fields: &[&str]| {
+        let asked = Asked { gateway: &gateway, method: "GET", target: "/orders", fields, from };
+        let limit = asked.explained()["limits"][0].clone();
+        let left = asked.answered().number("x-ratelimit-remaining");
+        assert_eq!(limit["remaining"], left, "{from:?} {fields:?}: {limit}");
+        (limit["key"]["ip"].as_str().map(str::to_owned), limit["cost"].as_u64())
+    };
+    let through = ["x-forwarded-for: 203.0.113.7", "x-cost: 4"];
+    assert_eq!(cost([127, 0, 0, 1], &through), (Some("127.0.0.1".to_owned()), Some(1)));
+    assert_eq!(cost([127, 0, 0, 2], &through), (Some("203.0.113.7".to_owned()), Some(4)));
+    // The listener denies by the client's address, too.
+    let fields = ["x-forwarded-for: 192.0.2.66"];
+    let denied =
+        Asked { gateway: &gateway, method: "GET", target: "/orders", fields: &fields, from: [127, 0, 0, 2] };
+    assert_eq!(denied.answered().status, 403);
+    assert!(denied.explained()["refused"].as_str().is_some_and(|it| it.starts_with("403")));
+}
+
+#[test]
+fn explain_takes_the_listener_that_the_url_names() {
+    let ports = [free_port(), free_port()];
+    let [plain, old] = ports.map(|port| format!("bind = \"127.0.0.1:{port}\""));
+    let gateway = Gateway::start(&CONFIG.replacen(ANY, &plain, 1).replacen(ANY, &old, 1));
+    let old = gateway.listener("old");
+    let shown = gateway.admin(&format!("/v1/explain?url=http://{old}/orders")).json();
+    assert!(shown["goes-to"].as_str().is_some_and(|it| it.contains("redirects to https")), "{shown}");
+    let plain = gateway.plain();
+    assert_eq!(gateway.admin(&format!("/v1/explain?url=http://{plain}/orders")).json()["route"], "orders");
+}
+
+#[test]
+fn explain_does_not_charge_a_retry() {
+    let redis = Redis::start(&[]);
+    for shared in [String::new(), format!("[redis]\nurl = \"redis://{}\"\n", redis.addr())] {
+        let gateway = Gateway::start(&format!(
+            "[policy.p]\nby = [\"ip\"]\nlimit = [\"1/h\", \"3 in flight\"]\n\
+             idempotency-key = \"header:idempotency-key\"\n\
+             penalty = {{ after = 1, within = \"1h\", factor = 2, max = \"5h\" }}\n{shared}\
+             [[route]]\npath = \"/a\"\nlimit = \"p\"\nrespond = {{}}\n"
+        ));
+        let ask = |key: &str| {
+            let fields = [format!("idempotency-key: {key}")];
+            let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+            let asked = Asked {
+                gateway: &gateway,
+                method: "GET",
+                target: "/a",
+                fields: &fields,
+                from: [127, 0, 0, 1],
+            };
+            let limits = asked.explained()["limits"].clone();
+            (limits, asked.answered().status)
+        };
+        let (limits, status) = ask("one");
+        assert_eq!((&limits[0]["paid"], status), (&false.into(), 200), "{limits}");
+        eventually("the key is known", || (ask("one").0[0]["paid"] == true).then_some(()));
+        // Others are refused until they are penalised; the retry is admitted all the same.
+        assert_eq!([ask("two").1, ask("two").1, ask("two").1], [429; 3]);
+        let (limits, _) = ask("two");
+        assert_eq!(
+            (&limits[0]["penalty"], &limits[0]["admitted"]),
+            (&true.into(), &false.into()),
+            "{limits}"
+        );
+        let (limits, status) = ask("one");
+        assert_eq!((&limits[0]["paid"], &limits[0]["penalty"]), (&true.into(), &false.into()), "{limits}");
+        assert_eq!((&limits[0]["admitted"], status), (&true.into(), 200), "{limits}");
+        assert_eq!(
+            (&limits[1]["paid"], &limits[1]["cost"]),
+            (&false.into(), &1.into()),
+            "a retry is in flight"
+        );
+    }
+}
