@@ -12,6 +12,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod descriptors;
+pub mod fetch;
 pub mod global;
 pub mod identity;
 pub mod limit;

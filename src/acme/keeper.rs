@@ -11,12 +11,13 @@ use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::challenges::Challenges;
-use super::client::{Client, Connect};
+use super::client::Client;
 use super::config::{Challenge, Config};
 use super::order::{self, Error};
 use super::schedule::{self, Window};
 use super::state::{self, Attempts, Issued};
 use crate::clock;
+use crate::fetch::{self, Connect};
 use crate::random::Random;
 
 /// What all keepers of a process share.
@@ -66,7 +67,7 @@ impl Keeper {
         connect: Connect,
         counts: Arc<Counts>,
     ) -> Keeper {
-        let client = Client::new(connect, config.trust.clone());
+        let client = Client::new(fetch::Client::new(connect, config.trust.clone()));
         let random = Random::seeded();
         Keeper {
             config,

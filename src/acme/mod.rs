@@ -13,6 +13,5 @@ mod schedule;
 mod state;
 
 pub use challenges::{ALPN, Challenges, PATH};
-pub use client::{Connect, is_loopback};
 pub use config::Config;
 pub use keeper::{Counts, Keeper};

@@ -56,7 +56,7 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
 fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
     match &method.kind {
         Kind::Jwt(tokens) => match &tokens.source {
-            jwt::Source::Url(remote) if remote.tls => Some(remote),
+            jwt::Source::Url(remote) if remote.is_tls() => Some(remote),
             jwt::Source::Url(_) | jwt::Source::Secret(_) | jwt::Source::File(_) => None,
         },
         Kind::Anonymous(_) | Kind::ApiKey(_) | Kind::Mtls(_) | Kind::Basic(_) => None,

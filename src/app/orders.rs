@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinHandle;
 
 use crate::acme::config::Challenge;
-use crate::acme::{self, Challenges, Connect, Counts, Keeper};
+use crate::acme::{self, Challenges, Counts, Keeper};
 use crate::metrics::Families;
 use crate::service::config::Listener;
 use crate::tls::{self, Challenged};
@@ -55,7 +55,7 @@ impl Orders {
             }
             let Wanted { config, ways } = wanted.clone();
             let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
-            let keeper = Keeper::new(config, ways, challenges, connect(), counts);
+            let keeper = Keeper::new(config, ways, challenges, tls::connect(), counts);
             self.running.push(Running { wanted, task: tokio::spawn(keeper.run()) });
         }
     }
@@ -100,10 +100,6 @@ fn wanted(listeners: &[Listener]) -> Vec<Wanted> {
         }
     }
     wanted
-}
-
-fn connect() -> Connect {
-    Arc::new(|trust| tls::client_config(false, trust).map_err(|error| error.to_string()))
 }
 
 /// What a listener with an ordered certificate shows to an authority in a handshake.

@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use super::asked::{Asked, Checked, Wait};
 use super::cache::Cache;
 use super::config::{Config, Kind, challenge};
-use super::jwt::remote::{Connect, Remote, Schedule};
+use super::jwt::remote::{Remote, Schedule};
 use super::{basic, entries, jwt, keys, mtls};
 use crate::cause::Cause;
+use crate::fetch::Connect;
 use crate::identity::Identity;
 
 /// Why a method cannot be used.
@@ -174,13 +175,13 @@ impl Method {
     }
 }
 
-/// Fetches the keys of a method for as long as it is in force. `tls` is asked anew for each fetch.
-pub async fn keep_fetching(method: Weak<Method>, tls: impl Connect) {
+/// Fetches the keys of a method for as long as it is in force. `connect` is asked anew for each fetch.
+pub async fn keep_fetching(method: Weak<Method>, connect: Connect) {
     let mut schedule = Schedule::default();
     loop {
         let Some(method) = method.upgrade() else { return };
         let Some((verifier, remote)) = method.remote() else { return };
-        remote.fetch_next(&method.config.name, &tls, |text| verifier.take(text), &mut schedule).await;
+        remote.fetch_next(&method.config.name, &connect, |text| verifier.take(text), &mut schedule).await;
     }
 }
 

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use crate::acme::config::{Challenge, Config, NAMES_MAX, STATE_UNWRITTEN};
-use crate::tls;
 use crate::trust::Trust;
+use crate::{fetch, tls};
 
 use super::context::Context;
 use super::listener;
@@ -73,7 +73,7 @@ fn directory(text: &Text<'_>) -> Option<String> {
         text.wrong("the URL of a directory cannot hold a user name or a password", hint);
         return None;
     }
-    if uri.scheme_str() == Some("http") && !crate::acme::is_loopback(uri.host().unwrap_or_default()) {
+    if !fetch::is_private(&uri) {
         let message = "over plain http anyone on the network path could pose as the authority";
         text.wrong(message, "write `https://`");
         return None;

@@ -1,4 +1,4 @@
-//! TLS towards servers that the gateway connects to: upstreams, and issuers of tokens.
+//! TLS towards servers that the gateway connects to: upstreams, issuers of tokens, and certificate authorities.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use super::error::Error;
 use super::{files, provider};
+use crate::fetch::Connect;
 use crate::trust::Trust;
 
 /// Builds the TLS configuration of connections to a server. Reads the files that `trust` names, or the system's authorities.
@@ -35,6 +36,11 @@ pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> 
     };
     config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     Ok(config)
+}
+
+/// How [`crate::fetch`] connects: over HTTP/1.1, with files that are read at each connection.
+pub fn connect() -> Connect {
+    Arc::new(|trust| client_config(false, trust).map_err(|error| error.to_string()))
 }
 
 fn system_authorities() -> Result<RootCertStore, Error> {

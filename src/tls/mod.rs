@@ -21,7 +21,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 
-pub use client::client_config;
+pub use client::{client_config, connect};
 pub use error::{Error, Part};
 
 /// One certificate and its key, as files.

@@ -29,6 +29,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("upstream", 2),
     ("policy", 1),
     ("clock", 1),
+    ("fetch", 1),
     ("limit", 0),
     ("descriptors", 0),
     ("wire", 0),

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::prepare::Kept;
 use crate::auth::keep_fetching;
 use crate::tls;
-use crate::trust::Trust;
 use crate::upstream::check::watch;
 use crate::upstream::resolve::Resolver;
 
@@ -45,10 +44,9 @@ async fn fetch_keys(kept: &Kept) {
     if begun.is_empty() {
         return;
     }
-    let tls = |trust: &Trust| tls::client_config(false, trust).map_err(|error| error.to_string());
     let mut rounds = Vec::with_capacity(begun.len());
     for (method, round) in begun {
-        tokio::spawn(keep_fetching(Arc::downgrade(method), tls));
+        tokio::spawn(keep_fetching(Arc::downgrade(method), tls::connect()));
         rounds.push(round);
     }
     let all = async {

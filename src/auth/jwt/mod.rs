@@ -53,7 +53,7 @@ pub enum Source {
     /// A JWK set, or public keys in PEM.
     File(PathBuf),
     /// A JWK set that the issuer publishes.
-    Url(remote::Config),
+    Url(Box<remote::Config>),
 }
 
 /// A text that is never shown.
@@ -100,7 +100,7 @@ impl Verifier {
     /// Reads the keys; those behind a URL come later.
     pub(super) fn new(config: &Config, wanted: &[Box<str>]) -> Result<Verifier, Error> {
         let remote = match &config.source {
-            Source::Url(config) => Some(Remote::new(config.clone())),
+            Source::Url(config) => Some(Remote::new((**config).clone())),
             Source::Secret(_) | Source::File(_) => None,
         };
         let keys = ArcSwap::from_pointee(read(config)?);

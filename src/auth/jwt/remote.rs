@@ -7,35 +7,24 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use http::header::ACCEPT;
+use http::{Request, StatusCode, Uri};
+use http_body_util::Empty;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
+use crate::fetch::{self, Client, Connect};
 use crate::trust::Trust;
 
 /// Where keys are published and how often they are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Over TLS.
-    pub tls: bool,
-    /// Host name, or an address without brackets.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// Path and query.
-    pub target: String,
+    /// The whole URL, over TLS or on this machine.
+    pub url: Uri,
     /// How the issuer is checked over TLS, and what it is shown.
     pub trust: Trust,
     /// How often they are fetched anyway.
@@ -47,43 +36,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// Host and port as a `Host` field has them.
-    fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        match (self.tls, self.port) {
-            (true, 443) | (false, 80) => host,
-            (_, port) => format!("{host}:{port}"),
-        }
-    }
-
-    /// As the configuration writes it.
-    pub fn url(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://{}{}", self.authority(), self.target)
+    /// Whether it is asked over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.url.scheme_str() == Some("https")
     }
 }
 
 /// Why keys were not fetched.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// What the issuer is checked by cannot be read.
-    #[error("{0}")]
-    Trust(String),
-    /// The issuer cannot be reached, or breaks off.
+    /// The issuer gives no answer.
     #[error(transparent)]
-    Io(#[from] std::io::Error),
-    /// It does not speak HTTP.
-    #[error(transparent)]
-    Http(#[from] hyper::Error),
-    /// It does not take so long.
-    #[error("no answer in time")]
-    Timeout,
+    Fetch(#[from] fetch::Error),
     /// It answers something else.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// Its answer is too long, or breaks off.
-    #[error("the answer is too long or incomplete")]
-    Body,
     /// Its answer is no key set.
     #[error("{0}")]
     Keys(String),
@@ -163,15 +130,15 @@ impl Remote {
 
     /// Fetches once, takes the keys, and rests until it is time for the next fetch. `take` says whether the keys are others
     /// than before.
-    pub(in crate::auth) async fn fetch_next<T: Connect>(
+    pub(in crate::auth) async fn fetch_next(
         &self,
         name: &str,
-        tls: &T,
+        connect: &Connect,
         take: impl FnOnce(&str) -> Result<bool, String>,
         schedule: &mut Schedule,
     ) {
         self.phase.store(FETCHING, Ordering::Release);
-        let fetched = self.fetch(tls).await.and_then(|text| take(&text).map_err(Error::Keys));
+        let fetched = self.fetch(connect).await.and_then(|text| take(&text).map_err(Error::Keys));
         match &fetched {
             Ok(changed) => {
                 tracing::debug!(auth = %name, "keys fetched");
@@ -184,7 +151,7 @@ impl Remote {
                 }
             }
             Err(error) => {
-                let url = self.config.url();
+                let url = &self.config.url;
                 tracing::error!(auth = %name, %url, %error, "keys not fetched, those there are go on");
             }
         }
@@ -203,58 +170,19 @@ impl Remote {
         }
     }
 
-    async fn fetch<T: Connect>(&self, tls: &T) -> Result<String, Error> {
-        let fetched = async {
-            let tcp = TcpStream::connect((self.config.host.as_str(), self.config.port)).await?;
-            if !self.config.tls {
-                return self.talk(tcp).await;
-            }
-            let name = self.config.trust.name(&self.config.host).to_owned();
-            let name = ServerName::try_from(name).map_err(std::io::Error::other)?;
-            let (tls, trust) = (tls.clone(), self.config.trust.clone());
-            // Files are read: authorities may change, and fetches are rare.
-            let config =
-                tokio::task::spawn_blocking(move || tls(&trust)).await.map_err(std::io::Error::other)?;
-            let connector = tokio_rustls::TlsConnector::from(Arc::new(config.map_err(Error::Trust)?));
-            let stream = connector.connect(name, tcp).await?;
-            self.talk(stream).await
-        };
-        timeout(self.config.timeout, fetched).await.map_err(|_| Error::Timeout)?
-    }
-
-    /// One request and its answer. Redirects are not followed: where keys are is the operator's word.
-    async fn talk(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<String, Error> {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let driver = tokio::spawn(connection);
-        let request = Request::get(self.config.target.as_str())
-            .header(HOST, self.config.authority())
+    async fn fetch(&self, connect: &Connect) -> Result<String, Error> {
+        let request = Request::get(&self.config.url)
             .header(ACCEPT, "application/jwk-set+json, application/json")
             .body(Empty::<Bytes>::new())
-            .map_err(std::io::Error::other)?;
-        let answered = async {
-            let answer = sender.send_request(request).await?;
-            if answer.status() != StatusCode::OK {
-                return Err(Error::Status(answer.status()));
-            }
-            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-            let bytes = body.collect().await.map_err(|_| Error::Body)?.to_bytes();
-            String::from_utf8(bytes.to_vec()).map_err(|_| Error::Body)
-        };
-        let answer = answered.await;
-        driver.abort();
-        answer
+            .map_err(|error| Error::Keys(error.to_string()))?;
+        let client = Client::new(connect.clone(), self.config.trust.clone());
+        let answer = client.ask(request, self.config.timeout).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(Error::Status(answer.status()));
+        }
+        String::from_utf8(answer.into_body().into()).map_err(|_| Error::Keys("it is not UTF-8".to_owned()))
     }
 }
-
-/// Makes what a connection over TLS is made with, or says why it cannot.
-pub trait Connect: Fn(&Trust) -> Result<ClientConfig, String> + Clone + Send + 'static {}
-impl<F: Fn(&Trust) -> Result<ClientConfig, String> + Clone + Send + 'static> Connect for F {}
-
-/// Longest key set.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Unknown names kept; more are asked for without being remembered.
 const UNKNOWN_MAX: usize = 1_024;

@@ -1,6 +1,5 @@
 //! Reads and writes `[auth.*]` of `kind = "jwt"`. The rules of tokens are `auth::jwt`'s.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Fields, claim_name, file, places, show_file, show_places};
@@ -13,6 +12,7 @@ use crate::config::reader::{Table, Value};
 use crate::config::text::Text;
 use crate::config::trust;
 use crate::config::words::listed;
+use crate::fetch;
 use crate::trust::Trust;
 
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
@@ -78,14 +78,14 @@ fn source(table: &Table<'_>) -> Option<Source> {
             let mut config = url(&jwks.text()?)?;
             if let Some(tls) = table.value("tls") {
                 config.trust = trust::read(&tls);
-                if !config.tls {
+                if !config.is_tls() {
                     tls.wrong_key(
                         "`tls` needs a URL over TLS",
                         "write `jwks` as in `https://id.example.com/keys`",
                     );
                 }
             }
-            Some(Source::Url(fetch(table, config)))
+            Some(Source::Url(Box::new(schedule(table, config))))
         }
         (None, true, None) => file(table, "keys", "jwks.json").map(Source::File),
         (None, false, Some(secret)) => {
@@ -118,19 +118,14 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
         text.wrong("a URL of keys cannot hold a user name or a password", hint);
         return None;
     }
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let tls = uri.scheme_str() == Some("https");
-    if !tls && !host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+    if !fetch::is_private(&uri) {
         text.wrong("keys over plain http can be replaced by anyone on the network path", "write `https://`");
         return None;
     }
-    let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
-    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
-    let trust = Trust::default();
-    Some(remote::Config { tls, host, port, target, trust, every: EVERY, rest: PAUSE, timeout: TIMEOUT })
+    Some(remote::Config { url: uri, trust: Trust::default(), every: EVERY, rest: PAUSE, timeout: TIMEOUT })
 }
 
-fn fetch(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
+fn schedule(table: &Table<'_>, mut config: remote::Config) -> remote::Config {
     let Some(fetch) = table.table("fetch") else { return config };
     for (key, least, duration) in [
         ("every", PAUSE_MIN, &mut config.every),
@@ -160,9 +155,9 @@ pub(super) fn show(config: &Config, fields: &mut Fields) {
         Source::Secret(Secret(secret)) => fields.push(("secret", text(secret))),
         Source::File(path) => fields.push(("keys", show_file(path))),
         Source::Url(remote) => {
-            fields.push(("jwks", text(&remote.url())));
+            fields.push(("jwks", text(&remote.url.to_string())));
             let times = [("every", remote.every), ("pause", remote.rest), ("timeout", remote.timeout)];
-            if remote.tls {
+            if remote.is_tls() {
                 fields.push(("tls", trust::show(&remote.trust)));
             }
             fields.push(("fetch", show_table(times.map(|(key, duration)| (key, time(duration))))));

@@ -1,0 +1,162 @@
+//! The gateway's own requests to authorities and issuers: one connection a request, over TLS unless it is to this machine,
+//! each within a deadline and a bound on the answer. They are rare, so connections are not kept. Requests of clients never
+//! go this way.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::trust::Trust;
+
+/// Makes what a connection over TLS is made with, or says why it cannot. It reads files.
+pub type Connect = Arc<dyn Fn(&Trust) -> Result<ClientConfig, String> + Send + Sync>;
+
+/// Why a request got no answer. The host is named, the rest of the URL may hold a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URL is of plain HTTP to another machine.
+    #[error("{0} is asked over plain http, so anyone on the network path could answer")]
+    Plain(String),
+    /// No request can be sent to the URL.
+    #[error("{0} is not a host that can be asked")]
+    Url(String),
+    /// What the server is verified by cannot be read.
+    #[error("{0}")]
+    Trust(String),
+    /// It cannot be reached, or breaks off.
+    #[error("{host}: {source}")]
+    Io {
+        /// The server.
+        host: String,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// It does not speak HTTP.
+    #[error("{host}: {source}")]
+    Http {
+        /// The server.
+        host: String,
+        /// What is wrong.
+        source: hyper::Error,
+    },
+    /// It does not answer in time.
+    #[error("{0}: no answer in time")]
+    Timeout(String),
+    /// Its answer is too long, or breaks off.
+    #[error("{0}: the answer is too long or incomplete")]
+    Body(String),
+}
+
+/// Who is asked, by what they are verified.
+#[derive(Clone)]
+pub struct Client {
+    connect: Connect,
+    trust: Trust,
+}
+
+impl Client {
+    /// A client that verifies servers by `trust`.
+    pub fn new(connect: Connect, trust: Trust) -> Client {
+        Client { connect, trust }
+    }
+
+    /// Sends a request to its absolute URL and reads the whole answer. Redirects are not followed: where to ask is the
+    /// operator's word.
+    ///
+    /// # Errors
+    /// If there is no whole answer of at most [`ANSWER_BYTES_MAX`] within this time.
+    pub async fn ask<B>(&self, request: Request<B>, within: Duration) -> Result<Response<Bytes>, Error>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        let host = host(request.uri()).to_owned();
+        timeout(within, self.exchange(request, &host)).await.unwrap_or(Err(Error::Timeout(host)))
+    }
+
+    async fn exchange<B>(&self, request: Request<B>, host: &str) -> Result<Response<Bytes>, Error>
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        let io = |source| Error::Io { host: host.to_owned(), source };
+        let port = request.uri().port_u16();
+        if request.uri().scheme_str() != Some("https") {
+            if !is_loopback(host) {
+                return Err(Error::Plain(host.to_owned()));
+            }
+            let tcp = TcpStream::connect((host, port.unwrap_or(80))).await.map_err(io)?;
+            return talk(tcp, request, host).await;
+        }
+        let name = ServerName::try_from(self.trust.name(host).to_owned());
+        let name = name.map_err(|_| Error::Url(host.to_owned()))?;
+        let tcp = TcpStream::connect((host, port.unwrap_or(443))).await.map_err(io)?;
+        let (connect, trust) = (Arc::clone(&self.connect), self.trust.clone());
+        // Read anew for each request: the files may have changed since the last one.
+        let tls = tokio::task::spawn_blocking(move || connect(&trust)).await;
+        let tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
+        talk(connector.connect(name, tcp).await.map_err(io)?, request, host).await
+    }
+}
+
+/// One request and its answer over a connection that ends with it.
+async fn talk<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    mut request: Request<B>,
+    host: &str,
+) -> Result<Response<Bytes>, Error>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let http = |source| Error::Http { host: host.to_owned(), source };
+    let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+    if let Ok(authority) = HeaderValue::from_str(&authority) {
+        request.headers_mut().insert(HOST, authority);
+    }
+    *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+    let driver = AbortOnDrop(tokio::spawn(connection));
+    let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    drop(driver);
+    let body = body.map_err(|_| Error::Body(host.to_owned()))?.to_bytes();
+    Ok(Response::from_parts(head, body))
+}
+
+/// The task of a connection. It ends with the request, also if that is dropped at its deadline.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The host of a URL; an IPv6 address without its brackets.
+fn host(url: &Uri) -> &str {
+    url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Whether a URL is one that may be asked: over TLS, or on this machine, where nobody can change an answer on its way.
+pub fn is_private(url: &Uri) -> bool {
+    url.scheme_str() == Some("https") || is_loopback(host(url))
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Longest answer. A chain of certificates is some KiB, a key set not much more.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
