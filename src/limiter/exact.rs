@@ -310,7 +310,7 @@ impl Limiter {
                     }
                     // Units have come back since the denial.
                     Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
-                        share.deny_for(0, sent_ns);
+                        share.end_denial();
                     }
                     Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
                 }

@@ -107,7 +107,7 @@ impl Fleet {
             self.plans.get(under).is_none_or(|plan| Lease::from_words(words).says_nothing(plan, now_ns))
         };
         self.shares.change(charge.key, charge.plan, says_nothing, |under, words| {
-            let mut share = share_under(charge, under, *words, now_ns);
+            let mut share = share_under(charge, under, *words);
             let result = change(&mut share);
             *words = share.into_words();
             result
@@ -205,14 +205,14 @@ impl Fleet {
     pub(super) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
         let Some(plan) = self.plans.get(charge.plan) else { return 0 };
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
-        share_under(charge, under, words, now_ns).estimate(plan, now_ns).0
+        share_under(charge, under, words).estimate(plan, now_ns).0
     }
 
     /// The outcome that a shared charge would have as far as this node knows; `None` if the fleet does not share it.
     pub(super) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.plans.get(charge.plan)?;
         let (under, words) = self.shares.peek(charge.key).unwrap_or_default();
-        let mut share = share_under(charge, under, words, now_ns);
+        let mut share = share_under(charge, under, words);
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
         let told = match (plan.sharing.is_exact(), share.refused_for(plan, charge.cost, now_ns)) {
             _ if charge.cost > plan.quota.capacity() => {
@@ -392,10 +392,10 @@ impl Limiter {
 }
 
 /// A key's lease for a charge. A denial under another plan is dropped: a reload has changed the limit.
-fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6], now_ns: u64) -> Lease {
+fn share_under(charge: &Charge, under: Option<PlanId>, words: [u64; 6]) -> Lease {
     let mut share = Lease::from_words(words);
     if under != charge.plan {
-        share.deny_for(0, now_ns);
+        share.end_denial();
     }
     share
 }
@@ -405,7 +405,7 @@ pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns:
     let refused = fleet.change_known(charge.key, |under, share| {
         // A reload has changed the limit, so the denial no longer holds.
         if under != charge.plan {
-            share.deny_for(0, now_ns);
+            share.end_denial();
             return None;
         }
         let refused = match fleet.link.is_quick(charge.key) {

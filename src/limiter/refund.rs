@@ -86,9 +86,9 @@ impl Limiter {
         let (limiter, key) = (Arc::clone(self), charge.key);
         fleet.link.send(
             Op::Return { parts: [Part::of(charge, plan)].into_iter().collect(), taken_us },
-            Box::new(move |_, now_ns| {
+            Box::new(move |_, _| {
                 if let Some(fleet) = &limiter.fleet {
-                    let _ = fleet.change_known(key, |_, share| share.deny_for(0, now_ns));
+                    let _ = fleet.change_known(key, |_, share| share.end_denial());
                 }
             }),
         );

@@ -165,7 +165,7 @@ impl Limiter {
                 share.granted(renewal, grant, sent_ns);
                 // A reload changed the limit while this was in flight; a denial under the old limit does not hold.
                 if under != leased.plan_id {
-                    share.deny_for(0, now_ns);
+                    share.end_denial();
                 }
             }
             None => share.lost(renewal, is_unheard),

@@ -488,7 +488,7 @@ fn answers_settle_what_the_whole_fleet_has_left() {
         // Longer than any lease lives.
         for (turn, cost) in [3, 0, 80].into_iter().cycle().enumerate() {
             let answer = clients[turn % 2].request("GET", "/", &[&format!("x-say: {cost}")], "");
-            assert_eq!(answer.status, 200, "{algorithm}");
+            assert_eq!(answer.status, 200, "{algorithm}, turn {turn}: {answer:?} {}", answer.text());
             spent += cost;
             if Instant::now() >= until {
                 break;

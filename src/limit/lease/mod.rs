@@ -221,11 +221,21 @@ impl Lease {
         }
     }
 
-    /// Remembers a denial of Redis for `wait_ns`; 0 ends a denial.
+    /// Remembers a denial of Redis for `wait_ns`.
     pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
+        self.deny_until(now_ns.saturating_add(wait_ns));
+    }
+
+    /// Forgets a denial. It is not set to end now: a thread that has read the clock before would still find it, and for
+    /// a cost that was never refused.
+    pub fn end_denial(&mut self) {
+        self.deny_until(0);
+    }
+
+    fn deny_until(&mut self, until_ns: u64) {
         // A fallback bucket with a rate keeps in this field since when it runs.
         if !self.0.has(Flag::Fallback) || self.0.rate() == 0.0 {
-            self.0.set_deny_until_ns(now_ns.saturating_add(wait_ns));
+            self.0.set_deny_until_ns(until_ns);
         }
     }
 

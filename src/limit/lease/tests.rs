@@ -241,6 +241,20 @@ fn a_denial_of_redis_is_kept_and_costs_nothing() {
 }
 
 #[test]
+fn a_denial_that_ended_holds_for_no_thread() {
+    let plan = plan_of(1_000_000, 365 * 86_400 * SECOND, 1_000_000, 0);
+    let mut exact = Lease::default();
+    exact.refuse(5, SECOND, NOW);
+    assert!(exact.refused_for(&plan, 50, NOW).is_some());
+    exact.end_denial();
+    // A request may have read the clock before the denial ended on another thread.
+    for now_ns in [NOW - MS, NOW, NOW + MS] {
+        assert_eq!(exact.refused_for(&plan, 50, now_ns), None);
+        assert_eq!(exact.take(&plan, 1, now_ns, LEAD), Told::Ask);
+    }
+}
+
+#[test]
 fn an_idle_lease_goes_back_whole() {
     let plan = plan();
     let grant = Grant { epoch: 9, tokens: 9.0, rate: 10.0, lasts_ns: 400 * MS, ..Grant::default() };
