@@ -11,6 +11,7 @@ pub mod checkout;
 pub mod config;
 pub mod connect;
 pub mod deadline;
+pub mod dns;
 pub mod error;
 pub mod families;
 pub mod health;

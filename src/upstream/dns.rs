@@ -1,0 +1,178 @@
+//! Asks name servers, and says for how long an answer holds. hosts and resolv.conf are read again when they change. What is
+//! made of an answer is [`super::resolve`]'s.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::{RData, Record, RecordType};
+use hickory_resolver::system_conf::read_system_conf;
+
+/// Whom names are asked of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Name servers. None: those of the system, with its search domains.
+    pub servers: Vec<SocketAddr>,
+}
+
+/// Asks name servers.
+#[derive(Debug)]
+pub struct Dns {
+    config: Config,
+    built: Mutex<Option<(Stamp, TokioResolver)>>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// What was asked for.
+    pub found: Vec<T>,
+    /// How long it holds, as its records say.
+    pub ttl: Duration,
+}
+
+/// What an SRV record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Lower ones come first.
+    pub priority: u16,
+    /// Its share among those of its priority.
+    pub weight: u16,
+    /// The port.
+    pub port: u16,
+    /// The name of the server.
+    pub target: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The name servers' word, or that there was none.
+    #[error("{0}")]
+    Net(#[from] NetError),
+    /// The system's own resolver's word.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// The system says nowhere who its name servers are.
+    #[error("/etc/resolv.conf cannot be read; write `servers` of [dns]")]
+    NoServers,
+    /// An answer without a record that fits.
+    #[error("it has no address")]
+    Empty,
+}
+
+/// When the files were last changed that a resolver was built from.
+type Stamp = [Option<SystemTime>; 2];
+
+impl Dns {
+    /// Asks these.
+    pub fn new(config: Config) -> Dns {
+        Dns { config, built: Mutex::new(None) }
+    }
+
+    /// The addresses of a name, of both families.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn addresses(&self, name: &str) -> Result<Answer<IpAddr>, Error> {
+        let Some(resolver) = self.resolver()? else {
+            let found = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
+            return Ok(Answer { found, ttl: TTL_UNKNOWN });
+        };
+        let lookup = resolver.lookup_ip(name).await?;
+        let records = lookup.as_lookup().answers();
+        answer(records, records.iter().filter_map(|record| record.data.ip_addr()).collect())
+    }
+
+    /// The SRV records of a name.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn services(&self, name: &str) -> Result<Answer<Service>, Error> {
+        let resolver = self.resolver()?.ok_or(Error::NoServers)?;
+        let lookup = resolver.lookup(name, RecordType::SRV).await?;
+        let service = |record: &Record| match &record.data {
+            // RFC 2782: a single dot says that the service is not there.
+            RData::SRV(srv) if !srv.target.is_root() => Some(Service {
+                priority: srv.priority,
+                weight: srv.weight,
+                port: srv.port,
+                target: srv.target.to_ascii().trim_end_matches('.').to_ascii_lowercase(),
+            }),
+            _ => None,
+        };
+        let records = lookup.answers();
+        answer(records, records.iter().filter_map(service).filter(|service| service.port > 0).collect())
+    }
+
+    /// `None`: only the system itself can be asked.
+    fn resolver(&self) -> Result<Option<TokioResolver>, Error> {
+        let stamp = FILES.map(|file| std::fs::metadata(file).and_then(|file| file.modified()).ok());
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, resolver)) = built.as_ref()
+            && *of == stamp
+        {
+            return Ok(Some(resolver.clone()));
+        }
+        let (config, options) = match self.config.servers.as_slice() {
+            [] => match read_system_conf() {
+                Ok(read) => read,
+                Err(_) => return Ok(None),
+            },
+            servers => {
+                let servers = servers.iter().copied().map(name_server).collect();
+                (ResolverConfig::from_name_servers(servers), ResolverOpts::default())
+            }
+        };
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let ours = builder.options_mut();
+        *ours = options;
+        ours.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        // An answer is asked for when the one before has run out, and never sooner.
+        ours.cache_size = 0;
+        (ours.timeout, ours.attempts) = (ours.timeout.min(TIMEOUT), ours.attempts.max(ATTEMPTS));
+        let resolver = builder.build()?;
+        *built = Some((stamp, resolver.clone()));
+        Ok(Some(resolver))
+    }
+}
+
+fn name_server(address: SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(address.ip());
+    let with_port = |mut connection: ConnectionConfig| {
+        connection.port = address.port();
+        connection
+    };
+    server.connections = server.connections.into_iter().map(with_port).collect();
+    server
+}
+
+/// The answer holds as long as the record of it that holds least, aliases included.
+fn answer<T>(records: &[Record], found: Vec<T>) -> Result<Answer<T>, Error> {
+    if found.is_empty() {
+        return Err(Error::Empty);
+    }
+    let ttl = records.iter().map(|record| record.ttl).min().unwrap_or(0);
+    // The longest one is that of the hosts file, which says none.
+    let ttl = if ttl >= TTL_OF_FILES { HOSTS_FOR } else { Duration::from_secs(ttl.into()) };
+    Ok(Answer { found, ttl })
+}
+
+/// The files that names depend on.
+const FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+/// How long an answer holds that does not say it.
+const TTL_UNKNOWN: Duration = Duration::from_secs(30);
+/// How long what the hosts file says holds: it costs no question.
+const HOSTS_FOR: Duration = Duration::from_secs(5);
+/// The longest time to live, seconds: it stands for none.
+const TTL_OF_FILES: u32 = hickory_resolver::MAX_TTL;
+/// How long a name server is waited for before it, or the next one, is asked again.
+const TIMEOUT: Duration = Duration::from_millis(700);
+/// How often it is asked at least.
+const ATTEMPTS: usize = 3;
