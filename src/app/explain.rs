@@ -29,7 +29,7 @@ use crate::proxy::pipeline;
 use crate::service::config::Listener;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
-use crate::upstream::Upstream;
+use crate::upstream::Live;
 use arrival::Arrival;
 use identity::Authenticated;
 use limit::{Limit, key, limits};
@@ -300,8 +300,11 @@ impl Explained {
     }
 
     /// Adds the servers of the request's upstream whose last connection attempt failed.
-    pub fn show_upstream(&mut self, upstreams: &[Arc<Upstream>]) {
-        let Some(upstream) = self.upstream.and_then(|index| upstreams.get(index)) else { return };
+    pub fn show_upstream(&mut self, upstreams: &[Arc<Live>]) {
+        let Some(upstream) = self.upstream.and_then(|index| upstreams.get(index)).map(|live| live.load())
+        else {
+            return;
+        };
         let servers = upstream.servers.iter();
         self.failing_servers = servers
             .filter_map(|server| Some((server.authority.clone(), server.last_connect.cause()?)))

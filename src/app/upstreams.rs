@@ -5,15 +5,16 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use crate::upstream::Upstream;
 use crate::upstream::health::State;
+use crate::upstream::{Address, Live, Upstream};
 
 /// Every upstream with its servers.
-pub(super) fn shown(upstreams: &[Arc<Upstream>], now_ns: u64) -> Value {
+pub(super) fn shown(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
     upstreams.iter().map(|upstream| upstream_shown(upstream, now_ns)).collect()
 }
 
-fn upstream_shown(upstream: &Upstream, now_ns: u64) -> Value {
+fn upstream_shown(live: &Live, now_ns: u64) -> Value {
+    let upstream = &*live.load();
     let counts = upstream.health.counts();
     let states = upstream.health.states(now_ns);
     let servers: Value =
@@ -23,8 +24,24 @@ fn upstream_shown(upstream: &Upstream, now_ns: u64) -> Value {
         "all-used": upstream.health.is_panicking(),
         "ejections": counts.ejections,
         "checks": { "good": counts.checks_good, "failed": counts.checks_failed },
+        "names": names_shown(live),
         "servers": servers,
     })
+}
+
+/// The configured servers that are names, and why they have no answer.
+fn names_shown(live: &Live) -> Value {
+    let names = live.config.servers.iter().zip(live.names());
+    names
+        .filter_map(|(server, known)| Some((server.unresolved()?, known)))
+        .map(|(name, known)| {
+            let mut shown = json!({ "name": name, "servers": known.endpoints.len() });
+            if let Some(failure) = known.failure {
+                shown["failure"] = json!(failure);
+            }
+            shown
+        })
+        .collect()
 }
 
 fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
@@ -33,7 +50,7 @@ fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
         "server": server.authority,
         "tls": upstream.config.servers[index].tls,
         "weight": upstream.config.servers[index].weight,
-        "addresses": server.addresses().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "addresses": server.address.iter().filter_map(Address::tcp).map(|address| address.to_string()).collect::<Vec<_>>(),
         "state": state.word(),
         "failures-in-a-row": upstream.health.failures(index),
         "connections": {

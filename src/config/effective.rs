@@ -56,6 +56,7 @@ impl Config {
         listener::show_client_ip(&mut page, &config.client_ip);
         config.auth.iter().for_each(|method| auth::show(&mut page, method));
         config.upstreams.iter().for_each(|upstream| upstream::show(&mut page, upstream));
+        running::show_dns(&mut page, &config.dns);
         running::show_limits(&mut page, config.limits_memory, config.limit_headers);
         config.tiers.iter().for_each(|(name, limit)| policy::show_tier(&mut page, name, limit));
         config.policies.iter().for_each(|policy| policy::show(&mut page, policy));

@@ -144,6 +144,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
         overload: running::read_overload(&documents),
         auth,
         upstreams: Vec::new(),
+        dns: running::read_dns(&documents),
         limits_memory,
         limit_headers,
         tiers: policy::read_tiers(&documents),

@@ -1,12 +1,14 @@
 //! Reads and writes the settings of the process as a whole: `workers`, `[limits]`, `[overload]`, `[shutdown]`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::proxy::config::LimitHeaders;
 use crate::service::config::{Memory, Overload};
+use crate::upstream::dns;
 
 use super::keys::{Keys, Written};
-use super::printer::{Page, size, text, word};
+use super::printer::{Page, array, size, text, word};
 use super::reader::Table;
 use super::sections;
 use super::settings::Shutdown;
@@ -42,6 +44,42 @@ pub(super) fn read_limits(documents: &[Table<'_>]) -> (usize, LimitHeaders) {
         table.finish(&[]);
     }
     (usize::try_from(memory).unwrap_or(usize::MAX), headers)
+}
+
+/// Reads `[dns]`: name servers instead of the system's.
+pub(super) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
+    let mut config = dns::Config::default();
+    let table = sections::single(documents, "dns").and_then(|value| value.table("[dns]"));
+    let Some(table) = table else { return config };
+    for text in table.value("servers").map(|value| value.texts()).unwrap_or_default() {
+        let address = text.text.parse().or_else(|_| {
+            let host = text.text.trim_start_matches('[').trim_end_matches(']');
+            host.parse().map(|ip| SocketAddr::new(ip, DNS_PORT))
+        });
+        match address {
+            Ok(address) if address.port() > 0 => config.servers.push(address),
+            _ => text.wrong(
+                format!("{} is not the address of a name server", text.shown()),
+                "write an address, and a port if it is not 53, as in `127.0.0.1:53`",
+            ),
+        }
+    }
+    if config.servers.len() > DNS_SERVERS_MAX {
+        table.wrong(
+            format!("more than {DNS_SERVERS_MAX} name servers are never asked"),
+            format!("write at most {DNS_SERVERS_MAX} `servers`"),
+        );
+    }
+    table.finish(&[]);
+    config
+}
+
+/// Writes `[dns]`; nothing if the system's name servers are asked.
+pub(super) fn show_dns(page: &mut Page, config: &dns::Config) {
+    if !config.servers.is_empty() {
+        page.heading("[dns]");
+        page.key("servers", array(config.servers.iter().map(|server| text(&server.to_string()))));
+    }
 }
 
 /// Reads `[shutdown]`.
@@ -127,6 +165,10 @@ fn default_shutdown() -> Shutdown {
     Shutdown { ready_delay: Duration::ZERO, drain: Duration::from_secs(30), drain_tunnels: Duration::ZERO }
 }
 
+/// The port of DNS.
+const DNS_PORT: u16 = 53;
+/// Name servers that may be written.
+const DNS_SERVERS_MAX: usize = 8;
 /// The values of `headers` in `[limits]`.
 const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
     ("ietf", LimitHeaders::Ietf),

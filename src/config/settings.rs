@@ -24,6 +24,8 @@ pub struct Config {
     pub auth: Vec<crate::auth::Config>,
     /// Upstreams, including those that routes write as URLs.
     pub upstreams: Vec<crate::upstream::Config>,
+    /// Whom the names of servers are asked of.
+    pub dns: crate::upstream::dns::Config,
     /// Memory of the local table, bytes.
     pub limits_memory: usize,
     /// Rate-limit fields on responses.

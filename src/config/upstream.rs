@@ -41,7 +41,7 @@ pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
     let server = server(text)?;
     let name = match &server.place {
         Place::Tcp { .. } => format!("{}://{}", scheme(server.tls), server.authority()),
-        Place::Unix(_) => server.shown(),
+        Place::Service(_) | Place::Unix(_) => show_url(&server),
     };
     Some(Config { servers: vec![server], ..default(name) })
 }
@@ -126,7 +126,8 @@ pub(super) fn is_url(text: &str) -> bool {
     text.contains("://") || socket::is_meant(text)
 }
 
-/// `http://host:port` or `https://host:port`; the port may be left out. Or `unix:/path`.
+/// `http://host:port` or `https://host:port`; the port may be left out. `http+srv://_service._proto.name` for SRV records.
+/// Or `unix:/path`.
 fn server(text: &Text<'_>) -> Option<Server> {
     if socket::is_meant(&text.text) {
         let path = socket::path(text, "unix:/run/app.sock")?;
@@ -137,8 +138,8 @@ fn server(text: &Text<'_>) -> Option<Server> {
         None
     };
     let (tls, authority) = match text.text.split_once("://") {
-        Some(("http", rest)) => (false, rest),
-        Some(("https", rest)) => (true, rest),
+        Some(("http" | "http+srv", rest)) => (false, rest),
+        Some(("https" | "https+srv", rest)) => (true, rest),
         _ => return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`"),
     };
     if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
@@ -168,7 +169,34 @@ fn server(text: &Text<'_>) -> Option<Server> {
     if host.is_empty() {
         return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
     }
-    Some(Server { tls, place: Place::Tcp { host, port }, weight: 1 })
+    if !text.text.starts_with("http+srv://") && !text.text.starts_with("https+srv://") {
+        return Some(Server { tls, place: Place::Tcp { host, port }, weight: 1 });
+    }
+    if authority.port_u16().is_some() || !is_service(&host) {
+        return wrong(
+            "is not the name of a service",
+            "write it as in `http+srv://_http._tcp.orders.internal`, without a port",
+        );
+    }
+    Some(Server { tls, place: Place::Service(host), weight: 1 })
+}
+
+/// Whether it reads like `_http._tcp.orders.internal` (RFC 2782).
+fn is_service(host: &str) -> bool {
+    let mut labels = host.splitn(3, '.');
+    let mut is_marked = || labels.next().is_some_and(|label| label.len() > 1 && label.starts_with('_'));
+    is_marked() && is_marked() && labels.next().is_some_and(|name| !name.is_empty())
+}
+
+/// The URL of a server, with its port if an SRV record does not say it.
+fn show_url(server: &Server) -> String {
+    let scheme = scheme(server.tls);
+    match &server.place {
+        Place::Tcp { host, port } if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
+        Place::Tcp { host, port } => format!("{scheme}://{host}:{port}"),
+        Place::Service(name) => format!("{scheme}+srv://{name}"),
+        Place::Unix(_) => server.shown(),
+    }
 }
 
 fn connections(keys: &mut impl Keys, connections: &mut Connections) {
@@ -233,14 +261,8 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
     page.key(
         "servers",
         array(upstream.servers.iter().map(|server| {
-            let url = match &server.place {
-                Place::Tcp { host, port } if host.contains(':') => {
-                    format!("{}://[{host}]:{port}", scheme(server.tls))
-                }
-                Place::Tcp { host, port } => format!("{}://{host}:{port}", scheme(server.tls)),
-                Place::Unix(_) => server.shown(),
-            };
-            format!("{{ url = {}, weight = {} }}", text(&url), server.weight)
+            let url = text(&show_url(server));
+            format!("{{ url = {url}, weight = {} }}", server.weight)
         })),
     );
     page.key("balance", text(word(&BALANCES, &upstream.balance)));

@@ -244,6 +244,7 @@ impl Drop for RequestContext {
         let event = Finished {
             conn: &self.conn,
             snapshot: &self.view.snapshot,
+            pools: &self.view.pools,
             request: &self.facts,
             attempts: &self.attempts,
             verdict: self.verdict,

@@ -44,10 +44,10 @@ pub struct RequestFacts {
     pub identity: Option<Arc<Identity>>,
 }
 
-/// A server of an upstream, by the indices of the snapshot.
+/// A server of an upstream, by the indices of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerIndex {
-    /// Among the snapshot's upstreams.
+    /// Among the view's pools.
     pub upstream: usize,
     /// Among the upstream's servers.
     pub server: usize,

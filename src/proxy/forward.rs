@@ -301,7 +301,7 @@ impl UpstreamAttempt<'_> {
         self.count().answered(self.cells(), self.context.attempts.steps.first_byte());
         let health = &self.pool.upstream.health;
         match status.is_server_error() {
-            true => health.failed(server, clock::now_ns()),
+            true => self.pool.upstream.failed(server, clock::now_ns()),
             false => health.succeeded(server, clock::now_ns),
         }
     }
@@ -316,7 +316,7 @@ impl UpstreamAttempt<'_> {
     fn timed_out(&mut self, server: usize) -> bool {
         let is_past_total = self.context.is_past_total();
         if !is_past_total {
-            self.pool.upstream.health.failed(server, clock::now_ns());
+            self.pool.upstream.failed(server, clock::now_ns());
         }
         self.count().exchanged(
             self.cells(),
@@ -390,7 +390,7 @@ impl UpstreamAttempt<'_> {
         }
         // A connection that was idle may be closed at any time; what broke then says nothing of the server.
         if !matches!(unsent, Unsent::Request(_)) || error.is_bad_answer() {
-            self.pool.upstream.health.failed(server, clock::now_ns());
+            self.pool.upstream.failed(server, clock::now_ns());
         }
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {

@@ -69,8 +69,8 @@ impl Services {
     pub fn new(shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View { snapshot: Arc::clone(snapshot.load()), pools: Vec::new(), caches: Vec::new() };
-        let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
+        let view = View::of(snapshot.load());
+        let view = Rc::new(view.with_pools(&[], random.next(), clock::instant()).with_caches(&[]));
         Services {
             shared,
             metrics: cells,
@@ -84,14 +84,15 @@ impl Services {
     }
 
     /// The snapshot in force and the worker's pools for it. A request calls it once; a reload is noticed by one atomic
-    /// load.
+    /// load, and so is a change of servers.
     pub fn view(&self) -> Rc<View> {
         let mut snapshot = self.snapshot.borrow_mut();
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
-        if !Arc::ptr_eq(current, &view.snapshot) {
-            let next = View { snapshot: Arc::clone(current), pools: Vec::new(), caches: Vec::new() };
-            *view = Rc::new(next.with_pools(&view.pools, self.random()).with_caches(&view.caches));
+        if !Arc::ptr_eq(current, &view.snapshot) || current.moves.count() != view.moves {
+            let next = View::of(current);
+            let next = next.with_pools(&view.pools, self.random(), clock::instant());
+            *view = Rc::new(next.with_caches(&view.caches));
         }
         Rc::clone(&view)
     }
@@ -130,19 +131,28 @@ impl Services {
 }
 
 impl View {
-    /// Keeps the pools of upstreams that a reload did not change, so that their connections stay; makes the others.
-    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
-        self.pools = self
-            .snapshot
-            .upstreams
-            .iter()
-            .map(|upstream| {
-                let same = before.iter().find(|pool| pool.upstream.id == upstream.id);
-                same.cloned().unwrap_or_else(|| {
-                    Rc::new(upstream::Pool::new(Arc::clone(upstream), seed ^ upstream.id.rotate_left(32)))
-                })
-            })
-            .collect();
+    /// Without pools and caches yet.
+    fn of(snapshot: &Arc<Snapshot>) -> View {
+        // Counted before the servers are read: a change in between is seen later.
+        let moves = snapshot.moves.count();
+        View { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), caches: Vec::new() }
+    }
+
+    /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their
+    /// connections stay; makes the others.
+    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64, now: Instant) -> View {
+        let pool = |(index, live): (usize, &Arc<upstream::Live>)| {
+            let upstream = live.load();
+            let seed = seed ^ upstream.id.rotate_left(32);
+            // Where it was, if servers have changed; anywhere, after a reload.
+            let near = before.get(index).filter(|pool| pool.is_of(live));
+            match near.or_else(|| before.iter().find(|pool| pool.is_of(live))) {
+                Some(same) if same.upstream.id == upstream.id => Rc::clone(same),
+                Some(same) => Rc::new(same.renewed(upstream, seed, now)),
+                None => Rc::new(upstream::Pool::new(upstream, seed)),
+            }
+        };
+        self.pools = self.snapshot.upstreams.iter().enumerate().map(pool).collect();
         self
     }
 
@@ -184,6 +194,7 @@ pub(super) mod tests {
             generation: 0,
             table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
             upstreams: Vec::new(),
+            moves: Arc::default(),
             auth: Vec::new(),
             secret_parameters: Box::default(),
             listeners: Vec::new(),

@@ -17,7 +17,9 @@ pub struct Snapshot {
     /// Routes and policies.
     pub table: policy::Table,
     /// Upstreams, in the order the table's routes index them.
-    pub upstreams: Vec<Arc<upstream::Upstream>>,
+    pub upstreams: Vec<Arc<upstream::Live>>,
+    /// Counts the changes of their servers.
+    pub moves: Arc<upstream::Moves>,
     /// Authentication methods, in the order the table's routes index them.
     pub auth: Vec<Arc<auth::Method>>,
     /// Query parameters that carry credentials: the access log does not show their values.
@@ -54,6 +56,8 @@ pub struct Series {
 pub struct View {
     /// The part that all workers share.
     pub snapshot: Arc<Snapshot>,
+    /// How often servers of upstreams had changed when the pools were made.
+    pub moves: u64,
     /// Connections, by upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
     /// Lately verified credentials, by authentication method.

@@ -259,6 +259,9 @@ impl<B: Body + 'static> Drop for Checkout<B> {
     fn drop(&mut self) {
         if let Some(Connection::Http2(exchange)) = &self.connection {
             exchange.leave();
+            if self.pool.upstream.servers[self.server].has_left() {
+                self.pool.close_left(self.server);
+            }
         }
         self.entered();
         self.pool.exchange_over(self.server);

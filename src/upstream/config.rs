@@ -156,7 +156,7 @@ pub struct Server {
 }
 
 /// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// On a TCP port.
     Tcp {
@@ -165,15 +165,21 @@ pub enum Place {
         /// The port; the scheme's own where the URL has none.
         port: u16,
     },
+    /// Where the SRV records of a name say: they have names, ports, weights and priorities of servers.
+    Service(String),
     /// On a Unix socket.
     Unix(PathBuf),
 }
 
 impl Server {
-    /// The name that its certificate is for. A Unix socket has none and is called as nginx calls it.
+    /// The name that its certificate is for. Of a service it is the service's domain and not the target of a record,
+    /// which whoever forges an answer chooses (RFC 6125 section 6.2.1). A Unix socket has none and is called as nginx
+    /// calls it.
     pub fn name(&self) -> &str {
         match &self.place {
             Place::Tcp { host, .. } => host,
+            // `_service._proto.` in front of it.
+            Place::Service(name) => name.splitn(3, '.').nth(2).unwrap_or(name),
             Place::Unix(_) => LOCALHOST,
         }
     }
@@ -182,21 +188,26 @@ impl Server {
     pub fn literal(&self) -> Option<SocketAddr> {
         match &self.place {
             Place::Tcp { host, port } => Some(SocketAddr::new(host.parse().ok()?, *port)),
-            Place::Unix(_) => None,
+            Place::Service(_) | Place::Unix(_) => None,
         }
     }
 
-    /// The name and the port that have to be resolved, if there is a name.
-    pub fn unresolved(&self) -> Option<(&str, u16)> {
+    /// The name that name servers are asked for, if there is one.
+    pub fn unresolved(&self) -> Option<&str> {
         match &self.place {
-            Place::Tcp { host, port } if self.literal().is_none() => Some((host, *port)),
+            Place::Tcp { host, .. } if self.literal().is_none() => Some(host),
+            Place::Service(name) => Some(name),
             Place::Tcp { .. } | Place::Unix(_) => None,
         }
     }
 
     /// What `Host` calls it: its host, and the port unless it is the scheme's own.
     pub fn authority(&self) -> String {
-        let Place::Tcp { host, port } = &self.place else { return LOCALHOST.to_owned() };
+        let (host, port) = match &self.place {
+            Place::Tcp { host, port } => (host, port),
+            Place::Service(name) => return name.clone(),
+            Place::Unix(_) => return LOCALHOST.to_owned(),
+        };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         match (port, self.tls) {
             (80, false) | (443, true) => host,
@@ -207,7 +218,7 @@ impl Server {
     /// What logs, metrics and errors call it.
     pub fn shown(&self) -> String {
         match &self.place {
-            Place::Tcp { .. } => self.authority(),
+            Place::Tcp { .. } | Place::Service(_) => self.authority(),
             Place::Unix(path) => format!("unix:{}", path.display()),
         }
     }
@@ -350,5 +361,19 @@ impl Default for Retry {
             on_status: Statuses::default(),
             budget_percent: 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_for_the_service_and_not_for_its_target() {
+        let name = "_https._tcp.orders.internal".to_owned();
+        let host = Place::Tcp { host: name.clone(), port: 443 };
+        let service = Server { tls: true, place: Place::Service(name), weight: 1 };
+        assert_eq!(service.name(), "orders.internal");
+        assert_eq!(Server { place: host, ..service }.name(), "_https._tcp.orders.internal");
     }
 }

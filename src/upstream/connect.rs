@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,8 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-use super::config::Place;
-use super::shared::Upstream;
+use super::shared::{Address, Upstream};
 use crate::cause::Cause;
 use crate::wire::http2::{Meter, Metered, Peer};
 use crate::{clock, descriptors};
@@ -70,10 +68,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
 
 /// Opens an HTTP/1.1 connection to server `index`.
-pub(super) async fn http1(
-    upstream: &Upstream,
-    index: usize,
-) -> Result<(Box<dyn Stream>, Option<SocketAddr>), ConnectError> {
+pub(super) async fn http1(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
     within(upstream, stream(upstream, index)).await
 }
 
@@ -90,17 +85,14 @@ pub(super) struct Opened<B> {
 }
 
 /// Opens an HTTP/2 connection to server `index` and drives it until it ends.
-pub(super) async fn http2<B>(
-    upstream: &Upstream,
-    index: usize,
-) -> Result<(Opened<B>, Option<SocketAddr>), ConnectError>
+pub(super) async fn http2<B>(upstream: &Upstream, index: usize) -> Result<Opened<B>, ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     within(upstream, async {
-        let (stream, address) = stream(upstream, index).await?;
+        let stream = stream(upstream, index).await?;
         let tls_fault = TlsFault::default();
         let stream: Box<dyn Stream> = match upstream.config.servers[index].tls {
             true => Box::new(Heard { stream, fault: Rc::clone(&tls_fault), failed: None }),
@@ -124,7 +116,7 @@ where
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
-        Ok((opened, address))
+        Ok(opened)
     })
     .await
 }
@@ -137,37 +129,21 @@ async fn within<T>(
     tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-/// The first address that answers; a Unix socket has none.
-async fn stream(
-    upstream: &Upstream,
-    index: usize,
-) -> Result<(Box<dyn Stream>, Option<SocketAddr>), ConnectError> {
-    if let Place::Unix(path) = &upstream.config.servers[index].place {
-        return Ok((Box::new(unix(path).await.map_err(not_connected)?), None));
-    }
-    let addresses = upstream.servers[index].addresses();
-    let mut last = ConnectError::Unresolved;
-    for address in addresses.iter() {
-        match TcpStream::connect(address).await {
-            Ok(tcp) => {
-                tcp.set_nodelay(true)?;
-                let server = &upstream.config.servers[index];
-                let stream: Box<dyn Stream> = match (&upstream.tls, server.tls) {
-                    (Some(tls), true) => {
-                        let name = upstream.config.tls.name(server.name());
-                        Box::new(secure(tls.load_full(), name, tcp).await?)
-                    }
-                    _ => Box::new(tcp),
-                };
-                return Ok((stream, Some(*address)));
-            }
-            Err(error) => match not_connected(error) {
-                shortage @ ConnectError::Descriptors(_) => return Err(shortage),
-                error => last = error,
-            },
+async fn stream(upstream: &Upstream, index: usize) -> Result<Box<dyn Stream>, ConnectError> {
+    let server = &upstream.servers[index];
+    let address = match server.address.as_ref().ok_or(ConnectError::Unresolved)? {
+        Address::Unix(path) => return Ok(Box::new(unix(path).await.map_err(not_connected)?)),
+        Address::Tcp(address) => address,
+    };
+    let tcp = TcpStream::connect(address).await.map_err(not_connected)?;
+    tcp.set_nodelay(true)?;
+    match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
+        Some(tls) => {
+            let name = upstream.config.tls.name(&server.tls_name);
+            Ok(Box::new(secure(tls.load_full(), name, tcp).await?))
         }
+        None => Ok(Box::new(tcp)),
     }
-    Err(last)
 }
 
 fn not_connected(error: io::Error) -> ConnectError {

@@ -1,11 +1,11 @@
 //! What a scrape shows of the connections to upstreams.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::health::State;
-use super::{Server, Upstream};
+use super::{Live, Server, Upstream};
 use crate::clock;
 use crate::metrics::{Families, UPSTREAMS_MAX};
 
@@ -13,8 +13,9 @@ use crate::metrics::{Families, UPSTREAMS_MAX};
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn collect(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Result {
-    let upstreams = &upstreams[..upstreams.len().min(UPSTREAMS_MAX)];
+pub fn collect(upstreams: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Result {
+    let lives = &upstreams[..upstreams.len().min(UPSTREAMS_MAX)];
+    let upstreams: Vec<_> = lives.iter().map(|live| live.load()).collect();
     families.gauges(
         "upstream_connections",
         "Connections open to an upstream, and those of them without work",
@@ -40,7 +41,22 @@ pub fn collect(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt:
             ([("upstream", upstream.config.name.as_str())], sum(upstream, |server| &server.waiting))
         }),
     )?;
-    health(upstreams, families)
+    names(lives, families)?;
+    health(&upstreams, families)
+}
+
+/// Names without an answer, of upstreams that have names.
+fn names(lives: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Result {
+    let named = |live: &&Arc<Live>| live.config.servers.iter().any(|server| server.unresolved().is_some());
+    families.gauges(
+        "upstream_unresolved_names",
+        "Names of servers whose last question to DNS brought no answer",
+        None,
+        lives.iter().filter(named).map(|live| {
+            let failing = live.names().iter().filter(|name| name.failure.is_some()).count() as u64;
+            ([("upstream", live.config.name.as_str())], failing)
+        }),
+    )
 }
 
 /// The health of servers, of upstreams that look after it.
@@ -89,6 +105,10 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
     )
 }
 
+/// Over the servers that there are, and those that have left and are still at work.
 fn sum(upstream: &Upstream, level: fn(&Server) -> &AtomicUsize) -> u64 {
-    upstream.servers.iter().map(|server| level(server).load(Ordering::Relaxed) as u64).sum()
+    let of = |server: &Server| level(server).load(Ordering::Relaxed) as u64;
+    let leaving = upstream.leaving.iter().filter_map(Weak::upgrade);
+    upstream.servers.iter().map(|server| of(server)).sum::<u64>()
+        + leaving.map(|server| of(&server)).sum::<u64>()
 }

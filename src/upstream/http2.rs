@@ -74,8 +74,10 @@ where
         self.connections.borrow_mut().push(Rc::clone(&connection));
         connection
     }
+}
 
-    /// Drops connections that are closed, and unused ones that are too old.
+impl<B> Shared<B> {
+    /// Lets go of what is closed, or too old and without a stream.
     pub(super) fn sweep(&self, now: Instant) {
         self.connections.borrow_mut().retain(|connection| {
             !connection.sender.is_closed() && (connection.streams.get() > 0 || connection.is_usable(now))

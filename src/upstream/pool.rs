@@ -24,9 +24,10 @@ use super::connect::{self, ConnectError};
 use super::deadline::{self, Deadline};
 use super::http1::Http1;
 use super::http2::{Exchange, Http2};
+use super::live::Live;
 use super::open::Open;
 use super::server_pool::{Counted, ServerPool};
-use super::shared::Upstream;
+use super::shared::{Server, Upstream};
 use super::uploads;
 use crate::clock;
 use crate::random::Random;
@@ -37,8 +38,8 @@ pub struct Pool<B: Body + 'static> {
     /// What all workers share.
     pub upstream: Arc<Upstream>,
     /// How many retries it may still see.
-    pub budget: Budget,
-    servers: Vec<ServerPool<B>>,
+    pub budget: Rc<Budget>,
+    servers: Vec<Rc<ServerPool<B>>>,
     balancer: Balancer,
     jitter: Random,
 }
@@ -86,12 +87,37 @@ where
     pub fn new(upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
         let weights = upstream.config.servers.iter().map(|server| server.weight).collect();
         Pool {
-            budget: Budget::new(upstream.config.retry.budget_percent),
-            servers: (0..upstream.servers.len()).map(|index| ServerPool::new(&upstream, index)).collect(),
+            budget: Rc::new(Budget::new(upstream.config.retry.budget_percent)),
+            servers: upstream.servers.iter().map(|server| Rc::new(ServerPool::new(server))).collect(),
             balancer: Balancer::new(upstream.config.balance, weights, seed),
             jitter: Random::new(seed.rotate_left(17)),
             upstream,
         }
+    }
+
+    /// Whether its servers are, or were, those of this upstream.
+    pub fn is_of(&self, live: &Arc<Live>) -> bool {
+        self.upstream.is_of(live)
+    }
+
+    /// The pool of the set of servers that has taken the place of this one's. Connections to servers that both have stay,
+    /// idle ones to the others are closed.
+    pub fn renewed(&self, upstream: Arc<Upstream>, seed: u64, now: Instant) -> Pool<B> {
+        let index_before = |server: &Arc<Server>| self.upstream.index_of(server);
+        let before: Vec<Option<usize>> = upstream.servers.iter().map(index_before).collect();
+        let pool = |(server, before): (&Arc<Server>, &Option<usize>)| match before {
+            Some(before) => Rc::clone(&self.servers[*before]),
+            None => Rc::new(ServerPool::new(server)),
+        };
+        let servers = upstream.servers.iter().zip(&before).map(pool).collect();
+        for (pool, server) in self.servers.iter().zip(&self.upstream.servers) {
+            if server.has_left() {
+                pool.close_idle(now);
+            }
+        }
+        let next = Pool::new(upstream, seed);
+        next.balancer.go_on_from(&self.balancer, &before);
+        Pool { servers, budget: Rc::clone(&self.budget), ..next }
     }
 
     /// A connection to the next server; `avoid` is the one a retry comes from, `is_upload` says that the request's body
@@ -267,10 +293,9 @@ where
         checkout: &mut Checkout<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
-        let mut open = Open::new(&self.upstream, index, permit);
+        let open = Open::new(&self.upstream.servers[index], permit);
         let connected = connect::http1(&self.upstream, index).await;
-        let (connected, address) = connected.map_err(|source| self.unreachable(index, source))?;
-        open.address = address;
+        let connected = connected.map_err(|source| self.unreachable(index, source))?;
         self.upstream.servers[index].last_connect.works();
         checkout.connect_ns = since(began);
         let now = clock::instant();
@@ -309,10 +334,9 @@ where
         drop(waiting);
         let opening = clock::instant();
         checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
-        let mut open = Open::new(&self.upstream, index, permit);
-        let (opened, address) =
+        let open = Open::new(&self.upstream.servers[index], permit);
+        let opened =
             connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
-        open.address = address;
         shared.last_connect.works();
         checkout.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
@@ -340,7 +364,7 @@ where
         if !matches!(source, ConnectError::Descriptors(_)) {
             let now = clock::instant();
             self.balancer.rest(index, now + REST);
-            self.upstream.health.failed(index, clock::ns_of(now));
+            self.upstream.failed(index, clock::ns_of(now));
         }
         if let Some(cause) = source.cause() {
             self.upstream.servers[index].last_connect.failed(cause);
@@ -354,8 +378,7 @@ where
         self.upstream.config.connections.max_age / 1_000 * per_mille
     }
 
-    /// Closes what has been idle too long, is too old, closed by the server, leads to where that is no more, or is wanted
-    /// by another worker. The worker calls it now and then; `workers` share the number of idle connections.
+    /// Closes what has been idle too long, is too old, closed by the server, or is wanted by another worker. The worker calls it now and then; `workers` share the number of idle connections.
     pub fn sweep(&self, now: Instant, workers: usize) {
         let bounds = &self.upstream.config.connections;
         let keep = bounds.idle.div_ceil(workers.max(1));
@@ -381,6 +404,11 @@ impl<B: Body + 'static> Pool<B> {
     pub(super) fn exchange_over(&self, server: usize) {
         let exchanges = &self.servers[server].exchanges;
         exchanges.set(exchanges.get().saturating_sub(1));
+    }
+
+    /// A stream has ended on a connection over HTTP/2 to a server that has left: the last one closes it.
+    pub(super) fn close_left(&self, server: usize) {
+        self.servers[server].shared.sweep(clock::instant());
     }
 }
 

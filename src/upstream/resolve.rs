@@ -1,162 +1,278 @@
-//! Names of servers into addresses, on the control runtime, over and over. A name that does not resolve keeps what
-//! it had; one that never did leaves its server without an address, which a request learns at once.
+//! Names of servers into addresses, on the control runtime: asked for again when an answer has run out. No request waits for
+//! it. While there is no answer the last good one stays; a name that never had one leaves its server without an address,
+//! which a request learns at once.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::shared::Upstream;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
-/// Resolves the names of one upstream, and says when one of them begins and ceases to have no address.
+use super::check::watch;
+use super::config::{self, Place};
+use super::dns::{Answer, Dns, Error, Service};
+use super::live::{Live, Name};
+use super::shared::{Address, Endpoint};
+use crate::clock;
+
+/// Keeps one name of an upstream resolved, and says when it begins and ceases to have no answer.
 pub struct Resolver {
-    upstream: Weak<Upstream>,
-    /// Servers whose names had no address when they were last asked for, by index.
-    failing: Vec<bool>,
+    live: Weak<Live>,
+    dns: Arc<Dns>,
+    /// Which of the configured servers.
+    index: usize,
+    /// It has been said that the name has too many addresses.
+    is_cut: bool,
 }
 
 impl Resolver {
-    /// One of an upstream whose names have not been asked for yet.
-    pub fn new(upstream: &Arc<Upstream>) -> Resolver {
-        Resolver { upstream: Arc::downgrade(upstream), failing: vec![false; upstream.servers.len()] }
+    /// One for each name of an upstream; none has been asked for yet.
+    pub fn all(live: &Arc<Live>, dns: &Arc<Dns>) -> Vec<Resolver> {
+        let names =
+            live.config.servers.iter().enumerate().filter(|(_, server)| server.unresolved().is_some());
+        names
+            .map(|(index, _)| Resolver {
+                live: Arc::downgrade(live),
+                dns: Arc::clone(dns),
+                index,
+                is_cut: false,
+            })
+            .collect()
     }
 
-    /// Resolves every name once. One that has no address keeps those it had.
-    pub async fn resolve(&mut self) {
-        let Some(upstream) = self.upstream.upgrade() else { return };
-        let servers = upstream.config.servers.iter().zip(&upstream.servers);
-        for ((config, server), failing) in servers.zip(&mut self.failing) {
-            let Some(name) = config.unresolved() else { continue };
-            let found = tokio::net::lookup_host(name).await;
-            let found = found.map(Vec::from_iter).map_err(|error| error.to_string());
-            let (upstream, server_name) = (&upstream.config.name, &server.authority);
-            match News::of(found, &server.addresses(), failing) {
-                Some(News::Fails(error)) => {
-                    tracing::warn!(%upstream, server = %server_name, error, "name does not resolve");
+    /// Asks once. Returns when to ask again; `None` if nobody uses the upstream any more.
+    pub async fn resolve(&mut self) -> Option<Instant> {
+        let live = self.live.upgrade()?;
+        let server = &live.config.servers[self.index];
+        let asked = tokio::time::timeout(WITHIN, endpoints(&self.dns, server)).await;
+        let asked = asked.map_err(|_| format!("no answer within {WITHIN:?}"));
+        let known = live.names().swap_remove(self.index);
+        let (name, again) = match asked.and_then(|asked| asked.map_err(|error| error.to_string())) {
+            Err(failure) => {
+                if known.failure.is_none() {
+                    tracing::warn!(upstream = %live.config.name, server = %server.shown(), error = %failure, "name does not resolve");
                 }
-                Some(News::Resolves { addresses, again: true }) => {
-                    tracing::info!(%upstream, server = %server_name, ?addresses, "name resolves again");
-                    server.move_to(addresses);
-                }
-                Some(News::Resolves { addresses, again: false }) => {
-                    tracing::info!(%upstream, server = %server_name, ?addresses, "resolved");
-                    server.move_to(addresses);
-                }
-                None => {}
+                (Name { failure: Some(failure), ..known }, clock::instant() + RETRY)
             }
-        }
-    }
-
-    /// Resolves again and again, for the first time after a pause, until the last user of the upstream is gone.
-    pub async fn keep_resolving(mut self) {
-        loop {
-            let pause = {
-                let Some(strong) = self.upstream.upgrade() else { return };
-                let names = strong.config.servers.iter().map(|server| server.unresolved().is_some());
-                if !names.clone().any(|is_name| is_name) {
-                    return;
-                }
-                let mut named = names.zip(&strong.servers).filter(|(is_name, _)| *is_name);
-                let known = named.all(|(_, server)| !server.addresses().is_empty());
-                if known { EVERY } else { UNTIL_KNOWN }
-            };
-            tokio::time::sleep(pause).await;
-            self.resolve().await;
-        }
-    }
-}
-
-/// Whether they are the same in any order: name servers turn them to spread connections.
-fn are_same(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
-    one.len() == other.len() && one.iter().all(|address| other.contains(address))
-}
-
-/// What is worth saying of a name that was asked for.
-#[derive(Debug, PartialEq, Eq)]
-enum News {
-    /// It has no address, and had one before, or was not asked for.
-    Fails(String),
-    /// It has other addresses than before, or some again.
-    Resolves { addresses: Vec<SocketAddr>, again: bool },
-}
-
-impl News {
-    /// Whether there is any; notes whether the name has no address now. It is asked for every few seconds, so what goes
-    /// on is not said again.
-    fn of(found: Result<Vec<SocketAddr>, String>, known: &[SocketAddr], failing: &mut bool) -> Option<News> {
-        let (mut addresses, error) = match found {
-            Ok(addresses) => (addresses, "it has no address".to_owned()),
-            Err(error) => (Vec::new(), error),
+            Ok(Found { endpoints, until, is_cut }) => {
+                self.say(&live, &known, &endpoints, is_cut);
+                (Name { endpoints, failure: None }, until)
+            }
         };
-        addresses.dedup();
-        let is_failing = addresses.is_empty();
-        let was_failing = std::mem::replace(failing, is_failing);
-        match (is_failing, was_failing) {
-            (true, true) => None,
-            (true, false) => Some(News::Fails(error)),
-            (false, again) => {
-                (again || !are_same(&addresses, known)).then_some(News::Resolves { addresses, again })
+        let before = live.load();
+        if let Some(now) = live.learn(self.index, name, clock::now_ns()) {
+            watch::welcome(&live, &before, &now);
+        }
+        Some(again)
+    }
+
+    /// Asks again and again, until the last user of the upstream is gone. `again`: when first.
+    pub async fn keep_resolving(mut self, mut again: Instant) {
+        loop {
+            tokio::time::sleep_until(again.into()).await;
+            match self.resolve().await {
+                Some(next) => again = next,
+                None => return,
             }
+        }
+    }
+
+    fn say(&mut self, live: &Live, known: &Name, endpoints: &[Endpoint], is_cut: bool) {
+        let (upstream, server) = (&live.config.name, live.config.servers[self.index].shown());
+        if is_cut && !std::mem::replace(&mut self.is_cut, is_cut) {
+            tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "name has too many addresses, the others are left out");
+        }
+        let addresses: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.address.tcp()).collect();
+        if known.failure.is_some() {
+            tracing::info!(%upstream, %server, ?addresses, "name resolves again");
+        } else if known.endpoints != endpoints {
+            tracing::info!(%upstream, %server, ?addresses, "resolved");
         }
     }
 }
 
-const EVERY: Duration = Duration::from_secs(5);
-const UNTIL_KNOWN: Duration = Duration::from_secs(2);
+/// What a name leads to.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    endpoints: Vec<Endpoint>,
+    /// How long this holds.
+    until: Instant,
+    /// Some were left out.
+    is_cut: bool,
+}
+
+async fn endpoints(dns: &Arc<Dns>, server: &config::Server) -> Result<Found, Error> {
+    match &server.place {
+        Place::Unix(_) => Err(Error::Empty),
+        Place::Service(name) => of_services(dns, server, name).await,
+        Place::Tcp { host, port } => {
+            let Answer { found, ttl } = dns.addresses(host).await?;
+            let until = until(ttl);
+            let found = found.into_iter().map(|ip| Endpoint {
+                place: server.place.clone(),
+                address: Address::Tcp((ip, *port).into()),
+                weight: server.weight,
+            });
+            let (endpoints, is_cut) = tidy(found.collect());
+            if endpoints.is_empty() {
+                return Err(Error::Empty);
+            }
+            Ok(Found { endpoints: of_families_with_a_way(endpoints).await, until, is_cut })
+        }
+    }
+}
+
+/// The servers of the first priority of which one can be reached. If none can, those of the first.
+async fn of_services(dns: &Arc<Dns>, server: &config::Server, name: &str) -> Result<Found, Error> {
+    let Answer { found: mut services, mut ttl } = dns.services(name).await?;
+    services.sort_by(|one, other| (one.priority, &one.target).cmp(&(other.priority, &other.target)));
+    let is_cut = services.len() > ADDRESSES_MAX;
+    services.truncate(ADDRESSES_MAX);
+    let mut targets = JoinSet::new();
+    for service in services {
+        let dns = Arc::clone(dns);
+        targets.spawn(async move { (dns.addresses(&service.target).await, service) });
+    }
+    let mut all: Vec<(u16, Endpoint)> = Vec::new();
+    let mut failure = Error::Empty;
+    while let Some(Ok((answer, service))) = targets.join_next().await {
+        match answer {
+            Ok(answer) => {
+                ttl = ttl.min(answer.ttl);
+                let endpoints = answer.found.into_iter().map(|ip| of_service(server, &service, ip));
+                all.extend(endpoints.map(|endpoint| (service.priority, endpoint)));
+            }
+            Err(error) => failure = error,
+        }
+    }
+    let until = until(ttl);
+    all.sort_by_key(|(priority, _)| *priority);
+    let mut first = None;
+    for group in all.chunk_by(|(one, _), (other, _)| one == other) {
+        let is_only = group.len() == all.len();
+        let (group, is_group_cut) = tidy(group.iter().map(|(_, endpoint)| endpoint.clone()).collect());
+        if group.is_empty() {
+            continue;
+        }
+        let found = Found { endpoints: group, until, is_cut: is_cut || is_group_cut };
+        if is_only || is_reachable(&found.endpoints).await {
+            return Ok(Found { endpoints: of_families_with_a_way(found.endpoints).await, ..found });
+        }
+        first = first.or(Some(found));
+    }
+    first.ok_or(failure)
+}
+
+/// An address of an SRV record's target. Weights multiply: that of the record, and that of the configuration. RFC 2782: one
+/// of weight 0 is to be had rarely, but is to be had.
+fn of_service(server: &config::Server, service: &Service, ip: IpAddr) -> Endpoint {
+    let weight = server.weight.saturating_mul(u32::from(service.weight).max(1));
+    let place = Place::Tcp { host: service.target.clone(), port: service.port };
+    Endpoint { place, address: Address::Tcp((ip, service.port).into()), weight }
+}
+
+/// Each address once, without those no server can have, in an order that does not depend on the answer's: name servers
+/// turn their records to spread connections. Says whether there were too many.
+fn tidy(mut endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, bool) {
+    endpoints.retain(|endpoint| {
+        let ip = endpoint.address.tcp().map(|address| address.ip());
+        ip.is_some_and(|ip| !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::from([255; 4]))
+    });
+    endpoints.sort_by(|one, other| (&one.address, &one.place).cmp(&(&other.address, &other.place)));
+    endpoints.dedup_by(|one, other| one.address == other.address);
+    let is_cut = endpoints.len() > ADDRESSES_MAX;
+    endpoints.truncate(ADDRESSES_MAX);
+    (endpoints, is_cut)
+}
+
+/// The addresses without those of a family that leads nowhere from here, if the other one does: many machines have IPv6
+/// addresses and no way to the world. Both are tried at once, each with the time that RFC 8305 (Happy Eyeballs) gives the
+/// first one alone, but here and not by requests.
+async fn of_families_with_a_way(endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
+    let is_v4 = |endpoint: &Endpoint| endpoint.address.tcp().is_some_and(|address| address.is_ipv4());
+    let (v4, v6): (Vec<_>, Vec<_>) = endpoints.into_iter().partition(is_v4);
+    if v4.is_empty() || v6.is_empty() {
+        return [v4, v6].concat();
+    }
+    match tokio::join!(is_reachable(&v4), is_reachable(&v6)) {
+        (true, false) => v4,
+        (false, true) => v6,
+        _ => [v4, v6].concat(),
+    }
+}
+
+/// Whether one of the first few accepts a connection.
+async fn is_reachable(endpoints: &[Endpoint]) -> bool {
+    let mut tries = JoinSet::new();
+    for address in endpoints.iter().take(TRIES_MAX).filter_map(|endpoint| endpoint.address.tcp()) {
+        tries.spawn(async move { TcpStream::connect(address).await.is_ok() });
+    }
+    let any = async {
+        while let Some(tried) = tries.join_next().await {
+            if let Ok(true) = tried {
+                return true;
+            }
+        }
+        false
+    };
+    tokio::time::timeout(TRY_WITHIN, any).await.unwrap_or(false)
+}
+
+fn until(ttl: Duration) -> Instant {
+    clock::instant() + ttl.clamp(TTL_MIN, TTL_MAX)
+}
+
+/// An answer that holds for less is used for so long: a TTL of 0 must not make a loop.
+const TTL_MIN: Duration = Duration::from_secs(1);
+/// One that holds for longer is asked for again after so long: whoever wrote a day has forgotten it.
+const TTL_MAX: Duration = Duration::from_secs(300);
+/// How soon a name is asked for again that had no answer.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long all questions for one name may take.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Servers that one name stands for at most.
+pub const ADDRESSES_MAX: usize = 256;
+/// Addresses of a family, or of a priority, that are tried.
+const TRIES_MAX: usize = 3;
+/// How long they may take.
+const TRY_WITHIN: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::config::{self, Config, Connections, Retry, Timeouts};
+    use std::net::SocketAddr;
 
-    fn upstream(host: &str) -> Arc<Upstream> {
-        let server = config::Server {
-            tls: false,
-            place: config::Place::Tcp { host: host.to_owned(), port: 80 },
-            weight: 1,
-        };
-        let config = Config {
-            name: "u".to_owned(),
-            servers: vec![server],
-            balance: config::Balance::default(),
-            http: config::Version::default(),
-            tls: Default::default(),
-            connections: Connections::default(),
-            timeouts: Timeouts::default(),
-            retry: Retry::default(),
-            host: config::HostHeader::default(),
-            uploads: config::Uploads::default(),
-            health: config::Health::default(),
-        };
-        Arc::new(Upstream::new(config, None))
+    fn endpoint(address: &str) -> Endpoint {
+        let address: SocketAddr = address.parse().expect("an address");
+        let place = Place::Tcp { host: "u".to_owned(), port: address.port() };
+        Endpoint { place, address: Address::Tcp(address), weight: 1 }
     }
 
     #[test]
-    fn a_failure_is_said_when_it_begins_and_when_it_ends() {
-        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let mut failing = false;
-        let mut news = |found: Result<Vec<SocketAddr>, &str>, known: &[SocketAddr]| {
-            News::of(found.map_err(str::to_owned), known, &mut failing)
-        };
-        let resolves = |port, again| Some(News::Resolves { addresses: vec![address(port)], again });
-        assert_eq!(news(Err("gone"), &[]), Some(News::Fails("gone".to_owned())));
-        assert_eq!(news(Err("gone still"), &[]), None);
-        assert_eq!(news(Ok(vec![]), &[]), None);
-        assert_eq!(news(Ok(vec![address(1), address(1)]), &[]), resolves(1, true));
-        assert_eq!(news(Ok(vec![address(1)]), &[address(1)]), None);
-        assert_eq!(news(Ok(vec![address(2)]), &[address(1)]), resolves(2, false));
-        assert_eq!(news(Ok(vec![]), &[address(2)]), Some(News::Fails("it has no address".to_owned())));
-        assert_eq!(news(Ok(vec![address(2)]), &[address(2)]), resolves(2, true));
+    fn an_answer_in_any_order_is_the_same_answer() {
+        let answer = |addresses: &[&str]| tidy(addresses.iter().map(|address| endpoint(address)).collect());
+        let turned = answer(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80", "[::]:80", "224.0.0.1:80"]);
+        assert_eq!(turned, answer(&["10.0.0.1:80", "10.0.0.2:80"]));
+        assert_eq!(turned.0.len(), 2);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_name_is_asked_for_again_only_after_a_pause() {
-        let upstream = upstream("localhost");
-        let known = || !upstream.servers[0].addresses().is_empty();
-        let keeping = tokio::spawn(Resolver::new(&upstream).keep_resolving());
-        tokio::time::sleep(UNTIL_KNOWN / 2).await;
-        assert!(!known(), "whoever began has just asked");
-        tokio::time::sleep(EVERY).await;
-        assert!(known());
-        keeping.abort();
+    #[test]
+    fn a_name_stands_for_so_many_servers_at_most() {
+        let all = (0..1_000).map(|n: u16| endpoint(&format!("10.0.{}.{}:80", n >> 8, n & 255))).collect();
+        let (kept, is_cut) = tidy(all);
+        assert_eq!((kept.len(), is_cut), (ADDRESSES_MAX, true));
+    }
+
+    #[tokio::test]
+    async fn a_family_that_leads_nowhere_is_left_out() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let here = endpoint(&format!("127.0.0.1:{port}"));
+        // The discard prefix of RFC 6666: no connection is ever made to it.
+        let nowhere = endpoint(&format!("[100::1]:{port}"));
+        let used = of_families_with_a_way(vec![nowhere.clone(), here.clone()]).await;
+        assert_eq!(used, [here]);
+        drop(listener);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::http1::Http1;
 use super::http2::Shared;
-use super::shared::{Server, Upstream};
+use super::shared::Server;
 
 #[derive(Debug)]
 pub(super) struct ServerPool<B: Body + 'static> {
@@ -28,7 +28,7 @@ pub(super) struct ServerPool<B: Body + 'static> {
 }
 
 impl<B: Body + 'static> ServerPool<B> {
-    pub(super) fn new(upstream: &Arc<Upstream>, server: usize) -> ServerPool<B> {
+    pub(super) fn new(server: &Arc<Server>) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
             shared: Shared::default(),
@@ -37,7 +37,7 @@ impl<B: Body + 'static> ServerPool<B> {
             waiting: Cell::default(),
             uploads_waiting: Cell::default(),
             uploads_turn: tokio::sync::Mutex::default(),
-            idle_shown: IdleShown { upstream: Arc::clone(upstream), server, shown: Cell::default() },
+            idle_shown: IdleShown { server: Arc::clone(server), shown: Cell::default() },
         }
     }
 
@@ -62,13 +62,19 @@ where
         }
         None
     }
+
+    /// Its server has left: idle connections are closed. Those at work are when their exchanges are over.
+    pub(super) fn close_idle(&self, now: Instant) {
+        self.idle.borrow_mut().clear();
+        self.idle_shown.set(0);
+        self.shared.sweep(now);
+    }
 }
 
 /// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.
 #[derive(Debug)]
 pub(super) struct IdleShown {
-    upstream: Arc<Upstream>,
-    server: usize,
+    server: Arc<Server>,
     shown: Cell<usize>,
 }
 
@@ -78,7 +84,7 @@ impl IdleShown {
         if before != idle {
             // Wraps where the number falls, and so does the sum.
             let rise = idle.wrapping_sub(before);
-            self.upstream.servers[self.server].idle.fetch_add(rise, Ordering::Relaxed);
+            self.server.idle.fetch_add(rise, Ordering::Relaxed);
         }
     }
 }

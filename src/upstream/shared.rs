@@ -1,43 +1,48 @@
 //! What all workers share of an upstream and of each of its servers: addresses, permits, counts.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
-use super::config::{self, Config};
+use super::config::{self, Config, Place};
 use super::health::Health;
+use super::live::Live;
 use super::uploads::Uploads;
 use crate::cause::Last;
 
-/// What all workers share of one upstream. Kept across reloads that do not change its configuration.
+/// One set of servers of one upstream, which all workers share. It never changes: when a name has other addresses, another
+/// set takes its place (see [`Live`]), and a request keeps the one that it began with.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Distinguishes this object from every other of this process.
+    /// Distinguishes this set from every other of this process.
     pub id: u64,
-    /// What it was told.
+    /// What it was told, with the servers of this set.
     pub config: Config,
-    /// One a configured server, in the same order.
-    pub servers: Vec<Server>,
+    /// One an address, in the order of `config.servers`.
+    pub servers: Vec<Arc<Server>>,
+    /// Servers of former sets that some request may still use.
+    pub leaving: Vec<Weak<Server>>,
     /// How TLS is spoken to those servers that want it.
-    pub(super) tls: Option<ArcSwap<rustls::ClientConfig>>,
+    pub(super) tls: Option<Arc<ArcSwap<rustls::ClientConfig>>>,
     /// One a request that may take a connection before the first bytes of its body are there.
     pub early: Arc<Semaphore>,
     /// Which servers may be used.
     pub health: Health,
-    resolving: AtomicBool,
-    watching: AtomicBool,
+    live: Weak<Live>,
 }
 
-/// What all workers share of one server.
+/// What all workers share of one server: one address.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it is; empty until its name resolves, and on a Unix socket.
-    addresses: ArcSwap<Vec<SocketAddr>>,
-    /// Counts the changes of that, so that a connection need not look its address up at each request.
-    moves: AtomicU64,
+    /// Where it is; `None` if its name has no address.
+    pub address: Option<Address>,
+    /// Which of the configured servers it comes from.
+    origin: usize,
+    has_left: AtomicBool,
     /// One a connection that may still be opened.
     pub permits: Arc<Semaphore>,
     /// Requests of any worker that wait for a connection.
@@ -48,62 +53,184 @@ pub struct Server {
     pub idle: AtomicUsize,
     /// How the last try to connect to it ended.
     pub last_connect: Last,
-    /// `host:port` or `unix:/path` as the configuration has it: for logs and errors.
+    /// `host:port` or `unix:/path` as the configuration has it, or an SRV record: for logs and errors.
     pub authority: String,
     /// What the server is called in `Host`; "localhost" on a Unix socket.
     pub host: String,
+    /// The name that its certificate is for, unless `tls` says otherwise.
+    pub(super) tls_name: String,
     /// Requests' bodies on their way to it.
     pub(super) uploads: Uploads,
 }
 
+/// Where connections to a server go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// An IP address and a port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// The IP address and port, if that is what it is.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        }
+    }
+}
+
+/// One address that a configured server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The configured place, or that of an SRV record.
+    pub place: Place,
+    /// Where it is.
+    pub address: Address,
+    /// Its share against the upstream's others.
+    pub weight: u32,
+}
+
+impl Endpoint {
+    /// That of a server which needs no name server.
+    pub fn of_server(server: &config::Server) -> Option<Endpoint> {
+        let address = match &server.place {
+            Place::Unix(path) => Address::Unix(path.clone()),
+            Place::Tcp { .. } | Place::Service(_) => Address::Tcp(server.literal()?),
+        };
+        Some(Endpoint { place: server.place.clone(), address, weight: server.weight })
+    }
+}
+
 impl Upstream {
-    /// A new one whose literal addresses are set; names wait for [`super::resolve`].
+    /// A set of its own whose servers have literal addresses; names have none.
     pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
-        let servers: Vec<_> = config.servers.iter().map(|server| Server::new(server, &config)).collect();
-        let names = servers.iter().map(|server| server.authority.clone());
-        let health = Health::new(&config.name, config.health.clone(), names);
+        let tls = tls.map(|tls| Arc::new(ArcSwap::new(tls)));
+        let of_server = |server| Vec::from_iter(Endpoint::of_server(server));
+        let endpoints: Vec<Vec<Endpoint>> = config.servers.iter().map(of_server).collect();
+        Upstream::with(&config, tls, endpoints.iter().map(Vec::as_slice), None, Weak::new())
+    }
+
+    /// The set of these endpoints, given by configured server. Servers that `before` has too are the same objects, and so
+    /// keep their connections. If nothing has an address, configured servers stand there without one.
+    pub(super) fn with<'a>(
+        config: &Config,
+        tls: Option<Arc<ArcSwap<rustls::ClientConfig>>>,
+        endpoints: impl Iterator<Item = &'a [Endpoint]>,
+        before: Option<&Upstream>,
+        live: Weak<Live>,
+    ) -> Upstream {
+        let mut list = Vec::new();
+        let mut servers = Vec::new();
+        for ((origin, configured), endpoints) in config.servers.iter().enumerate().zip(endpoints) {
+            for endpoint in endpoints {
+                let (place, weight) = (endpoint.place.clone(), endpoint.weight);
+                let server = config::Server { tls: configured.tls, place, weight };
+                let same = before.and_then(|before| before.find(origin, endpoint));
+                let address = || Some(endpoint.address.clone());
+                let fresh = || Arc::new(Server::new(origin, address(), &server, config));
+                servers.push(same.unwrap_or_else(fresh));
+                list.push(server);
+            }
+        }
+        if servers.is_empty() {
+            let without = config.servers.iter().enumerate();
+            servers
+                .extend(without.map(|(origin, server)| Arc::new(Server::new(origin, None, server, config))));
+            list.clone_from(&config.servers);
+        }
+        let config = Config { servers: list, ..config.clone() };
+        let health = Health::new(&config.name, config.health.clone(), servers.iter().map(|it| it.label()));
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
         let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
-        let tls = tls.map(ArcSwap::new);
-        let (resolving, watching) = (AtomicBool::new(false), AtomicBool::new(false));
-        Upstream { id, config, servers, tls, early, health, resolving, watching }
+        let leaving = before.map(|before| before.leaving_after(&servers)).unwrap_or_default();
+        Upstream { id, config, servers, leaving, tls, early, health, live }
+    }
+
+    /// Whether it is, or was, the set of servers of this upstream.
+    pub(super) fn is_of(&self, live: &Arc<Live>) -> bool {
+        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
+    }
+
+    /// Whether none of its servers has an address.
+    pub fn is_unresolved(&self) -> bool {
+        self.servers.iter().all(|server| server.address.is_none())
     }
 
     /// Goes on with what is known of servers that another configuration of this upstream has too.
-    pub fn inherit(&self, before: &Upstream, now_ns: u64) {
-        let is_same =
-            |one: &config::Server, other: &config::Server| (one.tls, &one.place) == (other.tls, &other.place);
+    pub(super) fn inherit(&self, before: &Upstream, now_ns: u64) {
+        let key = |upstream: &Upstream, index: usize| {
+            let (config, server) = (&upstream.config.servers[index], &upstream.servers[index]);
+            (config.tls, config.place.clone(), server.address.clone())
+        };
         let index_before = |index: usize| {
-            let server = &self.config.servers[index];
-            before.config.servers.iter().position(|other| is_same(server, other))
+            let wanted = key(self, index);
+            (0..before.servers.len()).find(|&other| key(before, other) == wanted)
         };
         self.health.inherit(&before.health, index_before, now_ns);
     }
 
-    /// New connections are made with this from now on; those there are stay.
-    pub fn renew_tls(&self, tls: rustls::ClientConfig) {
-        if let Some(current) = &self.tls {
-            current.store(Arc::new(tls));
+    /// Goes on with what is known of the servers that the set before has too.
+    pub(super) fn go_on_from(&mut self, before: &Upstream, now_ns: u64) {
+        let is_first = before.is_unresolved();
+        let servers = &self.servers;
+        self.health.go_on_from(&before.health, |index| before.index_of(&servers[index]), is_first, now_ns);
+    }
+
+    /// Another set has taken the place of this one: servers that it does not have get no new request, nor do those of
+    /// requests that still hold this set, as long as there are others.
+    pub(super) fn leave_for(&self, next: &Upstream) {
+        for (index, server) in self.servers.iter().enumerate() {
+            if next.index_of(server).is_none() {
+                server.has_left.store(true, Ordering::Release);
+                self.health.leave(index);
+            }
         }
     }
 
-    /// True once: the caller that gets it keeps the names resolved.
-    pub fn begin_resolving(&self) -> bool {
-        !self.resolving.swap(true, Ordering::Relaxed)
+    /// The index of this server, if it is one of them.
+    pub(super) fn index_of(&self, server: &Arc<Server>) -> Option<usize> {
+        self.servers.iter().position(|other| Arc::ptr_eq(other, server))
     }
 
-    /// True once: the caller that gets it keeps watch over the servers. Never where there is nothing to watch.
-    pub fn begin_watching(&self) -> bool {
-        self.health.is_watched() && !self.watching.swap(true, Ordering::Relaxed)
+    /// A request to this server failed. The set in force is told, which may be a newer one than the request's.
+    pub fn failed(&self, server: usize, now_ns: u64) {
+        match self.live.upgrade().map(|live| live.load()).filter(|newest| newest.id != self.id) {
+            None => self.health.failed(server, now_ns),
+            Some(newest) => {
+                if let Some(index) = newest.index_of(&self.servers[server]) {
+                    newest.health.failed(index, now_ns);
+                }
+            }
+        }
+    }
+
+    fn find(&self, origin: usize, endpoint: &Endpoint) -> Option<Arc<Server>> {
+        let is_same = |(server, config): &(&Arc<Server>, &config::Server)| {
+            let address = Some(&endpoint.address);
+            (server.origin, server.address.as_ref(), &config.place) == (origin, address, &endpoint.place)
+        };
+        self.servers.iter().zip(&self.config.servers).find(is_same).map(|(server, _)| Arc::clone(server))
+    }
+
+    /// The servers that some request may still use once these are in force.
+    fn leaving_after(&self, servers: &[Arc<Server>]) -> Vec<Weak<Server>> {
+        let is_there = |server: &Arc<Server>| servers.iter().any(|other| Arc::ptr_eq(other, server));
+        let gone = self.servers.iter().filter(|server| !is_there(server)).map(Arc::downgrade);
+        let before = self.leaving.iter().filter(|server| server.strong_count() > 0).cloned();
+        before.chain(gone).collect()
     }
 }
 
 impl Server {
-    fn new(server: &config::Server, upstream: &Config) -> Server {
+    fn new(origin: usize, address: Option<Address>, server: &config::Server, upstream: &Config) -> Server {
         Server {
-            addresses: ArcSwap::from_pointee(Vec::from_iter(server.literal())),
-            moves: AtomicU64::new(0),
+            address,
+            origin,
+            has_left: AtomicBool::new(false),
             permits: Arc::new(Semaphore::new(upstream.connections.max)),
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -111,29 +238,28 @@ impl Server {
             last_connect: Last::default(),
             authority: server.shown(),
             host: server.authority(),
+            tls_name: upstream.servers[origin].name().to_owned(),
             uploads: Uploads::default(),
+        }
+    }
+
+    /// Whether its name does not lead to it any more: connections to it serve no new request.
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
+    }
+
+    /// What the log calls it: its authority, and its address if that says more.
+    fn label(&self) -> String {
+        match &self.address {
+            Some(Address::Tcp(address)) if !self.authority.contains(&address.ip().to_string()) => {
+                format!("{} ({})", self.authority, address.ip())
+            }
+            _ => self.authority.clone(),
         }
     }
 }
 
-impl Server {
-    /// Where it is now.
-    pub fn addresses(&self) -> Arc<Vec<SocketAddr>> {
-        self.addresses.load_full()
-    }
-
-    /// It is elsewhere from now on: connections to where it is no more serve no new request.
-    pub(super) fn move_to(&self, addresses: Vec<SocketAddr>) {
-        self.addresses.store(Arc::new(addresses));
-        self.moves.fetch_add(1, Ordering::Release);
-    }
-
-    pub(super) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
-    }
-}
-
-/// Numbers upstreams.
+/// Numbers sets of servers.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// One in so many connections may be taken by a request whose body has only begun to come.

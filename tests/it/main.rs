@@ -19,6 +19,7 @@ mod cli;
 mod connections;
 mod costs;
 mod deadlines;
+mod dns;
 mod documents;
 mod drain;
 mod exact_bursts;

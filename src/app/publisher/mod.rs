@@ -32,6 +32,7 @@ use crate::metrics::Metrics;
 use crate::proxy::snapshot::Snapshot;
 use crate::server::worker::Order;
 use crate::service::overload::Overload;
+use crate::upstream::dns::{self, Dns};
 use crate::{admin, clock, global, record};
 
 pub use changes::Changes;
@@ -63,6 +64,8 @@ pub(super) struct Publisher {
     text: Arc<ArcSwap<String>>,
     current: Arc<ArcSwap<Snapshot>>,
     kept: Kept,
+    /// Asks for the names of upstreams' servers.
+    dns: Arc<Dns>,
     listeners: Listeners,
     orders: Orders,
     watch: Watch,
@@ -86,6 +89,7 @@ impl Publisher {
             text: Arc::default(),
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             kept,
+            dns: Arc::new(Dns::new(first.dns.clone())),
             listeners,
             orders,
             watch: Watch::default(),
@@ -247,7 +251,7 @@ impl Publisher {
 
     /// Resolves names and fetches issuers' keys for new parts: waits a moment, then goes on in the background.
     pub(super) async fn warm_up(&self) {
-        warm_up::warm_up(&self.kept).await;
+        warm_up::warm_up(&self.kept, &self.dns).await;
     }
 
     /// Warns of settings that take effect only after a restart, and of policies whose counts start from zero.
@@ -280,6 +284,7 @@ struct Fixed {
     limits_memory: usize,
     redis: Option<global::Config>,
     admin: Option<admin::Config>,
+    dns: dns::Config,
     log_level: String,
 }
 
@@ -290,6 +295,7 @@ impl Fixed {
             limits_memory: config.limits_memory,
             redis: config.redis.clone(),
             admin: config.admin.clone(),
+            dns: config.dns.clone(),
             log_level: config.log_level.clone(),
         }
     }
@@ -301,6 +307,7 @@ impl Fixed {
             ("limits.memory", self.limits_memory != config.limits_memory),
             ("redis", self.redis != config.redis),
             ("admin", self.admin != config.admin),
+            ("dns", self.dns != config.dns),
             ("log.level", self.log_level != config.log_level),
         ];
         for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {

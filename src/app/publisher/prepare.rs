@@ -10,14 +10,16 @@ use crate::auth::{self, Kind, jwt};
 use crate::clock;
 use crate::config::{Definition, Errors, Loaded, Subject};
 use crate::tls;
-use crate::upstream::{self, Upstream};
+use crate::upstream::{self, Live, Moves};
 
 /// The objects that a configuration hands on to the next. A part whose configuration stays keeps its object, and so its
 /// connections, verified credentials and fetched keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
     /// Upstreams, in the order of the configuration.
-    pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) upstreams: Vec<Arc<Live>>,
+    /// Counts the changes of their servers: one for the life of the process.
+    pub(super) moves: Arc<Moves>,
     /// Authentication methods, in the order of the configuration.
     pub(super) auth: Vec<Arc<auth::Method>>,
 }
@@ -34,7 +36,7 @@ pub struct Prepared {
 /// Files that were read again for a part that stays. They reach the part only after everything else has succeeded.
 #[derive(Debug)]
 enum Renewal {
-    Trust(Arc<Upstream>, Box<rustls::ClientConfig>),
+    Trust(Arc<Live>, Box<rustls::ClientConfig>),
     Credentials(Arc<auth::Method>, Box<auth::Method>),
 }
 
@@ -51,7 +53,8 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
     let table = definition.compile();
     let claims = table.as_ref().map(|table| table.claims()).unwrap_or_default();
     let claims: Box<[Box<str>]> = claims.into_iter().map(Into::into).collect();
-    let mut making = Making { kept: Kept::default(), renewals: Vec::new(), wrong: Vec::new() };
+    let kept = Kept { moves: Arc::clone(&before.moves), ..Kept::default() };
+    let mut making = Making { kept, renewals: Vec::new(), wrong: Vec::new() };
     making.wrong.extend(files::check(&definition.config));
     making.upstreams(&definition.config.upstreams, &before.upstreams);
     making.auth(&definition.config.auth, &claims, &before.auth);
@@ -80,8 +83,8 @@ struct Making {
 }
 
 impl Making {
-    fn upstreams(&mut self, wanted: &[upstream::Config], before: &[Arc<Upstream>]) {
-        let before: HashMap<&str, &Arc<Upstream>> =
+    fn upstreams(&mut self, wanted: &[upstream::Config], before: &[Arc<Live>]) {
+        let before: HashMap<&str, &Arc<Live>> =
             before.iter().map(|upstream| (upstream.config.name.as_str(), upstream)).collect();
         for (index, wanted) in wanted.iter().enumerate() {
             let of_this_name = before.get(wanted.name.as_str());
@@ -103,11 +106,8 @@ impl Making {
                     Arc::clone(same)
                 }
                 None => {
-                    let fresh = Upstream::new(wanted.clone(), tls.map(Arc::new));
-                    if let Some(before) = of_this_name {
-                        fresh.inherit(before, clock::now_ns());
-                    }
-                    Arc::new(fresh)
+                    let before = of_this_name.map(|before| (&***before, clock::now_ns()));
+                    Live::new(wanted.clone(), tls.map(Arc::new), &self.kept.moves, before)
                 }
             };
             self.kept.upstreams.push(upstream);

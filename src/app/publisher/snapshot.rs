@@ -1,5 +1,7 @@
 //! Builds the snapshot of a prepared configuration. Nothing here can fail.
 
+use std::sync::Arc;
+
 use crate::app::shared_tier;
 use crate::auth;
 use crate::config::Config;
@@ -34,6 +36,7 @@ pub(super) fn snapshot(
         generation,
         table,
         upstreams: kept.upstreams.clone(),
+        moves: Arc::clone(&kept.moves),
         auth: kept.auth.clone(),
         secret_parameters: secret_parameters(&config.auth),
         listeners: config.listeners.clone(),

@@ -8,25 +8,27 @@ use super::prepare::Kept;
 use crate::auth::keep_fetching;
 use crate::tls;
 use crate::upstream::check::watch;
+use crate::upstream::dns::Dns;
 use crate::upstream::resolve::Resolver;
 
 /// Waits a moment for the first answers, then goes on in the background.
-pub(super) async fn warm_up(kept: &Kept) {
-    resolve_upstreams(kept).await;
+pub(super) async fn warm_up(kept: &Kept, dns: &Arc<Dns>) {
+    resolve_upstreams(kept, dns).await;
     for upstream in kept.upstreams.iter().filter(|upstream| upstream.begin_watching()) {
         watch::begin(upstream);
     }
     fetch_keys(kept).await;
 }
 
-async fn resolve_upstreams(kept: &Kept) {
+async fn resolve_upstreams(kept: &Kept, dns: &Arc<Dns>) {
     let new = kept.upstreams.iter().filter(|upstream| upstream.begin_resolving());
     let first: Vec<_> = new
-        .map(|upstream| {
-            let mut resolver = Resolver::new(upstream);
+        .flat_map(|upstream| Resolver::all(upstream, dns))
+        .map(|mut resolver| {
             tokio::spawn(async move {
-                resolver.resolve().await;
-                tokio::spawn(resolver.keep_resolving());
+                if let Some(again) = resolver.resolve().await {
+                    tokio::spawn(resolver.keep_resolving(again));
+                }
             })
         })
         .collect();

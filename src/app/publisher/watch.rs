@@ -64,7 +64,7 @@ impl Watch {
     }
 
     /// Open connections to upstreams keep the certificates they were made with.
-    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Upstream>], metrics: &Metrics) {
+    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Live>], metrics: &Metrics) {
         let changed = self.upstreams.changed(of_upstreams(upstreams));
         for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
             let name = &upstream.config.name;
@@ -108,7 +108,7 @@ fn of_listeners(listeners: &[Listener]) -> Stamps<String> {
     }))
 }
 
-fn of_upstreams(upstreams: &[Arc<upstream::Upstream>]) -> Stamps<u64> {
+fn of_upstreams(upstreams: &[Arc<upstream::Live>]) -> Stamps<u64> {
     Stamps::of(upstreams.iter().map(|upstream| (upstream.id, upstream.config.tls.files())))
 }
 

@@ -22,7 +22,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     let Finished { conn, snapshot, request, attempts, outcome, .. } = event;
     let table = &snapshot.table;
     let (upstream, server) = attempts.server.map_or(("", ""), |index| {
-        let upstream = &snapshot.upstreams[index.upstream];
+        let upstream = &event.pools[index.upstream].upstream;
         (&*upstream.config.name, &*upstream.servers[index.server].authority)
     });
     let us = |ns: u64| (ns > 0).then_some(ns / 1_000);

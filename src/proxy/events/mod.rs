@@ -6,11 +6,13 @@
 mod access_log;
 mod metrics;
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Version};
 
 use super::facts::{Attempts, Outcome, RequestFacts};
+use super::request_body::RequestBody;
 use super::services::Services;
 use super::snapshot::Snapshot;
 use crate::cause::Cause;
@@ -18,12 +20,15 @@ use crate::limiter::Count;
 use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
+use crate::upstream::Pool;
 
 /// A request has ended: its answer is sent, or its client has left.
 pub struct Finished<'r> {
     pub conn: &'r Conn,
     /// The snapshot it was served by.
     pub snapshot: &'r Snapshot,
+    /// The upstreams' pools as they were when it began.
+    pub pools: &'r [Rc<Pool<RequestBody>>],
     pub request: &'r RequestFacts,
     pub attempts: &'r Attempts,
     /// `None` if its route has no limits.

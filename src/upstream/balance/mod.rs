@@ -90,6 +90,14 @@ impl Balancer {
         next
     }
 
+    /// Goes on from the servers before: turns that are owed and rests stay. `before` has each server's index there.
+    pub fn go_on_from(&self, other: &Balancer, before: &[Option<usize>]) {
+        self.turns.go_on_from(&other.turns, before);
+        let known = other.resting.borrow();
+        let rests = before.iter().map(|before| before.and_then(|before| known[before]));
+        self.resting.replace(rests.collect());
+    }
+
     /// A server that could not be reached is left alone until `until`, while others can be asked.
     pub fn rest(&self, index: usize, until: Instant) {
         self.resting.borrow_mut()[index] = Some(until);

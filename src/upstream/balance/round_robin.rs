@@ -18,6 +18,13 @@ impl Turns {
         Turns { claims: RefCell::new(vec![0; weights.each.len()]) }
     }
 
+    /// Goes on from the servers before: one that was there keeps its claim, one that is new has none.
+    pub(super) fn go_on_from(&self, other: &Turns, before: &[Option<usize>]) {
+        let known = other.claims.borrow();
+        let claims = before.iter().map(|before| before.map_or(0, |before| known[before]));
+        self.claims.replace(claims.collect());
+    }
+
     /// The server with the largest claim, were each to earn its weight now.
     pub(super) fn next(&self, weights: &Weights, fit: impl Fn(usize) -> bool) -> usize {
         let claims = self.claims.borrow();

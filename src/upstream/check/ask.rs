@@ -14,8 +14,9 @@ use super::Failure;
 use super::probe::{self, Asked};
 use crate::descriptors;
 use crate::upstream::Upstream;
-use crate::upstream::config::{self, Check, Place, Probe};
+use crate::upstream::config::{self, Check, Probe};
 use crate::upstream::connect;
+use crate::upstream::shared::Address;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.
 pub(super) async fn ask(upstream: &Upstream, index: usize, check: &Check) -> Option<Result<(), Failure>> {
@@ -28,15 +29,19 @@ pub(super) async fn ask(upstream: &Upstream, index: usize, check: &Check) -> Opt
 }
 
 async fn ask_at_leisure(upstream: &Upstream, index: usize, check: &Check) -> Result<(), Failure> {
-    let server = &upstream.config.servers[index];
-    if let Place::Unix(path) = &server.place {
-        let stream = connect::unix(path).await.map_err(Failure::Connect)?;
-        return ask_over(stream, upstream, index, &check.probe).await;
-    }
-    let tcp = connect(upstream, index, check.port).await?;
-    match upstream.tls.as_ref().filter(|_| server.tls) {
+    let tcp = match upstream.servers[index].address.as_ref().ok_or(Failure::Unresolved)? {
+        Address::Unix(path) => {
+            let stream = connect::unix(path).await.map_err(Failure::Connect)?;
+            return ask_over(stream, upstream, index, &check.probe).await;
+        }
+        Address::Tcp(address) => {
+            let address = SocketAddr::new(address.ip(), check.port.unwrap_or(address.port()));
+            TcpStream::connect(address).await.map_err(Failure::Connect)?
+        }
+    };
+    match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
         Some(tls) => {
-            let name = upstream.config.tls.name(server.name()).to_owned();
+            let name = upstream.config.tls.name(&upstream.servers[index].tls_name).to_owned();
             let name = ServerName::try_from(name).map_err(std::io::Error::other).map_err(Failure::Connect)?;
             let connector = tokio_rustls::TlsConnector::from(tls.load_full());
             let stream = connector.connect(name, tcp).await.map_err(Failure::Connect)?;
@@ -44,18 +49,6 @@ async fn ask_at_leisure(upstream: &Upstream, index: usize, check: &Check) -> Res
         }
         None => ask_over(tcp, upstream, index, &check.probe).await,
     }
-}
-
-/// The first address that answers, as requests take it.
-async fn connect(upstream: &Upstream, index: usize, port: Option<u16>) -> Result<TcpStream, Failure> {
-    let mut last = Failure::Unresolved;
-    for address in upstream.servers[index].addresses().iter() {
-        match TcpStream::connect(SocketAddr::new(address.ip(), port.unwrap_or(address.port()))).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = Failure::Connect(error),
-        }
-    }
-    Err(last)
 }
 
 async fn ask_over<S>(stream: S, upstream: &Upstream, index: usize, probe: &Probe) -> Result<(), Failure>

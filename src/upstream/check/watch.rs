@@ -7,38 +7,55 @@ use std::time::Duration;
 use super::ask::ask;
 use crate::clock;
 use crate::random::Random;
-use crate::upstream::Upstream;
+use crate::upstream::{Live, Server, Upstream};
 
 /// Begins to watch an upstream.
-pub fn begin(upstream: &Arc<Upstream>) {
-    tokio::spawn(keep_ticking(Arc::downgrade(upstream)));
-    if upstream.config.health.check.is_some() {
-        for index in 0..upstream.servers.len() {
-            tokio::spawn(keep_checking(Arc::downgrade(upstream), index, Random::seeded()));
-        }
+pub fn begin(live: &Arc<Live>) {
+    tokio::spawn(keep_ticking(Arc::downgrade(live)));
+    let upstream = live.load();
+    upstream.servers.iter().for_each(|server| watch(live, server));
+}
+
+/// Begins to check the servers that this set has and the one before had not, if the upstream is watched.
+pub(in crate::upstream) fn welcome(live: &Arc<Live>, before: &Upstream, now: &Upstream) {
+    if live.is_watching() {
+        let new = now.servers.iter().filter(|server| before.index_of(server).is_none());
+        new.for_each(|server| watch(live, server));
     }
 }
 
-async fn keep_ticking(upstream: Weak<Upstream>) {
-    while let Some(upstream) = upstream.upgrade() {
-        upstream.health.tick(clock::now_ns());
-        drop(upstream);
+fn watch(live: &Arc<Live>, server: &Arc<Server>) {
+    if live.config.health.check.is_some() {
+        tokio::spawn(keep_checking(Arc::downgrade(live), Arc::downgrade(server), Random::seeded()));
+    }
+}
+
+async fn keep_ticking(live: Weak<Live>) {
+    while let Some(live) = live.upgrade() {
+        live.load().health.tick(clock::now_ns());
+        drop(live);
         tokio::time::sleep(TICK).await;
     }
 }
 
-async fn keep_checking(upstream: Weak<Upstream>, index: usize, random: Random) {
+/// Ends with the upstream's last user, and with the server's place in it.
+async fn keep_checking(live: Weak<Live>, server: Weak<Server>, random: Random) {
     let mut pause = FIRST_WITHIN;
-    if let Some(check) = upstream.upgrade().and_then(|upstream| upstream.config.health.check.clone()) {
+    if let Some(check) = live.upgrade().and_then(|live| live.config.health.check.clone()) {
         // Soon, but not every server and node at once.
         pause = check.every.min(FIRST_WITHIN).mul_f64(fraction(&random));
     }
     loop {
         tokio::time::sleep(pause).await;
-        let Some(upstream) = upstream.upgrade() else { return };
-        let Some(check) = &upstream.config.health.check else { return };
+        let (Some(live), Some(server)) = (live.upgrade(), server.upgrade()) else { return };
+        let Some(check) = &live.config.health.check else { return };
         let began = clock::instant();
+        let upstream = live.load();
+        let Some(index) = upstream.index_of(&server) else { return };
         if let Some(result) = ask(&upstream, index, check).await {
+            // The servers may have changed meanwhile.
+            let upstream = live.load();
+            let Some(index) = upstream.index_of(&server) else { return };
             upstream.health.checked(index, &result, clock::now_ns());
         }
         // From beginning to beginning, or a server that hangs would be asked less often than one that answers.

@@ -7,7 +7,7 @@
 mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::config;
 use standing::{Change, Standing, share_per_mille};
@@ -19,16 +19,16 @@ pub use standing::WHOLE;
 pub struct Health {
     upstream: String,
     rules: config::Health,
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
     standings: Mutex<Vec<Standing>>,
     /// What was wrong at each server's last check.
     check_failures: Mutex<Vec<Option<String>>>,
     /// Servers that are not to be used like all others. 0: requests look no further.
     unusual: AtomicUsize,
     is_panicking: AtomicBool,
-    ejections: AtomicU64,
-    checks_good: AtomicU64,
-    checks_failed: AtomicU64,
+    ejections: Arc<AtomicU64>,
+    checks_good: Arc<AtomicU64>,
+    checks_failed: Arc<AtomicU64>,
 }
 
 /// What requests read and write of one server.
@@ -92,13 +92,15 @@ pub struct Counts {
 impl Health {
     /// All servers may be used: nothing is known of them yet. `authorities` are their names, in their order.
     pub fn new(upstream: &str, rules: config::Health, authorities: impl Iterator<Item = String>) -> Health {
-        let server = |authority| Server {
-            authority,
-            out_until_ns: AtomicU64::new(0),
-            back_ns: AtomicU64::new(0),
-            failures: AtomicU32::new(0),
+        let server = |authority| {
+            Arc::new(Server {
+                authority,
+                out_until_ns: AtomicU64::new(0),
+                back_ns: AtomicU64::new(0),
+                failures: AtomicU32::new(0),
+            })
         };
-        let servers: Vec<Server> = authorities.map(server).collect();
+        let servers: Vec<Arc<Server>> = authorities.map(server).collect();
         Health {
             upstream: upstream.to_owned(),
             standings: Mutex::new(vec![Standing::default(); servers.len()]),
@@ -107,9 +109,9 @@ impl Health {
             servers,
             unusual: AtomicUsize::new(0),
             is_panicking: AtomicBool::new(false),
-            ejections: AtomicU64::new(0),
-            checks_good: AtomicU64::new(0),
-            checks_failed: AtomicU64::new(0),
+            ejections: Arc::default(),
+            checks_good: Arc::default(),
+            checks_failed: Arc::default(),
         }
     }
 
@@ -144,6 +146,45 @@ impl Health {
         }
     }
 
+    /// Goes on from the set of servers before, which it takes the place of: the servers and counts that both have are the
+    /// same, so that requests which hold the old set are still heard. `before` names each server's index there. One that
+    /// is new begins among others, unless there were none (`is_first`).
+    pub fn go_on_from(
+        &mut self,
+        other: &Health,
+        before: impl Fn(usize) -> Option<usize>,
+        is_first: bool,
+        now_ns: u64,
+    ) {
+        let known = other.standings().clone();
+        let failures = other.check_failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut standings = vec![Standing::default(); self.servers.len()];
+        let mut check_failures = vec![None; self.servers.len()];
+        for (index, standing) in standings.iter_mut().enumerate() {
+            match before(index) {
+                Some(was) => {
+                    standing.clone_from(&known[was]);
+                    check_failures[index].clone_from(&failures[was]);
+                    self.servers[index] = Arc::clone(&other.servers[was]);
+                }
+                None if !is_first => *standing = Standing::new_among_others(now_ns),
+                None => {}
+            }
+        }
+        self.ejections = Arc::clone(&other.ejections);
+        self.checks_good = Arc::clone(&other.checks_good);
+        self.checks_failed = Arc::clone(&other.checks_failed);
+        self.is_panicking = AtomicBool::new(other.is_panicking());
+        self.publish(&standings, now_ns);
+        (self.standings, self.check_failures) = (Mutex::new(standings), Mutex::new(check_failures));
+    }
+
+    /// This server is not one any more: requests that still choose among the servers of this set leave it out.
+    pub(super) fn leave(&self, server: usize) {
+        self.servers[server].out_until_ns.store(u64::MAX, Ordering::Relaxed);
+        self.unusual.fetch_add(1, Ordering::Release);
+    }
+
     /// How much of its share each server gets now; `None` if all get all of it, and if too few would get any.
     pub fn shares(&self, now_ns: impl FnOnce() -> u64) -> Option<Shares<'_>> {
         if self.unusual.load(Ordering::Relaxed) == 0 {
@@ -164,7 +205,7 @@ impl Health {
 
     /// A request to this server was answered well. The usual one costs one load.
     pub fn succeeded(&self, server: usize, now_ns: impl FnOnce() -> u64) {
-        let Server { failures, out_until_ns, .. } = &self.servers[server];
+        let Server { failures, out_until_ns, .. } = &*self.servers[server];
         // What was sent before an ejection and is answered only now says nothing of the server as it is.
         if failures.load(Ordering::Relaxed) > 0 && now_ns() >= out_until_ns.load(Ordering::Relaxed) {
             failures.store(0, Ordering::Relaxed);
@@ -319,7 +360,7 @@ pub struct Shares<'a> {
 impl Shares<'_> {
     /// Per mille; 0: it is not to be used.
     pub fn of(&self, server: usize) -> u32 {
-        let Server { out_until_ns, back_ns, .. } = &self.health.servers[server];
+        let Server { out_until_ns, back_ns, .. } = &*self.health.servers[server];
         let (out_until_ns, back_ns) = (out_until_ns.load(Ordering::Relaxed), back_ns.load(Ordering::Relaxed));
         share_per_mille(out_until_ns, back_ns, self.health.rules.slow_start, self.now_ns)
     }

@@ -74,7 +74,7 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
     let upstream = Arc::new(Upstream::new(config, None));
     let permit = Arc::clone(&upstream.servers[0].permits).try_acquire_owned().expect("nobody has one");
     let now = clock::instant();
-    let open = Open::new(&upstream, 0, permit);
+    let open = Open::new(&upstream.servers[0], permit);
     let hour = now + Duration::from_secs(3_600);
     (Http1::new(Box::new(near), Deadline::new(hour), hour, now, open), far)
 }

@@ -4,6 +4,7 @@
 
 pub mod authority;
 pub mod client;
+pub mod dns;
 pub mod edge;
 pub mod fleet;
 pub mod gateway;

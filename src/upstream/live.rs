@@ -1,0 +1,147 @@
+//! An upstream as it is now. Its servers come and go with its names, so what workers use is one immutable set of servers
+//! ([`Upstream`]), replaced whole; this is the place where the newest one is found. It asks no name server.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arc_swap::ArcSwap;
+
+use super::config::{self, Config};
+use super::shared::{Endpoint, Upstream};
+
+/// One configured upstream. Kept across reloads that do not change its configuration.
+#[derive(Debug)]
+pub struct Live {
+    /// Distinguishes this object from every other of this process.
+    pub id: u64,
+    /// What it was told: one server a name.
+    pub config: Config,
+    current: ArcSwap<Upstream>,
+    /// By configured server.
+    names: Mutex<Vec<Name>>,
+    moves: Arc<Moves>,
+    resolving: AtomicBool,
+    watching: AtomicBool,
+}
+
+/// What is known of one configured server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// Where it is: the last good answer.
+    pub endpoints: Vec<Endpoint>,
+    /// Why the last question brought no answer; `None` if it did.
+    pub failure: Option<String>,
+}
+
+/// Counts the changes of all upstreams' servers, so that a worker notices one by one load.
+#[derive(Debug, Default)]
+pub struct Moves(AtomicU64);
+
+impl Moves {
+    /// How many there have been.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Live {
+    /// A new one. It goes on with what `before`, another configuration of the same upstream, knows: addresses of names, and
+    /// how servers are.
+    pub fn new(
+        config: Config,
+        tls: Option<Arc<rustls::ClientConfig>>,
+        moves: &Arc<Moves>,
+        before: Option<(&Live, u64)>,
+    ) -> Arc<Live> {
+        let names: Vec<Name> = config.servers.iter().map(|server| known(server, before)).collect();
+        let tls = tls.map(|tls| Arc::new(ArcSwap::new(tls)));
+        Arc::new_cyclic(|live: &Weak<Live>| {
+            let endpoints = names.iter().map(|name| name.endpoints.as_slice());
+            let upstream = Upstream::with(&config, tls, endpoints, None, Weak::clone(live));
+            if let Some((before, now_ns)) = before {
+                upstream.inherit(&before.load(), now_ns);
+            }
+            Live {
+                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                current: ArcSwap::from_pointee(upstream),
+                names: Mutex::new(names),
+                moves: Arc::clone(moves),
+                resolving: AtomicBool::new(false),
+                watching: AtomicBool::new(false),
+                config,
+            }
+        })
+    }
+
+    /// Its servers now.
+    pub fn load(&self) -> Arc<Upstream> {
+        self.current.load_full()
+    }
+
+    /// What is known of each configured server, in their order.
+    pub fn names(&self) -> Vec<Name> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is known of a configured server has changed. Servers that are new are used from the next request on; those
+    /// that are gone get none any more. Returns the new set if there is one.
+    pub(super) fn learn(self: &Arc<Live>, index: usize, name: Name, now_ns: u64) -> Option<Arc<Upstream>> {
+        // Held to the end: one change after the other.
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = names[index].endpoints == name.endpoints;
+        names[index] = name;
+        if is_same {
+            return None;
+        }
+        let before = self.load();
+        let endpoints = names.iter().map(|name| name.endpoints.as_slice());
+        let mut next =
+            Upstream::with(&self.config, before.tls.clone(), endpoints, Some(&before), Arc::downgrade(self));
+        next.go_on_from(&before, now_ns);
+        let next = Arc::new(next);
+        self.current.store(Arc::clone(&next));
+        before.leave_for(&next);
+        // Last: a worker that sees the count sees the servers.
+        self.moves.0.fetch_add(1, Ordering::Release);
+        Some(next)
+    }
+
+    /// New connections are made with this from now on; those there are stay.
+    pub fn renew_tls(&self, tls: rustls::ClientConfig) {
+        if let Some(current) = &self.load().tls {
+            current.store(Arc::new(tls));
+        }
+    }
+
+    /// True once: the caller that gets it keeps the names resolved.
+    pub fn begin_resolving(&self) -> bool {
+        !self.resolving.swap(true, Ordering::Relaxed)
+    }
+
+    /// True once: the caller that gets it keeps watch over the servers. Never if there is nothing to watch.
+    pub fn begin_watching(&self) -> bool {
+        self.load().health.is_watched() && !self.watching.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the servers are watched already.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watching.load(Ordering::Relaxed)
+    }
+}
+
+/// What is known of a configured server from the start: a literal address, or what another configuration knew of the name.
+fn known(server: &config::Server, before: Option<(&Live, u64)>) -> Name {
+    if server.unresolved().is_none() {
+        return Name { endpoints: Vec::from_iter(Endpoint::of_server(server)), failure: None };
+    }
+    let is_same = |other: &config::Server| (other.tls, &other.place) == (server.tls, &server.place);
+    before
+        .and_then(|(before, _)| {
+            let index = before.config.servers.iter().position(is_same)?;
+            before.names().get(index).cloned()
+        })
+        .unwrap_or_default()
+}
+
+/// Numbers upstreams.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);

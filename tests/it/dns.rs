@@ -1,0 +1,253 @@
+//! Servers by their names: every address is one, names are asked for again when their answers run out, servers that leave a
+//! name are drained, and no answer does harm.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::dns::{Dns, Record, Reply};
+use crate::support::upstream::receive;
+use crate::support::{Client, Gateway, Upstream, eventually};
+
+/// A server that answers with its last number.
+struct Server {
+    upstream: Upstream,
+    /// Connections that are open.
+    open: Arc<AtomicUsize>,
+}
+
+fn server(number: u8, port: u16) -> Server {
+    let open = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&open);
+    let upstream = Upstream::raw_at(SocketAddr::from(([127, 0, 0, number], port)), move |stream| {
+        told.fetch_add(1, Ordering::SeqCst);
+        let mut peer = Client::over(stream);
+        while receive(&mut peer).is_some() {
+            peer.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}"));
+        }
+        told.fetch_sub(1, Ordering::SeqCst);
+    });
+    Server { upstream, open }
+}
+
+/// So many servers at 127.0.0.1, 127.0.0.2 and so on, on one port.
+fn servers<const COUNT: usize>() -> ([Server; COUNT], u16) {
+    let first = server(1, 0);
+    let port = first.upstream.addr().port();
+    let mut first = Some(first);
+    let servers = std::array::from_fn(|index| {
+        let number = u8::try_from(index + 1).expect("few");
+        first.take().unwrap_or_else(|| server(number, port))
+    });
+    (servers, port)
+}
+
+fn gateway(dns: &Dns, url: &str, keys: &str) -> Gateway {
+    Gateway::start(&format!(
+        "workers = 2\n{}[upstream.u]\nservers = [\"{url}\"]\nconnections = {{ idle-timeout = \"60s\" }}\n{keys}\n\
+         [[route]]\npath = \"/{{*rest}}\"\nto = \"u\"",
+        dns.config()
+    ))
+}
+
+/// How many servers the upstream has, as the admin listener says.
+fn count(gateway: &Gateway) -> usize {
+    gateway.admin("/v1/upstreams").json()[0]["servers"].as_array().expect("a list").len()
+}
+
+/// How often each server answers of so many requests over one connection.
+fn tally(gateway: &Gateway, requests: usize) -> [usize; 3] {
+    let mut client = gateway.client();
+    let mut tally = [0; 3];
+    for _ in 0..requests {
+        let number: usize = client.get("/").text().parse().expect("a server's number");
+        tally[number - 1] += 1;
+    }
+    tally
+}
+
+fn said(gateway: &Gateway, part: &str) -> usize {
+    gateway.stderr().iter().filter(|line| line.contains(part)).count()
+}
+
+#[test]
+fn an_address_that_changes_under_traffic_gets_nothing_after_its_ttl_and_a_second() {
+    let ([old, new], port) = servers();
+    let dns = Dns::start();
+    dns.addresses("u.test", &[[127, 0, 0, 1]]);
+    let gateway = gateway(&dns, &format!("http://u.test:{port}"), "");
+    eventually("the name resolves", || (gateway.get("/").status == 200).then_some(()));
+    let (stop, (tx, rx)) = (AtomicBool::new(false), mpsc::channel());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let tx = tx.clone();
+            let (gateway, stop) = (&gateway, &stop);
+            scope.spawn(move || {
+                let mut client = gateway.client();
+                while !stop.load(Ordering::SeqCst) {
+                    let began = Instant::now();
+                    let answer = client.get("/");
+                    tx.send((began, answer.status, answer.text())).expect("the test listens");
+                }
+            });
+        }
+        let mut answers = 0;
+        eventually("traffic flows", || {
+            answers += rx.try_iter().count();
+            (answers > 100).then_some(())
+        });
+        let changed = Instant::now();
+        dns.addresses("u.test", &[[127, 0, 0, 2]]);
+        eventually("the new one gets requests", || rx.try_iter().find(|(_, _, text)| text == "2"));
+        eventually("the time is over", || (changed.elapsed() > Duration::from_secs(4)).then_some(()));
+        stop.store(true, Ordering::SeqCst);
+        for (began, status, text) in rx.try_iter() {
+            assert_eq!(status, 200);
+            let late = began.saturating_duration_since(changed);
+            assert!(text == "2" || late < Duration::from_secs(2), "{text} after {late:?}");
+        }
+    });
+    assert_eq!(old.open.load(Ordering::SeqCst), 0, "idle connections to the old one are closed");
+    assert!(new.upstream.connections() > 0);
+}
+
+#[test]
+fn an_exchange_with_a_server_that_leaves_goes_on_to_its_end() {
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    let (closed_tx, closed) = mpsc::channel();
+    let closed_tx = std::sync::Mutex::new(closed_tx);
+    let old = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        if receive(&mut peer).is_some() {
+            peer.try_send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+            ended.lock().expect("nobody fails").recv().ok();
+            peer.try_send("world");
+            closed_tx.lock().expect("nobody fails").send(receive(&mut peer).is_none()).ok();
+        }
+    });
+    let port = old.addr().port();
+    let _new = server(2, port);
+    let dns = Dns::start();
+    dns.addresses("u.test", &[[127, 0, 0, 1]]);
+    let gateway = gateway(&dns, &format!("http://u.test:{port}"), "");
+    let mut client = gateway.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.bytes(5), b"hello");
+    dns.addresses("u.test", &[[127, 0, 0, 2]]);
+    let shown = || gateway.admin("/v1/upstreams").json()[0]["servers"][0]["addresses"][0].to_string();
+    eventually("the name leads to the new one", || shown().contains("127.0.0.2").then_some(()));
+    assert_eq!(gateway.get("/x").text(), "2");
+    end.send(()).expect("the old one waits");
+    assert_eq!(client.bytes(5), b"world");
+    let closed = closed.recv_timeout(crate::support::PATIENCE);
+    assert!(closed.expect("the old one sees an end"), "its connection serves nothing more");
+}
+
+#[test]
+fn every_address_of_a_name_is_a_server_in_every_balance() {
+    let (_servers, port) = servers::<3>();
+    let dns = Dns::start();
+    dns.addresses("u.test", &[[127, 0, 0, 3], [127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 1]]);
+    for balance in ["round-robin", "p2c", "least-requests"] {
+        let gateway = gateway(&dns, &format!("http://u.test:{port}"), &format!("balance = \"{balance}\""));
+        eventually("the name resolves", || (count(&gateway) == 3).then_some(()));
+        assert_eq!(tally(&gateway, 30), [10; 3], "{balance}");
+    }
+}
+
+#[test]
+fn a_server_that_stays_keeps_its_connections_and_one_that_comes_gets_its_share() {
+    let (all, port) = servers::<3>();
+    let dns = Dns::start();
+    dns.addresses("u.test", &[[127, 0, 0, 1], [127, 0, 0, 2]]);
+    let gateway = gateway(&dns, &format!("http://u.test:{port}"), "balance = \"round-robin\"");
+    eventually("the name resolves", || (count(&gateway) == 2).then_some(()));
+    let mut client = gateway.client();
+    (0..10).for_each(|_| assert_eq!(client.get("/").status, 200));
+    let before = all[1].upstream.connections();
+    dns.addresses("u.test", &[[127, 0, 0, 2], [127, 0, 0, 3]]);
+    eventually("the third one gets requests", || (client.get("/").text() == "3").then_some(()));
+    assert!((0..20).all(|_| client.get("/").text() != "1"));
+    assert_eq!(all[1].upstream.connections(), before);
+}
+
+#[test]
+fn the_last_good_answer_stays_while_dns_fails_and_the_log_says_so_twice() {
+    let (_servers, port) = servers::<1>();
+    let dns = Dns::start();
+    dns.addresses("u.test", &[[127, 0, 0, 1]]);
+    let gateway = gateway(&dns, &format!("http://u.test:{port}"), "");
+    eventually("the name resolves", || (gateway.get("/").status == 200).then_some(()));
+    for reply in [Reply::Failure, Reply::Nonsense, Reply::Records(1, Vec::new())] {
+        let (failed, again) = (said(&gateway, "does not resolve"), said(&gateway, "resolves again"));
+        dns.set("u.test", reply);
+        let failing = || gateway.metric("sluicegate_upstream_unresolved_names", &["upstream=\"u\""]) > 0.0;
+        eventually("the name fails", || failing().then_some(()));
+        let asked = dns.questions();
+        eventually("it is asked for again", || (dns.questions() > asked + 3).then_some(()));
+        assert_eq!(gateway.get("/").status, 200);
+        dns.addresses("u.test", &[[127, 0, 0, 1]]);
+        eventually("the name is back", || (!failing()).then_some(()));
+        eventually("the log says so", || (said(&gateway, "resolves again") == again + 1).then_some(()));
+        assert_eq!(said(&gateway, "does not resolve"), failed + 1);
+    }
+}
+
+#[test]
+fn a_service_goes_by_weight_and_to_the_next_priority_if_none_of_the_first_is_there() {
+    let (_servers, port) = servers::<3>();
+    let dns = Dns::start();
+    for (name, number) in [("one.test", 1), ("two.test", 2), ("three.test", 3)] {
+        dns.addresses(name, &[[127, 0, 0, number]]);
+    }
+    let records = |first: u16| {
+        vec![
+            Record::Srv(10, 3, first, "one.test"),
+            Record::Srv(10, 1, first, "two.test"),
+            Record::Srv(20, 1, port, "three.test"),
+        ]
+    };
+    dns.set("_http._tcp.u.test", Reply::Records(1, records(port)));
+    let gateway = gateway(&dns, "http+srv://_http._tcp.u.test", "balance = \"round-robin\"");
+    eventually("the name resolves", || (count(&gateway) == 2).then_some(()));
+    assert_eq!(tally(&gateway, 40), [30, 10, 0]);
+    dns.set("_http._tcp.u.test", Reply::Records(1, records(1)));
+    eventually("the next priority is used", || (gateway.get("/").text() == "3").then_some(()));
+}
+
+#[test]
+fn answers_that_are_too_long_never_end_or_hold_for_no_time_do_no_harm() {
+    let (_servers, port) = servers::<1>();
+    let dns = Dns::start();
+    let many = (0..1_000_u16).map(|n| Record::A([127, 1, (n >> 8) as u8, (n & 255) as u8].into()));
+    dns.set("many.test", Reply::Records(0, many.collect()));
+    dns.set("loop.test", Reply::Records(0, vec![Record::Alias("loop.test")]));
+    dns.set("chase.test", Reply::Records(0, vec![Record::Alias("chased.test")]));
+    dns.set("chased.test", Reply::Records(0, vec![Record::Alias("chase.test")]));
+    dns.set("now.test", Reply::Records(0, vec![Record::A([127, 0, 0, 1].into())]));
+    let names = ["many", "loop", "chase", "now"];
+    let upstreams =
+        names.map(|name| format!("[upstream.{name}]\nservers = [\"http://{name}.test:{port}\"]\n"));
+    let routes = names.map(|name| format!("[[route]]\npath = \"/{name}\"\nto = \"{name}\"\n"));
+    let gateway = Gateway::start(&[dns.config(), upstreams.concat(), routes.concat()].concat());
+    eventually("the good one resolves", || (gateway.get("/now").status == 200).then_some(()));
+    eventually("the long one is cut", || (said(&gateway, "too many addresses") == 1).then_some(()));
+    let shown = gateway.admin("/v1/upstreams").json();
+    let of = |name: &str| shown.as_array()?.iter().find(|upstream| upstream["name"] == name).cloned();
+    assert_eq!(of("many").expect("it is shown")["servers"].as_array().map(Vec::len), Some(256));
+    eventually("loops have no answer", || (said(&gateway, "does not resolve") == 2).then_some(()));
+    assert_eq!(gateway.get("/loop").status, 503);
+    assert_eq!(gateway.get("/chase").status, 503);
+    let (asked, began) = (dns.questions(), Instant::now());
+    eventually("time passes", || (began.elapsed() > Duration::from_secs(2)).then_some(()));
+    assert!(
+        dns.questions() - asked < 120,
+        "names are asked for about once a second: {}",
+        dns.questions() - asked
+    );
+    assert_eq!(gateway.get("/now").status, 200);
+}
