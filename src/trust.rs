@@ -12,8 +12,20 @@ pub struct Trust {
     pub shown: Option<Shown>,
     /// The server name to send, which the certificate must be for. `None`: the host of the URL.
     pub sni: Option<String>,
+    /// The oldest version of TLS to speak.
+    pub min_version: Version,
     /// Whether to verify its certificate. Without that, anyone on the network path can pose as the server.
     pub verify: bool,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// TLS 1.2.
+    #[default]
+    V1_2,
+    /// TLS 1.3.
+    V1_3,
 }
 
 /// A certificate and its key, as files.
@@ -27,7 +39,7 @@ pub struct Shown {
 
 impl Default for Trust {
     fn default() -> Trust {
-        Trust { ca: None, shown: None, sni: None, verify: true }
+        Trust { ca: None, shown: None, sni: None, min_version: Version::default(), verify: true }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Reads and writes `tls = { ca, cert, key, sni, verify }` of an upstream or of an issuer whose keys are fetched.
+//! Reads and writes `tls = { ca, cert, key, sni, min-version, verify }` of an upstream or of an issuer whose keys are fetched.
 
 use rustls::pki_types::ServerName;
 
-use crate::trust::{Shown, Trust};
+use crate::trust::{Shown, Trust, Version};
 
-use super::printer::{table as show_table, text};
+use super::printer::{table as show_table, text, word};
 use super::reader::Value;
 use super::text;
 
@@ -33,6 +33,9 @@ pub(super) fn read(value: &Value<'_>) -> Trust {
             ),
         }
     }
+    if let Some(value) = table.value("min-version") {
+        trust.min_version = value.choice(&VERSIONS, &[]).unwrap_or_default();
+    }
     if let Some(value) = table.value("verify") {
         trust.verify = value.boolean().unwrap_or(true);
         if !trust.verify && trust.ca.is_some() {
@@ -59,6 +62,10 @@ pub(super) fn show(trust: &Trust) -> String {
         keys.extend([("cert", path(&shown.cert)), ("key", path(&shown.key))]);
     }
     keys.extend(trust.sni.as_ref().map(|sni| ("sni", text(sni))));
+    keys.push(("min-version", text(word(&VERSIONS, &trust.min_version))));
     keys.push(("verify", trust.verify.to_string()));
     show_table(keys)
 }
+
+/// The values of `min-version`.
+const VERSIONS: [(&str, Version); 2] = [("1.2", Version::V1_2), ("1.3", Version::V1_3)];

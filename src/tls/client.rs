@@ -6,19 +6,26 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
 use super::error::Error;
 use super::{files, provider};
 use crate::fetch::Connect;
-use crate::trust::Trust;
+use crate::trust::{Trust, Version};
 
 /// Builds the TLS configuration of connections to a server. Reads the files that `trust` names, or the system's authorities.
+/// All connections made with it share its sessions; another configuration, after a file has changed, begins without any,
+/// so that nothing which the old files vouched for is resumed.
 ///
 /// # Errors
 /// If a file cannot be used, or the system has no authorities.
 pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> {
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let versions: &[&SupportedProtocolVersion] = match trust.min_version {
+        Version::V1_2 => &[&TLS13, &TLS12],
+        Version::V1_3 => &[&TLS13],
+    };
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
     let builder = if trust.verify {
         builder.with_root_certificates(match &trust.ca {
             Some(ca) => files::authorities(ca)?,

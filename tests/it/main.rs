@@ -79,3 +79,4 @@ mod upgrade;
 mod uploads;
 mod upstream_health;
 mod wire;
+mod upstream_tls;
