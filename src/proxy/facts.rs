@@ -105,6 +105,11 @@ pub struct Steps {
 }
 
 impl Steps {
+    /// From the start until it could be sent: after its turn in a queue, and with the first bytes of its body.
+    pub fn ready(&self) -> Duration {
+        Duration::from_nanos(self.delay.max(self.gather))
+    }
+
     /// From sending the request to the head of the answer.
     pub fn first_byte(&self) -> u64 {
         self.answered.saturating_sub(self.sent)

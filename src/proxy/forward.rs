@@ -160,7 +160,7 @@ pub async fn forward(
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
     let mut head = Head { method: context.facts.method.clone(), target, headers };
-    let mut attempt = UpstreamAttempt { pool, upstream, context: &mut context, early: None };
+    let mut attempt = UpstreamAttempt { pool: Rc::clone(pool), upstream, context: &mut context, early: None };
     // Not over HTTP/2: a slow body holds no connection there, because requests share it, and each piece of a gRPC stream
     // may wait for the answer to the one before.
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
@@ -197,7 +197,7 @@ fn allowed(
 
 /// The attempts to have one request answered.
 struct UpstreamAttempt<'a> {
-    pool: &'a Rc<Pool<RequestBody>>,
+    pool: Rc<Pool<RequestBody>>,
     upstream: usize,
     context: &'a mut RequestContext,
     /// The permit to hold a connection although the first bytes of the body have not come.
@@ -235,14 +235,14 @@ impl UpstreamAttempt<'_> {
         let is_nameless = self.context.facts.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
+            avoid = self.look_for_servers(avoid);
             let may_retry = u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times;
-            let steps = &self.context.attempts.steps;
-            let now = self.context.facts.started + Duration::from_nanos(steps.delay.max(steps.gather));
+            let now = self.context.facts.started + self.context.attempts.steps.ready();
             let mut checkout =
                 match self.pool.acquire(avoid, body.is_on_its_way(), now, self.context.ends()).await {
                     Ok(checkout) => checkout,
                     Err(error) => {
-                        avoid = self.not_acquired(&error, may_retry)?;
+                        avoid = self.not_acquired(&error, avoid, may_retry)?;
                         continue;
                     }
                 };
@@ -255,9 +255,10 @@ impl UpstreamAttempt<'_> {
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
             let may_try_again = may_retry && may_repeat;
             let retry = &self.pool.upstream.config.retry;
+            let after_timeout = may_try_again && retry.on_timeout;
             // The answer's fields take the place of the request's.
             let spare = (may_try_again && !retry.on_status.is_empty()).then(|| head.headers.clone());
-            let until = self.response_deadline(may_try_again && retry.on_timeout);
+            let until = self.response_deadline(after_timeout);
             self.watch(&mut checkout, &mut body);
             self.context.attempts.is_awaiting_head = true;
             let sent = checkout.send(head, body, until).await;
@@ -275,7 +276,7 @@ impl UpstreamAttempt<'_> {
                     (body, avoid) = (RequestBody::Empty, Some(server));
                 }
                 Err(SendError::Timeout) => {
-                    if !(self.timed_out(server) && may_try_again && retry.on_timeout && self.budget()) {
+                    if !(self.timed_out(server) && after_timeout && self.budget()) {
                         return Err(Refusal::UpstreamTimeout);
                     }
                     (body, avoid) = (RequestBody::Empty, Some(server));
@@ -293,6 +294,18 @@ impl UpstreamAttempt<'_> {
                 }
             }
         }
+    }
+
+    /// Goes on with the servers that there are now: some may have left their name while the request was waiting for its
+    /// body, a connection or an answer. `avoid` is a server that is not to be asked again.
+    fn look_for_servers(&mut self, avoid: Option<usize>) -> Option<usize> {
+        let Some(view) = self.context.services.renewed(&self.context.view) else { return avoid };
+        let before = std::mem::replace(&mut self.pool, Rc::clone(&view.pools[self.upstream]));
+        let index_now = |index: usize| self.pool.upstream.index_of(&before.upstream.servers[index]);
+        self.context.view = view;
+        let of_log = self.context.attempts.server.and_then(|index| index_now(index.server));
+        self.context.attempts.server = of_log.map(|server| ServerIndex { upstream: self.upstream, server });
+        avoid.and_then(index_now)
     }
 
     /// The head of an answer has come.
@@ -329,12 +342,21 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
-    fn not_acquired(&mut self, error: &AcquireError, may_retry: bool) -> Result<Option<usize>, Refusal> {
+    fn not_acquired(
+        &mut self,
+        error: &AcquireError,
+        avoid: Option<usize>,
+        may_retry: bool,
+    ) -> Result<Option<usize>, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection to the upstream");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
                 (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
+            }
+            AcquireError::Left { wait_ns } => {
+                self.context.attempts.steps.wait += wait_ns;
+                return Ok(avoid);
             }
             AcquireError::Late => (Refusal::UpstreamTimeout, metrics::Exchange::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {

@@ -70,7 +70,7 @@ impl Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
         let view = View::of(snapshot.load());
-        let view = Rc::new(view.with_pools(&[], random.next(), clock::instant()).with_caches(&[]));
+        let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         Services {
             shared,
             metrics: cells,
@@ -91,10 +91,25 @@ impl Services {
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) || current.moves.count() != view.moves {
             let next = View::of(current);
-            let next = next.with_pools(&view.pools, self.random(), clock::instant());
+            let next = next.with_pools(&view.pools, self.random());
             *view = Rc::new(next.with_caches(&view.caches));
         }
         Rc::clone(&view)
+    }
+
+    /// The same snapshot with pools for the servers there are now, if any have changed since this view was made.
+    pub fn renewed(&self, view: &View) -> Option<Rc<View>> {
+        if view.snapshot.moves.count() == view.moves {
+            return None;
+        }
+        let current = self.view();
+        if Arc::ptr_eq(&current.snapshot, &view.snapshot) {
+            return Some(current);
+        }
+        // A reload came in between: a request keeps the configuration that it began with.
+        let pools: Vec<_> = current.pools.iter().chain(&view.pools).map(Rc::clone).collect();
+        let renewed = View::of(&view.snapshot).with_pools(&pools, self.random());
+        Some(Rc::new(renewed.with_caches(&view.caches)))
     }
 
     /// Counts a refusal.
@@ -140,7 +155,7 @@ impl View {
 
     /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their
     /// connections stay; makes the others.
-    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64, now: Instant) -> View {
+    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
         let pool = |(index, live): (usize, &Arc<upstream::Live>)| {
             let upstream = live.load();
             let seed = seed ^ upstream.id.rotate_left(32);
@@ -148,7 +163,7 @@ impl View {
             let near = before.get(index).filter(|pool| pool.is_of(live));
             match near.or_else(|| before.iter().find(|pool| pool.is_of(live))) {
                 Some(same) if same.upstream.id == upstream.id => Rc::clone(same),
-                Some(same) => Rc::new(same.renewed(upstream, seed, now)),
+                Some(same) => Rc::new(same.renewed(upstream, seed)),
                 None => Rc::new(upstream::Pool::new(upstream, seed)),
             }
         };

@@ -83,6 +83,11 @@ impl<B> Shared<B> {
             !connection.sender.is_closed() && (connection.streams.get() > 0 || connection.is_usable(now))
         });
     }
+
+    /// Lets go of connections without a stream.
+    pub(super) fn close_idle(&self) {
+        self.connections.borrow_mut().retain(|connection| connection.streams.get() > 0);
+    }
 }
 
 impl<B> Http2<B> {

@@ -100,8 +100,8 @@ impl Live {
         next.go_on_from(&before, now_ns);
         let next = Arc::new(next);
         self.current.store(Arc::clone(&next));
-        before.leave_for(&next);
-        // Last: a worker that sees the count sees the servers.
+        // In this order: a worker that sees the count sees the servers, and one that is told that a server has left
+        // sees the count.
         self.moves.0.fetch_add(1, Ordering::Release);
         Some(next)
     }
@@ -128,6 +128,7 @@ impl Live {
         self.watching.load(Ordering::Relaxed)
     }
 }
+        before.leave_for(&next);
 
 /// What is known of a configured server from the start: a literal address, or what another configuration knew of the name.
 fn known(server: &config::Server, before: Option<(&Live, u64)>) -> Name {

@@ -67,6 +67,12 @@ pub enum AcquireError {
         /// How long was waited, nanoseconds. 0: too many wait already.
         wait_ns: u64,
     },
+    /// The server has left its name since the request began: the servers there are now are to be asked.
+    #[error("the server has left its name")]
+    Left {
+        /// How long was waited, nanoseconds.
+        wait_ns: u64,
+    },
     /// The exchange's time was over before there was one.
     #[error("no connection in the time of the whole exchange")]
     Late,
@@ -102,7 +108,7 @@ where
 
     /// The pool of the set of servers that has taken the place of this one's. Connections to servers that both have stay,
     /// idle ones to the others are closed.
-    pub fn renewed(&self, upstream: Arc<Upstream>, seed: u64, now: Instant) -> Pool<B> {
+    pub fn renewed(&self, upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
         let index_before = |server: &Arc<Server>| self.upstream.index_of(server);
         let before: Vec<Option<usize>> = upstream.servers.iter().map(index_before).collect();
         let pool = |(server, before): (&Arc<Server>, &Option<usize>)| match before {
@@ -110,9 +116,9 @@ where
             None => Rc::new(ServerPool::new(server)),
         };
         let servers = upstream.servers.iter().zip(&before).map(pool).collect();
-        for (pool, server) in self.servers.iter().zip(&self.upstream.servers) {
-            if server.has_left() {
-                pool.close_idle(now);
+        for (index, pool) in self.servers.iter().enumerate() {
+            if !before.contains(&Some(index)) {
+                pool.close_idle();
             }
         }
         let next = Pool::new(upstream, seed);
@@ -202,7 +208,12 @@ where
         let came = tokio::select! {
             biased;
             Ok(connection) = &mut rx => Ok(connection),
-            Ok(permit) = Arc::clone(&shared.permits).acquire_owned() => rx.try_recv().map_err(|_| permit),
+            permit = Arc::clone(&shared.permits).acquire_owned() => match (rx.try_recv(), permit) {
+                (Ok(connection), _) => Ok(connection),
+                (Err(_), Ok(permit)) => Err(permit),
+                // There are none any more.
+                (Err(_), Err(_)) => return Err(AcquireError::Left { wait_ns: since(began) }),
+            },
             () = half => return Err(full(since(began))),
         };
         drop(waiting);
@@ -241,6 +252,7 @@ where
         let _turn = turn.await.map_err(|_| self.full(index, since(began)))?;
         while !(has_room() && shared.uploads.admit(bounds.max)) {
             let waited = clock::instant().saturating_duration_since(began);
+            self.must_be_there(index, since(began))?;
             if waited >= bounds.wait {
                 return Err(self.full(index, since(began)));
             }
@@ -276,6 +288,7 @@ where
             if let Ok(Ok(connection)) = tokio::time::timeout(DESCRIPTOR_LOOK, &mut rx).await {
                 return Ok(connection);
             }
+            self.must_be_there(index, checkout.wait_ns)?;
             if let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
                 match self.open(index, permit, checkout).await {
                     Err(again) if again.is_for_descriptors() => error = again,
@@ -293,8 +306,10 @@ where
         checkout: &mut Checkout<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
+        self.must_be_there(index, checkout.wait_ns)?;
         let open = Open::new(&self.upstream.servers[index], permit);
         let connected = connect::http1(&self.upstream, index).await;
+        self.must_be_there(index, checkout.wait_ns + since(began))?;
         let connected = connected.map_err(|source| self.unreachable(index, source))?;
         self.upstream.servers[index].last_connect.works();
         checkout.connect_ns = since(began);
@@ -330,16 +345,27 @@ where
             return Ok(connection);
         }
         let permit = tokio::time::timeout(bounds.wait, Arc::clone(&shared.permits).acquire_owned());
-        let permit = permit.await.map_err(|_| full(since(began)))?.map_err(|_| full(since(began)))?;
+        let permit = permit.await.map_err(|_| full(since(began)))?;
+        let permit = permit.map_err(|_| AcquireError::Left { wait_ns: since(began) })?;
         drop(waiting);
         let opening = clock::instant();
         checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
+        self.must_be_there(index, checkout.wait_ns)?;
         let open = Open::new(&self.upstream.servers[index], permit);
-        let opened =
-            connect::http2(&self.upstream, index).await.map_err(|source| self.unreachable(index, source))?;
+        let opened = connect::http2(&self.upstream, index).await;
+        self.must_be_there(index, checkout.wait_ns + since(opening))?;
+        let opened = opened.map_err(|source| self.unreachable(index, source))?;
         shared.last_connect.works();
         checkout.connect_ns = since(opening);
         Ok(pool.shared.add(opened, clock::instant() + self.age(), open))
+    }
+
+    /// Keeps requests that wait for a server from reaching it after it has left its name.
+    fn must_be_there(&self, index: usize, wait_ns: u64) -> Result<(), AcquireError> {
+        match self.upstream.servers[index].has_left() {
+            true => Err(AcquireError::Left { wait_ns }),
+            false => Ok(()),
+        }
     }
 
     /// Gives a connection that has come free to who waits for one, or keeps it.

@@ -64,10 +64,10 @@ where
     }
 
     /// Its server has left: idle connections are closed. Those at work are when their exchanges are over.
-    pub(super) fn close_idle(&self, now: Instant) {
+    pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
         self.idle_shown.set(0);
-        self.shared.sweep(now);
+        self.shared.close_idle();
     }
 }
 

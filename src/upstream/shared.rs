@@ -180,19 +180,21 @@ impl Upstream {
         self.health.go_on_from(&before.health, |index| before.index_of(&servers[index]), is_first, now_ns);
     }
 
-    /// Another set has taken the place of this one: servers that it does not have get no new request, nor do those of
-    /// requests that still hold this set, as long as there are others.
+    /// Another set has taken the place of this one: servers that it does not have get no new request, not even those
+    /// that hold this set.
     pub(super) fn leave_for(&self, next: &Upstream) {
         for (index, server) in self.servers.iter().enumerate() {
             if next.index_of(server).is_none() {
                 server.has_left.store(true, Ordering::Release);
+                // Who waits for a connection to it is told at once, and goes to one of the others.
+                server.permits.close();
                 self.health.leave(index);
             }
         }
     }
 
     /// The index of this server, if it is one of them.
-    pub(super) fn index_of(&self, server: &Arc<Server>) -> Option<usize> {
+    pub fn index_of(&self, server: &Arc<Server>) -> Option<usize> {
         self.servers.iter().position(|other| Arc::ptr_eq(other, server))
     }
 

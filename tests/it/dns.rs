@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::dns::{Dns, Record, Reply};
 use crate::support::upstream::receive;
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Stop, Upstream, eventually};
 
 /// A server that answers with its last number.
 struct Server {
@@ -81,6 +81,7 @@ fn an_address_that_changes_under_traffic_gets_nothing_after_its_ttl_and_a_second
     eventually("the name resolves", || (gateway.get("/").status == 200).then_some(()));
     let (stop, (tx, rx)) = (AtomicBool::new(false), mpsc::channel());
     thread::scope(|scope| {
+        let stopping = Stop(&stop);
         for _ in 0..4 {
             let tx = tx.clone();
             let (gateway, stop) = (&gateway, &stop);
@@ -102,7 +103,7 @@ fn an_address_that_changes_under_traffic_gets_nothing_after_its_ttl_and_a_second
         dns.addresses("u.test", &[[127, 0, 0, 2]]);
         eventually("the new one gets requests", || rx.try_iter().find(|(_, _, text)| text == "2"));
         eventually("the time is over", || (changed.elapsed() > Duration::from_secs(4)).then_some(()));
-        stop.store(true, Ordering::SeqCst);
+        drop(stopping);
         for (began, status, text) in rx.try_iter() {
             assert_eq!(status, 200);
             let late = began.saturating_duration_since(changed);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -12,6 +12,8 @@ use std::thread;
 pub enum Record {
     /// An address.
     A(Ipv4Addr),
+    /// An address of IPv6.
+    Aaaa(Ipv6Addr),
     /// Priority, weight, port and target of a service.
     Srv(u16, u16, u16, &'static str),
     /// Another name.
@@ -27,6 +29,8 @@ pub enum Reply {
     Failure,
     /// Bytes that are no answer behind the question's number.
     Nonsense,
+    /// Nothing.
+    Silence,
 }
 
 /// A name server. It stops when the test ends.
@@ -139,6 +143,7 @@ impl Known {
         let (code, ttl, records) = match reply {
             None => (NXDOMAIN, 0, Vec::new()),
             Some(Reply::Failure) => (SERVFAIL, 0, Vec::new()),
+            Some(Reply::Silence) => return None,
             Some(Reply::Nonsense) => return Some([&question[..2], &[0xff; 40]].concat()),
             Some(Reply::Records(ttl, records)) => (0, ttl, records),
         };
@@ -164,6 +169,7 @@ impl Record {
     fn data(&self) -> (u16, Vec<u8>) {
         match self {
             Record::A(address) => (1, address.octets().to_vec()),
+            Record::Aaaa(address) => (28, address.octets().to_vec()),
             Record::Srv(priority, weight, port, target) => {
                 let numbers = [*priority, *weight, *port].map(u16::to_be_bytes).concat();
                 (33, [numbers, written(target)].concat())

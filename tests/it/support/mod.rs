@@ -22,7 +22,7 @@ pub mod upstream;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -46,6 +46,15 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Tells threads of a test to stop, also if the test fails: a scope waits for them.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
