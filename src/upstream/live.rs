@@ -1,13 +1,16 @@
 //! An upstream as it is now. Its servers come and go with its names, so what workers use is one immutable set of servers
 //! ([`Upstream`]), replaced whole; this is the place where the newest one is found. It asks no name server.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
 
-use super::config::{self, Config};
-use super::shared::{Endpoint, Upstream};
+use super::config::{self, Config, Place};
+use super::shared::{Address, Endpoint, Upstream};
+use crate::clock;
 
 /// One configured upstream. Kept across reloads that do not change its configuration.
 #[derive(Debug)]
@@ -31,6 +34,28 @@ pub struct Name {
     pub endpoints: Vec<Endpoint>,
     /// Why the last question brought no answer; `None` if it did.
     pub failure: Option<String>,
+}
+
+/// One address of a name, as a process tells it to its successor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Remembered {
+    /// The upstream.
+    upstream: String,
+    /// The configured name.
+    of: String,
+    /// What the server is called.
+    host: String,
+    /// Where it is.
+    address: SocketAddr,
+    /// Its share.
+    weight: u32,
+}
+
+impl Remembered {
+    fn endpoint(&self) -> Endpoint {
+        let place = Place::Tcp { host: self.host.clone(), port: self.address.port() };
+        Endpoint { place, address: Address::Tcp(self.address), weight: self.weight }
+    }
 }
 
 /// Counts the changes of all upstreams' servers, so that a worker notices one by one load.
@@ -103,7 +128,45 @@ impl Live {
         // In this order: a worker that sees the count sees the servers, and one that is told that a server has left
         // sees the count.
         self.moves.0.fetch_add(1, Ordering::Release);
+        before.leave_for(&next);
         Some(next)
+    }
+
+    /// What another process can go on with.
+    pub fn remember(&self) -> Vec<Remembered> {
+        let mut all = Vec::new();
+        for (server, name) in self.config.servers.iter().zip(self.names()) {
+            let Some(of) = server.unresolved() else { continue };
+            all.extend(name.endpoints.into_iter().filter_map(|endpoint| {
+                let (Place::Tcp { host, .. }, Address::Tcp(address)) = (endpoint.place, endpoint.address)
+                else {
+                    return None;
+                };
+                let (upstream, of) = (self.config.name.clone(), of.to_owned());
+                Some(Remembered { upstream, of, host, address, weight: endpoint.weight })
+            }));
+        }
+        all
+    }
+
+    /// Goes on with what another process knew, until a name server says something else.
+    pub fn recall(self: &Arc<Live>, remembered: &[Remembered]) {
+        for (index, server) in self.config.servers.iter().enumerate() {
+            let Some(of) = server.unresolved() else { continue };
+            let is_meant = |it: &&Remembered| it.upstream == self.config.name && it.of == of;
+            let is_same_port = |it: &&Remembered| match &server.place {
+                Place::Tcp { port, .. } => *port == it.address.port(),
+                Place::Service(_) | Place::Unix(_) => true,
+            };
+            let known = remembered.iter().filter(is_meant).filter(is_same_port);
+            let mut endpoints: Vec<Endpoint> = known.map(Remembered::endpoint).collect();
+            // Two configured servers may have one name.
+            endpoints.sort_by(|one, other| one.address.cmp(&other.address));
+            endpoints.dedup_by(|one, other| one.address == other.address);
+            if !endpoints.is_empty() {
+                self.learn(index, Name { endpoints, failure: None }, clock::now_ns());
+            }
+        }
     }
 
     /// New connections are made with this from now on; those there are stay.
@@ -128,7 +191,6 @@ impl Live {
         self.watching.load(Ordering::Relaxed)
     }
 }
-        before.leave_for(&next);
 
 /// What is known of a configured server from the start: a literal address, or what another configuration knew of the name.
 fn known(server: &config::Server, before: Option<(&Live, u64)>) -> Name {

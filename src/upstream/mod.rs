@@ -17,7 +17,7 @@ pub mod families;
 pub mod health;
 pub mod http1;
 pub mod http2;
-mod live;
+pub mod live;
 mod open;
 pub mod pool;
 pub mod request;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::dns::{Dns, Reply};
 use crate::support::upstream::receive;
 use crate::support::{
     Client, Directory, Gateway, PATIENCE, Upstream, eventually, get, heavy, run, signal, text,
@@ -162,6 +163,28 @@ fn an_upgrade_keeps_limits_ports_and_the_admin_listener() {
     }
     assert_eq!(get(plain, "/limited").status, 429);
     assert_eq!(upgraded.count("ready"), 4, "every one of them says so: {:?}", upgraded.gateway.stderr());
+}
+
+#[test]
+fn a_successor_goes_on_with_addresses_while_dns_is_down() {
+    let upstream = Upstream::ok();
+    let dns = Dns::start();
+    dns.addresses("u.test", &[[127, 0, 0, 1]]);
+    let port = upstream.addr().port();
+    let mut gateway = Upgraded::start(&format!(
+        "{}[upstream.u]\nservers = [\"http://u.test:{port}\"]\n[[route]]\npath = \"/{{*rest}}\"\nto = \"u\"\n",
+        dns.config()
+    ));
+    eventually("the name resolves", || (gateway.gateway.get("/").status == 200).then_some(()));
+    dns.set("u.test", Reply::Silence);
+    gateway.upgrade();
+    assert_eq!(gateway.gateway.get("/").status, 200);
+    let is_failing =
+        || gateway.gateway.metric("sluicegate_upstream_unresolved_names", &["upstream=\"u\""]) == 1.0;
+    eventually("the successor has asked in vain", || is_failing().then_some(()));
+    assert_eq!(gateway.gateway.get("/").status, 200);
+    dns.addresses("u.test", &[[127, 0, 0, 1]]);
+    eventually("the name is back", || (!is_failing()).then_some(()));
 }
 
 /// Upgrades that the process that serves has counted, as succeeded and failed.

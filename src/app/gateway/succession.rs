@@ -48,7 +48,8 @@ impl Gateway {
             sockets.push(admin.share()?);
         }
         let limiter = Arc::clone(self.publisher.limiter());
-        Ok(Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes })
+        let names = self.publisher.names();
+        Ok(Handover { sockets, limiter, salt: self.salt, table_bytes: self.table_bytes, names })
     }
 
     fn upgraded(&mut self, under_way: UnderWay, report: Report, pid: u32) -> End {

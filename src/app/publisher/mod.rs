@@ -33,6 +33,7 @@ use crate::proxy::snapshot::Snapshot;
 use crate::server::worker::Order;
 use crate::service::overload::Overload;
 use crate::upstream::dns::{self, Dns};
+use crate::upstream::live::Remembered;
 use crate::{admin, clock, global, record};
 
 pub use changes::Changes;
@@ -129,6 +130,13 @@ impl Publisher {
         self.listeners.share()
     }
 
+    /// What is known of the names of upstreams' servers, for a successor.
+    pub(super) fn names(&self) -> Vec<Remembered> {
+        let mut names: Vec<Remembered> = self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
+        names.truncate(NAMES_MAX);
+        names
+    }
+
     /// Lets go of the listeners' sockets: the workers close theirs.
     pub(super) fn let_sockets_go(&mut self) {
         self.listeners.let_go();
@@ -195,6 +203,11 @@ impl Publisher {
         mut inherited: Inherited,
         predecessor: Option<Predecessor>,
     ) -> anyhow::Result<(Changes, Option<Predecessor>)> {
+        if let Some(predecessor) = &predecessor {
+            prepared.kept.upstreams.iter().for_each(|upstream| upstream.recall(&predecessor.names));
+        }
+        // Before anything changes, so that no request meets a new name without an answer.
+        warm_up::resolve(&prepared.kept, &self.dns).await;
         let config = &prepared.loaded.config;
         let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
         for socket in inherited.close() {
@@ -249,9 +262,9 @@ impl Publisher {
         Ok(making.await?)
     }
 
-    /// Resolves names and fetches issuers' keys for new parts: waits a moment, then goes on in the background.
+    /// Begins to watch servers and to fetch issuers' keys of new parts: waits a moment, then goes on in the background.
     pub(super) async fn warm_up(&self) {
-        warm_up::warm_up(&self.kept, &self.dns).await;
+        warm_up::warm_up(&self.kept).await;
     }
 
     /// Warns of settings that take effect only after a restart, and of policies whose counts start from zero.
@@ -270,6 +283,9 @@ impl Publisher {
         self.watch.read_changed(wanted, &self.kept, &mut self.listeners, &self.process.metrics).await;
     }
 }
+
+/// Addresses of names that a successor is told of: the message that holds them is bounded.
+const NAMES_MAX: usize = 2_000;
 
 /// What a publication replaces.
 struct Made {

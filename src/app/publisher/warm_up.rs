@@ -1,5 +1,6 @@
-//! Starts resolving upstream names and fetching issuers' keys for new parts of a configuration. A publication waits for
-//! the first answers only briefly: until they come, an upstream answers 502, and a request with a token waits itself.
+//! Starts resolving upstream names, before a configuration comes into force, and fetching issuers' keys, after that. A
+//! publication waits for the first answers only briefly: until they come, an upstream without an address answers 503, and
+//! a request with a token waits itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +12,16 @@ use crate::upstream::check::watch;
 use crate::upstream::dns::Dns;
 use crate::upstream::resolve::Resolver;
 
-/// Waits a moment for the first answers, then goes on in the background.
-pub(super) async fn warm_up(kept: &Kept, dns: &Arc<Dns>) {
-    resolve_upstreams(kept, dns).await;
+/// Begins to watch servers and to fetch keys. Waits a moment for the first answers, then goes on in the background.
+pub(super) async fn warm_up(kept: &Kept) {
     for upstream in kept.upstreams.iter().filter(|upstream| upstream.begin_watching()) {
         watch::begin(upstream);
     }
     fetch_keys(kept).await;
 }
 
-async fn resolve_upstreams(kept: &Kept, dns: &Arc<Dns>) {
+/// Asks for the names of new upstreams. Waits a moment for the first answers, then goes on in the background.
+pub(super) async fn resolve(kept: &Kept, dns: &Arc<Dns>) {
     let new = kept.upstreams.iter().filter(|upstream| upstream.begin_resolving());
     let first: Vec<_> = new
         .flat_map(|upstream| Resolver::all(upstream, dns))

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::live::Remembered;
+
 /// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
 /// use once it serves, then the sockets in their order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,6 +19,9 @@ pub(super) struct Hello {
     pub(super) table_bytes: usize,
     /// The listening sockets.
     pub(super) sockets: Vec<Passed>,
+    /// Addresses of upstreams' servers, for a successor that DNS does not answer.
+    #[serde(default)]
+    pub(super) names: Vec<Remembered>,
 }
 
 /// A listening socket that is passed on.

@@ -23,6 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::limiter::Limiter;
+use crate::upstream::live::Remembered;
 use crate::{clock, local};
 use channel::Channel;
 use messages::{Hello, Passed, Word};
@@ -72,6 +73,8 @@ pub(super) struct Handover {
     pub(super) salt: [u8; 16],
     /// Memory of the table, bytes.
     pub(super) table_bytes: usize,
+    /// Addresses of upstreams' servers.
+    pub(super) names: Vec<Remembered>,
 }
 
 /// An upgrade that is under way, on a thread of its own. Dropped, it ends the successor.
@@ -176,6 +179,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<Channel> {
         salt: handover.salt,
         table_bytes: handover.table_bytes,
         sockets: handover.sockets.iter().map(passed).collect(),
+        names: handover.names.clone(),
     })?;
     let stderr = io::stderr();
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![stderr.as_fd()];

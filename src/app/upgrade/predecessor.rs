@@ -13,6 +13,7 @@ use super::channel::Channel;
 use super::messages::{Hello, Word};
 use crate::app::inherited::Inherited;
 use crate::limiter::Limiter;
+use crate::upstream::live::Remembered;
 use crate::{clock, local};
 
 /// The process whose place this one takes.
@@ -26,6 +27,8 @@ pub struct Predecessor {
     pub(in crate::app) salt: [u8; 16],
     /// Memory of the table, bytes.
     pub(in crate::app) table_bytes: usize,
+    /// Addresses of upstreams' servers.
+    pub(in crate::app) names: Vec<Remembered>,
 }
 
 /// The predecessor and its sockets, if this process was started to take one's place. Has to be called before anything
@@ -49,8 +52,8 @@ pub(in crate::app) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>>
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
         inherited.push(passed.name, passed.bind, descriptor);
     }
-    let Hello { states, salt, table_bytes, .. } = hello;
-    Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes }, inherited)))
+    let Hello { states, salt, table_bytes, names, .. } = hello;
+    Ok(Some((Predecessor { channel, stderr, states, salt, table_bytes, names }, inherited)))
 }
 
 impl Predecessor {
