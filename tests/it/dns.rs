@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::dns::{Dns, Record, Reply};
+use crate::support::h2::{Connection, END_HEADERS, HEADERS, fields};
 use crate::support::upstream::receive;
 use crate::support::{Client, Gateway, Stop, Upstream, eventually};
 
@@ -146,6 +147,56 @@ fn an_exchange_with_a_server_that_leaves_goes_on_to_its_end() {
     assert_eq!(client.bytes(5), b"world");
     let closed = closed.recv_timeout(crate::support::PATIENCE);
     assert!(closed.expect("the old one sees an end"), "its connection serves nothing more");
+}
+
+/// A server over HTTP/2 that sends the second half of its answer when it is told to, and tells of connections that end.
+fn halting() -> (Upstream, mpsc::Sender<()>, mpsc::Receiver<()>) {
+    let (end, ended) = mpsc::channel::<()>();
+    let (closed_tx, closed) = mpsc::channel();
+    let both = std::sync::Mutex::new((ended, closed_tx));
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Connection::serve(stream);
+        while let Some(frame) = peer.frame() {
+            if frame.kind == HEADERS {
+                let head = fields(&[(":status", "200"), ("content-length", "10")]);
+                peer.send(HEADERS, END_HEADERS, frame.stream, &head);
+                peer.data(frame.stream, b"hello", false);
+                both.lock().expect("nobody fails").0.recv().ok();
+                peer.data(frame.stream, b"world", true);
+            }
+        }
+        both.lock().expect("nobody fails").1.send(()).ok();
+    });
+    (upstream, end, closed)
+}
+
+#[test]
+fn connections_over_http2_are_drained_too() {
+    for is_busy in [false, true] {
+        let (old, end, closed) = halting();
+        let port = old.addr().port();
+        let _new = server(2, port);
+        let dns = Dns::start();
+        dns.addresses("u.test", &[[127, 0, 0, 1]]);
+        let gateway = gateway(&dns, &format!("http://u.test:{port}"), "http = \"h2\"");
+        let mut client = gateway.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().status, 200);
+        assert_eq!(client.bytes(5), b"hello");
+        if !is_busy {
+            end.send(()).expect("it waits");
+            assert_eq!(client.bytes(5), b"world");
+        }
+        dns.addresses("u.test", &[[127, 0, 0, 2]]);
+        let shown = || gateway.admin("/v1/upstreams").json()[0]["servers"][0]["addresses"][0].to_string();
+        eventually("the name leads to the new one", || shown().contains("127.0.0.2").then_some(()));
+        if is_busy {
+            assert!(closed.try_recv().is_err(), "an exchange is under way");
+            end.send(()).expect("it waits");
+            assert_eq!(client.bytes(5), b"world");
+        }
+        closed.recv_timeout(crate::support::PATIENCE).expect("the connection is closed");
+    }
 }
 
 #[test]
