@@ -107,8 +107,9 @@ impl Dns {
             }),
             _ => None,
         };
+        let is_usable = |service: &Service| service.port > 0 && is_host(&service.target);
         let records = lookup.answers();
-        answer(records, records.iter().filter_map(service).filter(|service| service.port > 0).collect())
+        answer(records, records.iter().filter_map(service).filter(is_usable).collect())
     }
 
     /// `None`: only the system itself can be asked.
@@ -141,6 +142,12 @@ impl Dns {
         *built = Some((stamp, resolver.clone()));
         Ok(Some(resolver))
     }
+}
+
+/// Whether a name can stand in `Host`: that of a record may hold any byte.
+fn is_host(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.bytes().all(is_plain)
 }
 
 fn name_server(address: SocketAddr) -> NameServerConfig {

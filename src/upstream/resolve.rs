@@ -132,7 +132,8 @@ async fn of_services(dns: &Arc<Dns>, server: &config::Server, name: &str) -> Res
     let mut targets = JoinSet::new();
     for service in services {
         let dns = Arc::clone(dns);
-        targets.spawn(async move { (dns.addresses(&service.target).await, service) });
+        // It is a whole name: no search domain belongs behind it.
+        targets.spawn(async move { (dns.addresses(&format!("{}.", service.target)).await, service) });
     }
     let mut all: Vec<(u16, Endpoint)> = Vec::new();
     let mut failure = Error::Empty;

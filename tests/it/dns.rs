@@ -261,6 +261,7 @@ fn a_service_goes_by_weight_and_to_the_next_priority_if_none_of_the_first_is_the
             Record::Srv(10, 3, first, "one.test"),
             Record::Srv(10, 1, first, "two.test"),
             Record::Srv(20, 1, port, "three.test"),
+            Record::Srv(10, 1, port, "no host\r\n"),
         ]
     };
     dns.set("_http._tcp.u.test", Reply::Records(1, records(port)));
