@@ -306,9 +306,8 @@ impl Explained {
             return;
         };
         let servers = upstream.servers.iter();
-        self.failing_servers = servers
-            .filter_map(|server| Some((server.authority.clone(), server.last_connect.cause()?)))
-            .collect();
+        self.failing_servers =
+            servers.filter_map(|server| Some((server.label.clone(), server.last_connect.cause()?))).collect();
     }
 
     /// The explanation as operators read it, a fact on each line.

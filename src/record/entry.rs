@@ -62,7 +62,7 @@ pub struct Entry<'a> {
     pub decided: &'a str,
     /// The upstream's name.
     pub upstream: &'a str,
-    /// Address of the upstream's server.
+    /// The upstream's server: as it is configured, and the address of a name.
     pub server: &'a str,
     /// Attempts at the upstream after the first.
     pub retries: u32,

@@ -53,8 +53,10 @@ pub struct Server {
     pub idle: AtomicUsize,
     /// How the last try to connect to it ended.
     pub last_connect: Last,
-    /// `host:port` or `unix:/path` as the configuration has it, or an SRV record: for logs and errors.
+    /// `host:port` or `unix:/path` as the configuration has it, or an SRV record: for errors.
     pub authority: String,
+    /// What logs call it: its authority, and its address if that says more.
+    pub label: String,
     /// What the server is called in `Host`; "localhost" on a Unix socket.
     pub host: String,
     /// The name that its certificate is for, unless `tls` says otherwise.
@@ -142,7 +144,8 @@ impl Upstream {
             list.clone_from(&config.servers);
         }
         let config = Config { servers: list, ..config.clone() };
-        let health = Health::new(&config.name, config.health.clone(), servers.iter().map(|it| it.label()));
+        let health =
+            Health::new(&config.name, config.health.clone(), servers.iter().map(|it| it.label.clone()));
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
         let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
@@ -229,7 +232,9 @@ impl Upstream {
 
 impl Server {
     fn new(origin: usize, address: Option<Address>, server: &config::Server, upstream: &Config) -> Server {
+        let authority = server.shown();
         Server {
+            label: label(&authority, address.as_ref()),
             address,
             origin,
             has_left: AtomicBool::new(false),
@@ -238,7 +243,7 @@ impl Server {
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             last_connect: Last::default(),
-            authority: server.shown(),
+            authority,
             host: server.authority(),
             tls_name: upstream.servers[origin].name().to_owned(),
             uploads: Uploads::default(),
@@ -249,15 +254,14 @@ impl Server {
     pub fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Acquire)
     }
+}
 
-    /// What the log calls it: its authority, and its address if that says more.
-    fn label(&self) -> String {
-        match &self.address {
-            Some(Address::Tcp(address)) if !self.authority.contains(&address.ip().to_string()) => {
-                format!("{} ({})", self.authority, address.ip())
-            }
-            _ => self.authority.clone(),
+fn label(authority: &str, address: Option<&Address>) -> String {
+    match address.and_then(Address::tcp) {
+        Some(address) if !authority.contains(&address.ip().to_string()) => {
+            format!("{authority} ({})", address.ip())
         }
+        _ => authority.to_owned(),
     }
 }
 

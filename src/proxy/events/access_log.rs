@@ -23,7 +23,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     let table = &snapshot.table;
     let (upstream, server) = attempts.server.map_or(("", ""), |index| {
         let upstream = &event.pools[index.upstream].upstream;
-        (&*upstream.config.name, &*upstream.servers[index.server].authority)
+        (&*upstream.config.name, &*upstream.servers[index.server].label)
     });
     let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
     let identity = request.identity.as_deref();
