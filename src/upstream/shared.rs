@@ -43,6 +43,7 @@ pub struct Server {
     /// Which of the configured servers it comes from.
     origin: usize,
     has_left: AtomicBool,
+    is_checked: AtomicBool,
     /// One a connection that may still be opened.
     pub permits: Arc<Semaphore>,
     /// Requests of any worker that wait for a connection.
@@ -238,6 +239,7 @@ impl Server {
             address,
             origin,
             has_left: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
             permits: Arc::new(Semaphore::new(upstream.connections.max)),
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -253,6 +255,11 @@ impl Server {
     /// Whether its name does not lead to it any more: connections to it serve no new request.
     pub fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Acquire)
+    }
+
+    /// True once: the caller that gets it checks the server.
+    pub(super) fn begin_checking(&self) -> bool {
+        !self.is_checked.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -25,7 +25,7 @@ pub(in crate::upstream) fn welcome(live: &Arc<Live>, before: &Upstream, now: &Up
 }
 
 fn watch(live: &Arc<Live>, server: &Arc<Server>) {
-    if live.config.health.check.is_some() {
+    if live.config.health.check.is_some() && server.begin_checking() {
         tokio::spawn(keep_checking(Arc::downgrade(live), Arc::downgrade(server), Random::seeded()));
     }
 }
