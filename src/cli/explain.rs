@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     let config = loaded.config;
     let why = match config.admin.as_ref().map_or(Err(Unasked::Nobody), |admin| ask(admin, arguments)) {
         Ok(text) => {
-            super::say(&text);
+            super::say(text);
             return ExitCode::SUCCESS;
         }
         Err(why) => why,
@@ -86,10 +86,10 @@ pub fn run(arguments: &Arguments, file: &Path) -> ExitCode {
     };
     let source = if config.redis.is_some() { "from the file and Redis" } else { "from the file only" };
     match explain_from_outside(&config, loaded.table, &auth_methods, &asked) {
-        Ok(explained) => super::say(&explained.to_text()),
+        Ok(explained) => super::say(explained.to_text()),
         Err(error) => return super::failed(&error),
     }
-    super::say(&format!("note     {why}: explained {source}\n"));
+    super::say(format!("note     {why}: explained {source}\n"));
     ExitCode::SUCCESS
 }
 

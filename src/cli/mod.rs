@@ -1,8 +1,10 @@
 //! The command line: parses the arguments and runs one command. Each command is a file; the work is done in `app`.
 
 pub mod check;
+pub mod completions;
 pub mod explain;
 pub mod hash_key;
+pub mod man;
 pub mod run;
 pub mod upgrade;
 
@@ -10,7 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{app, descriptors};
 
@@ -41,6 +43,10 @@ enum Command {
     HashKey(hash_key::Arguments),
     /// Let a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
+    /// Print what a shell needs to complete this command line
+    Completions(completions::Arguments),
+    /// Print a manual page, for "man -l -"
+    Man(man::Arguments),
     /// Print the version
     Version,
 }
@@ -64,6 +70,14 @@ pub fn main() -> ExitCode {
             let upgraded = upgrade::run(&arguments, &config, &mut io::stdout(), &mut io::stderr());
             upgraded.map_or_else(|error| failed(&error), ExitCode::from)
         }
+        Command::Completions(arguments) => {
+            say(completions::script(&arguments, Arguments::command()));
+            ExitCode::SUCCESS
+        }
+        Command::Man(arguments) => {
+            say(man::page(&arguments, Arguments::command()).unwrap_or_else(|error| error.exit()));
+            ExitCode::SUCCESS
+        }
         Command::Version => {
             println!("sluicegate {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
@@ -72,9 +86,9 @@ pub fn main() -> ExitCode {
 }
 
 /// Writes to standard output and ignores errors, unlike `print!`, which panics if `head` has closed the pipe.
-fn say(text: &str) {
+fn say(text: impl AsRef<[u8]>) {
     use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().write_all(text.as_ref());
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

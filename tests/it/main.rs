@@ -52,6 +52,7 @@ mod limits;
 mod long_windows;
 mod looks;
 mod lua_exact;
+mod manual;
 mod many_routes;
 mod names;
 mod one_node;

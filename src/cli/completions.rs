@@ -1,0 +1,19 @@
+//! `sluicegate completions`: what a shell needs to complete the command line. It is made from the same description that
+//! parses the arguments, so it never offers what the program does not know.
+
+use clap_complete::Shell;
+
+/// For which shell.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The shell that is to complete
+    shell: Shell,
+}
+
+/// The script for the shell.
+pub fn script(arguments: &Arguments, mut command: clap::Command) -> Vec<u8> {
+    let mut script = Vec::new();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(arguments.shell, &mut command, name, &mut script);
+    script
+}

@@ -1,0 +1,110 @@
+//! `sluicegate man`: a manual page for `man -l -`, one for the program and one for each command. Names, options and
+//! what they do come from the description that parses the arguments; what that does not know (signals, exit codes,
+//! files) is below.
+
+use clap::error::ErrorKind;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+/// Which page.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The command whose page is shown; without it the page of the program
+    command: Option<String>,
+}
+
+/// The page, in roff.
+///
+/// # Errors
+/// If there is no such command.
+pub fn page(arguments: &Arguments, command: clap::Command) -> Result<Vec<u8>, clap::Error> {
+    let mut program = command.disable_help_subcommand(true);
+    // It gives each command its full name and the options that all share.
+    program.build();
+    let mut page = Vec::new();
+    if let Some(name) = &arguments.command {
+        let Some(command) = program.find_subcommand(name) else {
+            let names: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+            let message = format!("there is no command {name:?}; the commands are {}", names.join(", "));
+            return Err(program.error(ErrorKind::InvalidValue, message));
+        };
+        titled(command.clone()).render(&mut page)?;
+        return Ok(page);
+    }
+    let man = titled(program);
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    man.render_subcommands_section(&mut page)?;
+    for (heading, entries) in SECTIONS {
+        section(heading, entries).to_writer(&mut page)?;
+    }
+    Ok(page)
+}
+
+fn titled(command: clap::Command) -> Man {
+    Man::new(command).source(concat!("sluicegate ", env!("CARGO_PKG_VERSION"))).manual("Sluicegate")
+}
+
+/// A section of names and what each means.
+fn section(heading: &str, entries: &[(&str, &str)]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", [heading]);
+    for (name, meaning) in entries {
+        roff.control("TP", []).text([bold(*name)]).text([roman(*meaning)]);
+    }
+    roff
+}
+
+/// A heading with its entries.
+type Section = (&'static str, &'static [(&'static str, &'static str)]);
+
+const SECTIONS: [Section; 4] = [
+    (
+        "SIGNALS",
+        &[
+            (
+                "HUP",
+                "Reads the configuration again; a wrong one is logged and the old one serves on. Opens the access log's file again.",
+            ),
+            ("USR1", "Opens the access log's file again and reads nothing else."),
+            (
+                "USR2",
+                "Starts the binary at the path of this one, hands the listening sockets over to it and drains.",
+            ),
+            (
+                "TERM, QUIT, INT",
+                "Drains: requests end, and no connection is accepted. A second one stops at once.",
+            ),
+        ],
+    ),
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "Done; of run: drained and stopped."),
+            ("1", "Failed."),
+            ("2", "Wrong usage."),
+            ("78", "The configuration is wrong."),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            ("gateway.toml", "The configuration, in the working directory unless --config names another."),
+            ("/etc/sluicegate/gateway.toml", "The configuration of the service."),
+            (
+                "/var/lib/sluicegate",
+                "Certificates that are ordered by ACME, unless the configuration names another folder.",
+            ),
+        ],
+    ),
+    (
+        "SEE ALSO",
+        &[(
+            "/usr/share/doc/sluicegate/configuration.md",
+            "Every key of gateway.toml, with its default, where the package is installed.",
+        )],
+    ),
+];
