@@ -103,7 +103,7 @@ const SECTIONS: [Section; 4] = [
     (
         "SEE ALSO",
         &[(
-            "/usr/share/doc/sluicegate/configuration.md",
+            "/usr/share/doc/sluicegate/docs/configuration.md",
             "Every key of gateway.toml, with its default, where the package is installed.",
         )],
     ),
