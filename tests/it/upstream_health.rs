@@ -199,10 +199,11 @@ fn checks_go_the_way_that_requests_go() {
             "[upstream.u]\nservers = \"{url}\"\n{keys}\n{check}\n[[route]]\nto = \"u\""
         ));
         let name = "sluicegate_upstream_health_checks_total";
-        let label = format!("result=\"{result}\"");
-        eventually(&format!("{url} {keys}"), || (gateway.metric(name, &[&label]) >= 5.0).then_some(()));
+        let counted = |result: &str| gateway.metric(name, &[&format!("result=\"{result}\"")]);
+        eventually(&format!("{url} {keys}"), || (counted(result) >= 5.0).then_some(()));
         let shown = gateway.admin("/v1/upstreams").text();
-        assert_eq!(gateway.metric(name, &[]), gateway.metric(name, &[&label]), "{url} {keys}: {shown}");
+        let other = if result == "good" { "failed" } else { "good" };
+        assert_eq!(counted(other), 0.0, "{url} {keys}: {shown}");
     }
 }
 
