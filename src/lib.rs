@@ -23,6 +23,7 @@ pub mod policy;
 pub mod proxy;
 pub mod random;
 pub mod record;
+pub mod rendezvous;
 pub mod server;
 pub mod service;
 pub mod tls;

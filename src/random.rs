@@ -31,6 +31,29 @@ impl Random {
     }
 }
 
+/// Numbers that lie evenly over all 64 bits, and so do those that any one client takes of them (the multiples of the golden
+/// ratio, Weyl 1916). Who divides by them has exact shares without the period of a fixed order, which a page of twenty
+/// requests would fall into step with.
+#[derive(Debug)]
+pub struct Turns(Cell<u64>);
+
+impl Turns {
+    /// They begin here; workers begin apart.
+    pub fn new(seed: u64) -> Turns {
+        Turns(Cell::new(seed))
+    }
+
+    /// The next one.
+    pub fn next(&self) -> u64 {
+        let next = self.0.get().wrapping_add(GOLDEN);
+        self.0.set(next);
+        next
+    }
+}
+
+/// 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ use crate::proxy::pipeline;
 use crate::service::config::Listener;
 use crate::service::problem::Problem;
 use crate::service::refusal::Refusal;
-use crate::upstream::Live;
+use crate::upstream::{Live, Server};
 use arrival::Arrival;
 use identity::Authenticated;
 use limit::{Limit, key, limits};
@@ -69,9 +69,9 @@ pub struct Explained {
     identity: Option<String>,
     /// Why each authentication method refused it, if none recognised it.
     causes: Vec<(String, Cause)>,
-    /// Index of the upstream it goes to, for [`Explained::show_upstream`].
-    upstream: Option<usize>,
-    /// Servers of that upstream whose last connection attempt failed, and why.
+    /// Indices of the upstreams it may go to, for [`Explained::show_upstream`].
+    upstreams: Vec<usize>,
+    /// Servers of those whose last connection attempt failed, and why.
     failing_servers: Vec<(String, Cause)>,
     /// Routes and their verdicts, the nearest first.
     considered: Vec<(String, String)>,
@@ -159,9 +159,13 @@ fn sentence(verdict: &Verdict<'_>) -> String {
 
 fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
     match &found.route.action {
-        Action::Forward { .. } => {
+        Action::Forward { to, .. } => {
             let values = found.values(facts, "");
-            format!("upstream, as {}", found.route.rewritten_path(&values))
+            let which = match to.parts().len() {
+                0 => "upstream".to_owned(),
+                parts => format!("one of {parts} upstreams by weight"),
+            };
+            format!("{which}, as {}", found.route.rewritten_path(&values))
         }
         Action::Respond(fixed) => format!("a fixed answer, {}", fixed.status),
         Action::Echo => "the built-in echo".to_owned(),
@@ -215,9 +219,12 @@ impl Explained {
         let route = found.route;
         self.route = Some(route.name.to_string());
         self.goes_to = Some(goes_to(found, &facts));
-        self.upstream = match &route.action {
-            Action::Forward { upstream, .. } => Some(*upstream),
-            Action::Respond(_) | Action::Echo | Action::RedirectHttps(_) | Action::Redirect { .. } => None,
+        self.upstreams = match &route.action {
+            Action::Forward { to, .. } if to.parts().is_empty() => vec![to.upstream],
+            Action::Forward { to, .. } => to.parts().iter().map(|part| part.upstream).collect(),
+            Action::Respond(_) | Action::Echo | Action::RedirectHttps(_) | Action::Redirect { .. } => {
+                Vec::new()
+            }
         };
         if !route.access.addresses.admit(facts.client_ip) {
             return self.refused(&Refusal::AddressDenied);
@@ -299,15 +306,13 @@ impl Explained {
         }
     }
 
-    /// Adds the servers of the request's upstream whose last connection attempt failed.
+    /// Adds the servers of the request's upstreams whose last connection attempt failed.
     pub fn show_upstream(&mut self, upstreams: &[Arc<Live>]) {
-        let Some(upstream) = self.upstream.and_then(|index| upstreams.get(index)).map(|live| live.load())
-        else {
-            return;
-        };
-        let servers = upstream.servers.iter();
-        self.failing_servers =
-            servers.filter_map(|server| Some((server.label.clone(), server.last_connect.cause()?))).collect();
+        let own = self.upstreams.iter().filter_map(|index| upstreams.get(*index));
+        for upstream in own.map(|live| live.load()) {
+            let failing = |server: &Arc<Server>| Some((server.label.clone(), server.last_connect.cause()?));
+            self.failing_servers.extend(upstream.servers.iter().filter_map(failing));
+        }
     }
 
     /// The explanation as operators read it, a fact on each line.

@@ -65,16 +65,21 @@ fn dependence(problem: &Problem) -> Dependence {
         | Problem::Pattern(_)
         | Problem::HeaderNeverMatches { .. }
         | Problem::FramingHeader { .. }
+        | Problem::NoWeight
         | Problem::CostAboveCapacity { .. }
         | Problem::CostTwice { .. }
         | Problem::TooMany { .. } => Dependence::None,
         // Indices count only what could be read, and templates name parameters of the path.
-        Problem::Host(_) | Problem::Template(_) | Problem::DimensionTwice => Dependence::Definition,
+        Problem::Host(_)
+        | Problem::Template(_)
+        | Problem::DimensionTwice
+        | Problem::ParamNotInPath { .. } => Dependence::Definition,
         Problem::DuplicateName { .. }
         | Problem::Tie { .. }
         | Problem::UnknownPolicy { .. }
         | Problem::PolicyTwice { .. }
         | Problem::UnknownUpstream { .. }
+        | Problem::UpstreamTwice { .. }
         | Problem::UnknownAuth { .. }
         | Problem::ParamNowhere { .. } => Dependence::Others,
     }
@@ -110,6 +115,7 @@ fn route_key(field: RouteField) -> String {
         RouteField::Limit(index) => format!("limit[{index}]"),
         RouteField::Auth(index) => format!("auth[{index}]"),
         RouteField::Upstream => "to".to_owned(),
+        RouteField::Sticky => "sticky".to_owned(),
         RouteField::Rewrite => "rewrite".to_owned(),
         RouteField::RespondHeader(_) => "respond.headers".to_owned(),
         RouteField::RespondBody => "respond.body".to_owned(),

@@ -194,7 +194,8 @@ fn counting(table: &Table<'_>) -> Counting {
     Counting { algorithm, delay_max }
 }
 
-fn dimension(text: &Text<'_>) -> Option<Dimension> {
+/// One dimension, as `by` names them.
+pub(super) fn dimension(text: &Text<'_>) -> Option<Dimension> {
     match shorthand::dimension(&text.text) {
         Ok(dimension) => Some(dimension),
         Err(problem) => {

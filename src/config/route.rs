@@ -6,7 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::policy::definition::{Access, Action, HeaderChanges, HeaderMatch, PathEscapes, Route, Timeouts};
+use crate::policy::definition::{
+    Access, Action, Destination, HeaderChanges, HeaderMatch, Part, PathEscapes, Route, Timeouts,
+};
 use crate::policy::host::Host;
 
 use super::listener::{self, BODY_BYTES_MAX, TIMEOUT_MIN};
@@ -17,7 +19,7 @@ use super::sections;
 use super::settings::Config;
 use super::text::Text;
 use super::words;
-use super::{access, headers, method, policy, redirect, upstream};
+use super::{access, headers, limit_text, method, policy, redirect, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
 /// shorthands. `auth_names` are the names of all authentication methods, including those with errors.
@@ -113,7 +115,7 @@ impl Reader<'_> {
 
     /// What happens to an admitted request: one of `to`, `respond` and `redirect`.
     fn action(&mut self, table: &Table<'_>) -> Option<Action> {
-        let rewrite = table.value("rewrite");
+        let (rewrite, sticky) = (table.value("rewrite"), table.value("sticky"));
         let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
         let action = match (&to, &respond, &redirect) {
             (Some(to), None, None) => self.forward(to),
@@ -131,51 +133,98 @@ impl Reader<'_> {
                 None
             }
         };
-        let Some(rewrite) = rewrite else { return action };
-        let path = path(&rewrite);
-        match action {
-            Some(Action::Forward { upstream, .. }) => Some(Action::Forward { upstream, rewrite: path }),
-            None => None,
-            Some(_) => {
+        let path = rewrite.as_ref().and_then(path);
+        let by = sticky.as_ref().and_then(|value| policy::dimension(&value.text()?));
+        let mut action = action?;
+        match (&mut action, &rewrite) {
+            (Action::Forward { rewrite, .. }, _) => *rewrite = path,
+            (_, Some(rewrite)) => {
                 rewrite.wrong_key("`rewrite` needs an upstream", "leave it out, or name an upstream in `to`");
-                None
+                return None;
             }
+            (_, None) => {}
         }
+        match (&mut action, &sticky) {
+            (Action::Forward { to, .. }, _) if to.parts.len() > 1 => to.sticky = by,
+            (_, Some(sticky)) => sticky.wrong_key(
+                "`sticky` needs several upstreams",
+                "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`",
+            ),
+            (_, None) => {}
+        }
+        Some(action)
     }
 
-    /// The upstream that a route names, or writes as a URL.
+    /// The upstream that a route names, or writes as a URL; or several with their shares.
     fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
         if to.is_array() || to.is_table() {
-            to.wrong(
-                "several upstreams of a route are reserved: this version does not support them",
-                "name one upstream with several `servers`",
-            );
-            return None;
+            let to = self.split(to)?;
+            return Some(Action::Forward { to, rewrite: None });
         }
         let text = to.text()?;
-        if self.upstreams.contains(&text.text) {
-            return Some(Action::Forward { upstream: text.text, rewrite: None });
-        }
         if text.text == upstream::ECHO {
             return Some(Action::Echo);
+        }
+        let to = Destination::one(self.upstream(&text, &[upstream::ECHO])?);
+        Some(Action::Forward { to, rewrite: None })
+    }
+
+    /// Several upstreams with their shares. `None` if one of them cannot be read.
+    fn split(&mut self, to: &Value<'_>) -> Option<Destination> {
+        let values = if to.is_table() { vec![to.clone()] } else { to.array()? };
+        if values.is_empty() {
+            to.wrong("`to` is empty", "name an upstream");
+            return None;
+        }
+        let parts: Vec<_> = values.iter().map(|value| self.part(value)).collect();
+        Some(Destination { parts: parts.into_iter().collect::<Option<_>>()?, sticky: None })
+    }
+
+    /// One upstream of several: its name or URL, or a table with that and a weight.
+    fn part(&mut self, value: &Value<'_>) -> Option<Part> {
+        if !value.is_table() {
+            let text = value.text()?;
+            return Some(Part { upstream: self.upstream(&text, &[])?, weight: 1 });
+        }
+        let table = value.table("an upstream")?;
+        let name = table.value("upstream");
+        if name.is_none() {
+            table.wrong("a share needs `upstream`", "write `{ upstream = \"orders\", weight = 95 }`");
+        }
+        let weight = table.value("weight").and_then(|value| value.integer(0..=upstream::WEIGHT_MAX));
+        table.finish(&[]);
+        let upstream = self.upstream(&name?.text()?, &[])?;
+        Some(Part { upstream, weight: weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1) })
+    }
+
+    /// The name of an upstream, which may be written as a URL; `others` may be written, too.
+    fn upstream(&mut self, text: &Text<'_>, others: &[&str]) -> Option<String> {
+        if self.upstreams.contains(&text.text) {
+            return Some(text.text.clone());
+        }
+        if text.text == upstream::ECHO {
+            text.wrong("`echo` cannot have a share", "name upstreams only");
+            return None;
         }
         if !upstream::is_url(&text.text) {
             let mut names: Vec<&str> =
                 self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
-            names.push(upstream::ECHO);
-            let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
-                "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in".to_owned()
+            names.extend(others);
+            let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| match others {
+                [] => "write a URL, or the name of an `[upstream.<name>]`".to_owned(),
+                _ => "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in"
+                    .to_owned(),
             });
             text.wrong(format!("there is no upstream {}", text.called()), hint);
             return None;
         }
-        let upstream = upstream::of_url(&text)?;
+        let upstream = upstream::of_url(text)?;
         let name = upstream.name.clone();
         if self.upstreams.insert(name.clone()) {
             self.config.upstreams.push(upstream);
             self.places.upstreams.push(Fields { whole: Some(text.place), ..Fields::default() });
         }
-        Some(Action::Forward { upstream: name, rewrite: None })
+        Some(name)
     }
 
     fn access(&self, table: &Table<'_>) -> Access {
@@ -406,8 +455,11 @@ pub(super) fn show(page: &mut Page, route: &Route) {
     }
     page.key("limit", array(route.limits.iter().map(|limit| show_text(limit))));
     match &route.action {
-        Action::Forward { upstream, rewrite } => {
-            page.key("to", show_text(upstream));
+        Action::Forward { to, rewrite } => {
+            page.key("to", show_destination(to));
+            if let Some(by) = &to.sticky {
+                page.key("sticky", show_text(&limit_text::show_dimension(by)));
+            }
             if let Some(rewrite) = rewrite {
                 page.key("rewrite", show_text(rewrite));
             }
@@ -438,6 +490,16 @@ pub(super) fn show(page: &mut Page, route: &Route) {
         PathEscapes::Keep => "keep",
     };
     page.key("path-escapes", show_text(path_escapes));
+}
+
+fn show_destination(to: &Destination) -> String {
+    match &*to.parts {
+        [only] => show_text(&only.upstream),
+        parts => array(parts.iter().map(|part| {
+            let upstream = show_text(&part.upstream);
+            show_table([("upstream", upstream), ("weight", part.weight.to_string())])
+        })),
+    }
 }
 
 /// The path of a route that names none.

@@ -12,7 +12,7 @@ use super::report::Source;
 use super::{Config, Definition, Loaded, Subject, compiled, read_sources, source};
 use crate::global::config::{Secret, Topology};
 use crate::limit::Algorithm;
-use crate::policy::definition::{Action, Dimension, Missing};
+use crate::policy::definition::{Action, Destination, Dimension, Missing};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -268,7 +268,7 @@ limit = "100/m burst 20 by ip"
     let route = &config.routes[0];
     assert_eq!(route.name, "/api/{*rest}");
     assert_eq!(route.limits, ["route:/api/{*rest}"]);
-    let action = Action::Forward { upstream: "http://127.0.0.1:3000".to_owned(), rewrite: None };
+    let action = Action::Forward { to: Destination::one("http://127.0.0.1:3000".to_owned()), rewrite: None };
     assert_eq!(route.action, action);
     assert!(!route.upgrade);
 }
@@ -419,11 +419,13 @@ fn what_cannot_be_meant_draws_a_warning() {
     let staff = "[auth.staff]\nkind = \"mtls\"\nconsumer = \"san:email\"\n[[route]]\nto = \"echo\"\nauth = \"staff\"\n";
     let counted = "[[route]]\nto = \"echo\"\nlimit = \"1/s by consumer\"\n";
     let redirect = "[[route]]\nredirect = \"https\"\n";
+    let sticky = "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"tenant\"\n";
     let warned = |text: &str| load(&[text]).expect("it is valid").report.to_string();
     for (text, place, message) in [
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
         (staff.to_owned(), "1:7", "this method never recognises a client"),
         (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
+        (sticky.to_owned(), "3:10", "so no caller keeps its upstream"),
     ] {
         let said = warned(&text);
         assert!(
@@ -963,9 +965,48 @@ fn routes_are_checked() {
         ("[[route]]\nto = \"ftp://a\"", "`ftp://a` is not an upstream's URL", "2:6", "http://127.0.0.1:3000"),
         (
             "[[route]]\nto = [{ upstream = \"a\" }]",
-            "several upstreams of a route are reserved: this version does not support them",
+            "there is no upstream `a`",
+            "2:20",
+            "write a URL, or the name of an `[upstream.<name>]`",
+        ),
+        ("[[route]]\nto = []", "`to` is empty", "2:6", "name an upstream"),
+        ("[[route]]\nto = [{ weight = 1 }]", "a share needs `upstream`", "2:7", "weight = 95"),
+        ("[[route]]\nto = [\"echo\", \"http://a\"]", "`echo` cannot have a share", "2:7", "upstreams only"),
+        (
+            "[[route]]\nto = [\"http://a\", \"http://a:80\"]",
+            "the route names the upstream `http://a` twice; give it one weight",
             "2:6",
-            "name one upstream",
+            "",
+        ),
+        (
+            "[[route]]\nto = [{ upstream = \"http://a\", weight = 1001 }]",
+            "`weight` is out of range",
+            "2:41",
+            "from 0 to 1000",
+        ),
+        (
+            "[[route]]\nto = [{ upstream = \"http://a\", weight = 0 }]",
+            "all weights are 0; give one of the upstreams a `weight` from 1",
+            "2:6",
+            "",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\nsticky = \"ip\"",
+            "`sticky` needs several upstreams",
+            "3:1",
+            "weight = 95",
+        ),
+        (
+            "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"param:id\"",
+            "the route's path has no parameter `id`",
+            "3:10",
+            "",
+        ),
+        (
+            "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"adress\"",
+            "`adress` is not a dimension",
+            "3:10",
+            "write consumer, tenant, ip",
         ),
         ("[[route]]\nto = \"echo\"\npath = \"a\"", "`a` does not start with `/`", "3:8", "/v1/orders/{id}"),
         (

@@ -338,5 +338,6 @@ const BALANCES: [(&str, Balance); 3] =
     [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
 const GATHER_BYTES_MAX: u64 = 1 << 20;
 const RATE_MAX: u64 = 1 << 30;
-const WEIGHT_MAX: u64 = 1_000;
+/// The most a weight may be.
+pub(super) const WEIGHT_MAX: u64 = 1_000;
 const CONNECTIONS_MAX: u64 = 1_000_000;

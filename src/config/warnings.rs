@@ -16,6 +16,20 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
     endless_redirects(ctx, config, places);
     mtls_methods_without_client_ca(ctx, config, places);
     identity_dimensions_without_auth(ctx, config, places);
+    sticky_identities_without_auth(ctx, config, places);
+}
+
+/// Routes whose callers keep their upstream by a dimension of the identity, if nobody has one there.
+fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
+    for (route, fields) in config.routes.iter().zip(&places.routes) {
+        let Action::Forward { to, .. } = &route.action else { continue };
+        let is_blind =
+            route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
+        if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
+            let message = "the route does not authenticate, so no caller keeps its upstream";
+            ctx.warn(place, message, "give the route an `auth`, or name something else");
+        }
+    }
 }
 
 /// A route that redirects to https and is itself served over https: clients would follow it in a loop.

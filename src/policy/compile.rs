@@ -49,7 +49,9 @@ impl Table {
             return Err(errors.found);
         }
         let policies: Box<[Policy]> = compiled_policies.into_iter().flatten().collect();
+        let mut choices = 0;
         for route in compiled_routes.iter_mut().flatten() {
+            route.number_choice(&mut choices);
             let own = || route.policies.iter().map(|&policy| &policies[policy.index()]);
             route.holds = own().any(Policy::holds);
             route.remembers = own().any(|policy| policy.idempotency.is_some());
@@ -69,7 +71,7 @@ impl Table {
         for leaf in tree.leaves() {
             leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
-        Ok(Table { routes, policies, hosts, tree })
+        Ok(Table { routes, policies, hosts, tree, choices })
     }
 }
 

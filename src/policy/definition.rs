@@ -125,8 +125,8 @@ pub struct HeaderMatch {
 pub enum Action {
     /// Goes to an upstream.
     Forward {
-        /// The upstream's name.
-        upstream: String,
+        /// Which one.
+        to: Destination,
         /// New path, with the route's parameters in braces. `None`: as it came.
         rewrite: Option<String>,
     },
@@ -154,6 +154,31 @@ pub struct HttpsRedirect {
     pub port: u16,
     /// One of the statuses that clients follow.
     pub status: http::StatusCode,
+}
+
+/// The upstream of a route, or several among which its requests are divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// At least one, each once.
+    pub parts: Vec<Part>,
+    /// What a caller keeps its upstream by. `None`: each request is divided anew.
+    pub sticky: Option<Dimension>,
+}
+
+impl Destination {
+    /// One upstream.
+    pub fn one(upstream: String) -> Destination {
+        Destination { parts: vec![Part { upstream, weight: 1 }], sticky: None }
+    }
+}
+
+/// One upstream of a route, and its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name.
+    pub upstream: String,
+    /// Its share against the others; 0: none.
+    pub weight: u32,
 }
 
 /// A fixed answer.

@@ -46,8 +46,10 @@ pub enum RouteField {
     Limit(usize),
     /// `access.auth`.
     Auth(usize),
-    /// `action`: the upstream's name.
+    /// `action`: the upstreams' names and weights.
     Upstream,
+    /// `action`: what a caller keeps its upstream by.
+    Sticky,
     /// `action`: the rewritten path.
     Rewrite,
     /// `action`: a header of a fixed answer.
@@ -164,6 +166,21 @@ pub enum Problem {
     #[error("no upstream is called `{name}`")]
     UnknownUpstream {
         /// As written.
+        name: String,
+    },
+    /// An upstream named twice by one route.
+    #[error("the route names the upstream `{name}` twice; give it one weight")]
+    UpstreamTwice {
+        /// Its name.
+        name: String,
+    },
+    /// No upstream of a route gets any request.
+    #[error("all weights are 0; give one of the upstreams a `weight` from 1")]
+    NoWeight,
+    /// A parameter that the route's path does not have.
+    #[error("the route's path has no parameter `{name}`")]
+    ParamNotInPath {
+        /// The parameter.
         name: String,
     },
     /// An authentication method that does not exist.

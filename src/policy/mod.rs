@@ -10,6 +10,7 @@ pub mod compile;
 pub mod cors;
 pub mod counting;
 pub mod definition;
+pub mod destination;
 pub mod error;
 pub mod host;
 pub mod http_subject;

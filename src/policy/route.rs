@@ -10,6 +10,7 @@ use super::body::Body;
 use super::changes::HeaderChanges;
 use super::cors::Cors;
 use super::definition::{HttpsRedirect, PathEscapes, Timeouts};
+use super::destination::{ChoiceId, Destination};
 use super::host::Host;
 use super::location::Location;
 use super::method::Methods;
@@ -104,8 +105,8 @@ pub struct Found<'t, 'r> {
 pub enum Action {
     /// Goes to an upstream.
     Forward {
-        /// Its index among the names the table was compiled with.
-        upstream: usize,
+        /// Which one.
+        to: Destination,
         /// Its new path. `None`: as it came.
         rewrite: Option<Rewrite>,
     },
@@ -149,6 +150,14 @@ impl Route {
         &self.pattern
     }
 
+    /// Gives its choice among upstreams, if it has one, the next place of the table.
+    pub(super) fn number_choice(&mut self, choices: &mut usize) {
+        if let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &mut self.action {
+            choice.id = ChoiceId::new(*choices);
+            *choices += 1;
+        }
+    }
+
     /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let rewrite = match &self.action {
@@ -163,6 +172,10 @@ impl Route {
             Action::Redirect { to, .. } => Some(to),
             _ => None,
         };
+        let to = match &self.action {
+            Action::Forward { to, .. } => Some(to),
+            _ => None,
+        };
         let headers = self.request_headers.claims().chain(self.response_headers.claims());
         let required = self.access.require.iter().flat_map(|require| &require.claims);
         let required = required.map(|(name, _)| name.as_str());
@@ -170,7 +183,11 @@ impl Route {
         let fixed = fixed.into_iter().flat_map(|fixed| &fixed.headers);
         let fixed = fixed.flat_map(|(_, template)| template.claims()).chain(body);
         let fixed = fixed.chain(location.into_iter().flat_map(Location::claims));
-        headers.chain(fixed).chain(rewrite.into_iter().flat_map(Rewrite::claims)).chain(required)
+        headers
+            .chain(fixed)
+            .chain(rewrite.into_iter().flat_map(Rewrite::claims))
+            .chain(required)
+            .chain(to.into_iter().flat_map(Destination::claims))
     }
 
     /// The path to send upstream, without the query: that stays as it came.

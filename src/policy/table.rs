@@ -29,6 +29,8 @@ pub struct Table {
     pub(super) hosts: Hosts,
     /// Each leaf is sorted by [`precedence`].
     pub(super) tree: Tree,
+    /// How many routes choose among upstreams.
+    pub(super) choices: usize,
 }
 
 /// No route answers a request.
@@ -99,6 +101,11 @@ impl Table {
     /// The routes, by index.
     pub fn routes(&self) -> &[Route] {
         &self.routes
+    }
+
+    /// How many choices among upstreams its routes make; each has a [`ChoiceId`](super::destination::ChoiceId) below it.
+    pub fn choices(&self) -> usize {
+        self.choices
     }
 
     /// The policies, by index.

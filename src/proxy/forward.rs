@@ -40,6 +40,8 @@ pub struct UpstreamRequest<'t, 'r> {
     pub present: Present,
     /// The route that matches it.
     pub route: &'t Route,
+    /// The upstream that was chosen for it, if its route chooses.
+    pub upstream: Option<usize>,
     /// The values for the route's templates.
     pub values: Values<'t, 'r>,
     /// Whether it came over TLS.

@@ -28,7 +28,8 @@ use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
-use crate::policy::{Action, Facts, Found, NotFound, Route, Table, path};
+use crate::policy::destination::{ChoiceId, Destination};
+use crate::policy::{Action, Facts, Found, HttpSubject, NotFound, Route, Table, path};
 use crate::service::activity::Answer;
 use crate::service::conn::Conn;
 use crate::service::form::Form;
@@ -274,8 +275,10 @@ async fn pass(
         context.outcome.upload = Some(upload);
         body
     };
+    let upstream = choose(&context, found, &facts);
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
-    let outbound = UpstreamRequest { client, present, route, values, tls: !conn.tls.is_empty(), version };
+    let tls = !conn.tls.is_empty();
+    let outbound = UpstreamRequest { client, present, route, upstream, values, tls, version };
     let mut response = answer(context, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);
     fields.insert(response.headers_mut(), keeps_names(&conn));
@@ -286,6 +289,18 @@ async fn pass(
 /// in [`NAMES_KEPT_EVERY`] does, because later entries push them out again.
 fn keeps_names(conn: &Conn) -> bool {
     conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
+}
+
+/// The upstream of this request, if its route chooses among several. Before credentials are hidden: what a caller keeps its
+/// upstream by may be one.
+fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<usize> {
+    let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &found.route.action else {
+        return None;
+    };
+    let (view, now) = (&context.view, context.facts.started);
+    let turn = |id: ChoiceId| view.turns[id.index()].next();
+    let is_usable = |upstream: usize| view.pools[upstream].has_usable_server(now);
+    Some(choice.choose(&HttpSubject::new(found, facts), turn, is_usable))
 }
 
 /// Runs the route's action for an admitted request.
@@ -307,8 +322,9 @@ async fn answer(
             outbound.rewrite_headers(&mut headers, &context);
             forward::echo(context, outbound, &uri, headers, body)
         }
-        Action::Forward { upstream, .. } => {
-            forward::forward(context, outbound, *upstream, uri, headers, body).await
+        Action::Forward { to, .. } => {
+            let upstream = outbound.upstream.unwrap_or(to.upstream);
+            forward::forward(context, outbound, upstream, uri, headers, body).await
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::acme::Challenges;
 use crate::auth::{self, Method};
 use crate::cause::Cause;
 use crate::limiter::Limiter;
-use crate::random::Random;
+use crate::random::{Random, Turns};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use crate::{clock, metrics, record, upstream};
@@ -69,7 +69,7 @@ impl Services {
     pub fn new(shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View::of(snapshot.load());
+        let view = View::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
         Services {
             shared,
@@ -90,7 +90,7 @@ impl Services {
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) || current.moves.count() != view.moves {
-            let next = View::of(current);
+            let next = View::new(current, &self.random);
             let next = next.with_pools(&view.pools, self.random());
             *view = Rc::new(next.with_caches(&view.caches));
         }
@@ -108,7 +108,7 @@ impl Services {
         }
         // A reload came in between: a request keeps the configuration that it began with.
         let pools: Vec<_> = current.pools.iter().chain(&view.pools).map(Rc::clone).collect();
-        let renewed = View::of(&view.snapshot).with_pools(&pools, self.random());
+        let renewed = View::new(&view.snapshot, &self.random).with_pools(&pools, self.random());
         Some(Rc::new(renewed.with_caches(&view.caches)))
     }
 
@@ -146,11 +146,12 @@ impl Services {
 }
 
 impl View {
-    /// Without pools and caches yet.
-    fn of(snapshot: &Arc<Snapshot>) -> View {
+    /// A view without connections and credentials, whose turns begin anywhere.
+    fn new(snapshot: &Arc<Snapshot>, random: &Random) -> View {
         // Counted before the servers are read: a change in between is seen later.
         let moves = snapshot.moves.count();
-        View { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), caches: Vec::new() }
+        let turns = (0..snapshot.table.choices()).map(|_| Turns::new(random.next())).collect();
+        View { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
     }
 
     /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their

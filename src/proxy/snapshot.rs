@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::config::{ClientIp, LimitHeaders};
 use super::request_body::RequestBody;
+use crate::random::Turns;
 use crate::service::config::Listener;
 use crate::{auth, metrics, policy, record, upstream};
 
@@ -60,6 +61,8 @@ pub struct View {
     pub moves: u64,
     /// Connections, by upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
+    /// Turns, by the table's choices among upstreams.
+    pub turns: Box<[Turns]>,
     /// Lately verified credentials, by authentication method.
     pub caches: Vec<Rc<auth::cache::Cache>>,
 }

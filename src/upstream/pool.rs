@@ -126,6 +126,11 @@ where
         Pool { servers, budget: Rc::clone(&self.budget), ..next }
     }
 
+    /// Whether it has a server that may be used, as far as this worker knows.
+    pub fn has_usable_server(&self, now: Instant) -> bool {
+        self.balancer.has_usable(&self.upstream.health, now)
+    }
+
     /// A connection to the next server; `avoid` is the one a retry comes from, `is_upload` says that the request's body
     /// is not whole yet. At `ends` the attempt is given up.
     pub async fn acquire(

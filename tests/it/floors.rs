@@ -37,6 +37,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("identity", 0),
     ("metrics", 0),
     ("random", 0),
+    ("rendezvous", 0),
     ("trust", 0),
 ];
 

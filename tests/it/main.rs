@@ -72,6 +72,7 @@ mod sent_until_answered;
 mod slow_h2;
 mod slow_redis;
 mod smuggling;
+mod split;
 mod tls;
 mod trailers;
 mod trouble;

@@ -11,7 +11,8 @@ use crate::limit::PolicyId;
 use crate::policy::body::Body;
 use crate::policy::changes::{self, HeaderChanges};
 use crate::policy::cors::Cors;
-use crate::policy::definition;
+use crate::policy::definition::{self, Dimension};
+use crate::policy::destination::{Affinity, Choice, ChoiceId, Destination, Part};
 use crate::policy::error::{Change, Direction, Problem, RouteField};
 use crate::policy::host::Host;
 use crate::policy::location::Location;
@@ -19,6 +20,7 @@ use crate::policy::method::Methods;
 use crate::policy::pattern::Pattern;
 use crate::policy::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
 use crate::policy::template::{HeaderTemplate, Rewrite};
+use crate::rendezvous;
 
 pub(super) fn compile(
     routes: &[definition::Route],
@@ -33,6 +35,7 @@ pub(super) fn compile(
         policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
         upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
         auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
+        ipv6_prefix: options.ipv6_prefix,
     };
     routes.iter().enumerate().map(|(index, route)| route_of(route, index, &names, errors)).collect()
 }
@@ -42,6 +45,7 @@ struct Names<'d> {
     policies: HashMap<&'d str, PolicyId>,
     upstreams: HashMap<&'d str, usize>,
     auth: HashMap<&'d str, u16>,
+    ipv6_prefix: u8,
 }
 
 /// `None` where its host or path is no such thing, so that nothing more can be said of it.
@@ -189,15 +193,11 @@ fn action_of(
     errors: &mut Errors,
 ) -> Option<Action> {
     match action {
-        definition::Action::Forward { upstream, rewrite } => {
+        definition::Action::Forward { to, rewrite } => {
             let rewrite = rewrite.as_deref().map(|text| Rewrite::parse(text, pattern)).transpose();
             let rewrite = rewrite.map_err(|error| errors.route(index, RouteField::Rewrite, error));
-            let known = names.upstreams.get(upstream.as_str()).copied();
-            if known.is_none() {
-                let problem = Problem::UnknownUpstream { name: upstream.clone() };
-                errors.route(index, RouteField::Upstream, problem);
-            }
-            Some(Action::Forward { upstream: known.unwrap_or(0), rewrite: rewrite.unwrap_or(None) })
+            let to = destination_of(to, index, pattern, names, errors);
+            Some(Action::Forward { to, rewrite: rewrite.unwrap_or(None) })
         }
         definition::Action::Respond(respond) => respond_of(respond, index, pattern, errors),
         definition::Action::Echo => Some(Action::Echo),
@@ -246,6 +246,42 @@ fn respond_of(
 }
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+fn destination_of(
+    to: &definition::Destination,
+    index: usize,
+    pattern: &Pattern,
+    names: &Names<'_>,
+    errors: &mut Errors,
+) -> Destination {
+    let mut parts: Vec<Part> = Vec::with_capacity(to.parts.len());
+    for definition::Part { upstream: name, weight } in &to.parts {
+        let problem = match names.upstreams.get(name.as_str()) {
+            Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
+                let number = rendezvous::number(&[name.as_bytes()]);
+                parts.push(Part { upstream: *upstream, weight: *weight, number });
+                continue;
+            }
+            Some(_) => Problem::UpstreamTwice { name: name.clone() },
+            None => Problem::UnknownUpstream { name: name.clone() },
+        };
+        errors.route(index, RouteField::Upstream, problem);
+    }
+    if to.parts.iter().all(|part| part.weight == 0) {
+        errors.route(index, RouteField::Upstream, Problem::NoWeight);
+    }
+    if let Some(Dimension::Param(name)) = &to.sticky
+        && pattern.param(name).is_none()
+    {
+        errors.route(index, RouteField::Sticky, Problem::ParamNotInPath { name: name.clone() });
+    }
+    // An error has been reported where there is none.
+    let upstream = parts.first().map_or(0, |part| part.upstream);
+    let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
+    let choice =
+        (parts.len() > 1).then(|| Box::new(Choice { parts: parts.into(), sticky, id: ChoiceId::default() }));
+    Destination { upstream, choice }
+}
 
 fn changes_of(
     written: &definition::HeaderChanges,

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use http::{HeaderName, Method, StatusCode};
 
 use super::{compile, header_match, policy, route};
-use crate::policy::definition::{Action, HeaderChanges, Matches, Policy, Respond, Route};
+use crate::policy::definition::{Action, Destination, HeaderChanges, Matches, Policy, Respond, Route};
 use crate::policy::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
 use crate::policy::{host, pattern};
 
@@ -30,7 +30,7 @@ fn all_mistakes_of_routes_come_at_once() {
         limits: vec!["p".into(), "q".into(), "p".into()],
         ..route("one", "api")
     };
-    let forward = Action::Forward { upstream: "ordres".into(), rewrite: Some("x".into()) };
+    let forward = Action::Forward { to: Destination::one("ordres".into()), rewrite: Some("x".into()) };
     let changes = HeaderChanges {
         remove: vec![name("content-length")],
         set: vec![(name("x"), "1".into()), (name("connection"), "close".into())],

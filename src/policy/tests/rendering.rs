@@ -27,8 +27,10 @@ fn set_to(path: &str, value: &str, ask: &Ask) -> Option<String> {
 }
 
 fn rewriting(path: &str, rewrite: &str) -> Route {
-    let action =
-        definition::Action::Forward { upstream: "orders".to_owned(), rewrite: Some(rewrite.to_owned()) };
+    let action = definition::Action::Forward {
+        to: definition::Destination::one("orders".to_owned()),
+        rewrite: Some(rewrite.to_owned()),
+    };
     Route { action, ..route("r", path) }
 }
 

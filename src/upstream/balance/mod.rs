@@ -98,6 +98,12 @@ impl Balancer {
         self.resting.replace(rests.collect());
     }
 
+    /// Whether a server may be used that does not rest.
+    pub fn has_usable(&self, health: &Health, now: Instant) -> bool {
+        let is_any_awake = (0..self.weights.each.len()).any(|index| !self.is_resting(index, now));
+        is_any_awake && health.has_usable(|| clock::ns_of(now))
+    }
+
     /// A server that could not be reached is left alone until `until`, while others can be asked.
     pub fn rest(&self, index: usize, until: Instant) {
         self.resting.borrow_mut()[index] = Some(until);
@@ -218,8 +224,10 @@ mod tests {
             let later = now + Duration::from_secs(2);
             assert!((0..100).any(|_| balancer.next(|_| 0, &health, None, later) == 0));
             assert!((0..100).all(|_| balancer.next(|_| 0, &health, Some(1), later) == 0));
+            assert!(balancer.has_usable(&health, now));
             balancer.rest(1, now + Duration::from_secs(1));
             assert!((0..100).any(|_| balancer.next(|_| 0, &health, None, now) == 0));
+            assert!(!balancer.has_usable(&health, now) && balancer.has_usable(&health, later));
         }
     }
 

@@ -195,6 +195,15 @@ impl Health {
         (!self.is_panic(now_ns)).then_some(shares)
     }
 
+    /// Whether any server may be used.
+    pub fn has_usable(&self, now_ns: impl FnOnce() -> u64) -> bool {
+        if self.unusual.load(Ordering::Relaxed) < self.servers.len() {
+            return true;
+        }
+        let shares = Shares { health: self, now_ns: now_ns() };
+        (0..self.servers.len()).any(|index| shares.of(index) > 0)
+    }
+
     /// Whether so few servers may be used that all are. It is worked out from the words that requests read, so that an
     /// ejection that ends counts at once.
     fn is_panic(&self, now_ns: u64) -> bool {
@@ -427,7 +436,7 @@ mod tests {
         check(3, Err("gone"));
         assert!(health.shares(|| SECOND).is_none());
         health.tick(SECOND);
-        assert!(health.is_panicking());
+        assert!(health.is_panicking() && !health.has_usable(|| SECOND));
         check(1, Ok(()));
         let shares = health.shares(|| SECOND).expect("one in four is enough");
         assert_eq!((0..4).map(|index| shares.of(index) > 0).collect::<Vec<_>>(), [false, true, false, false]);

@@ -1,0 +1,170 @@
+//! Where the requests of a route go: to one upstream, or to one of several by weight.
+//!
+//! Pure, as all of `policy`: whose turn it is and which upstreams are usable come in as arguments.
+
+use super::definition::{Dimension, Missing};
+use super::key::Keys;
+use super::subject::Subject;
+use crate::rendezvous;
+
+/// Where the requests of a route go.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// Index of the upstream; of several the first.
+    pub upstream: usize,
+    /// What each request is chosen by; `None`: all go to `upstream`. Boxed: most routes have none.
+    pub choice: Option<Box<Choice>>,
+}
+
+/// A choice that is made for each request.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The upstreams, in the order written.
+    pub(super) parts: Box<[Part]>,
+    /// What a caller keeps its upstream by.
+    pub(super) sticky: Option<Affinity>,
+    /// Its place among the choices of the table.
+    pub(super) id: ChoiceId,
+}
+
+/// A choice: its position among those of its table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChoiceId(usize);
+
+impl ChoiceId {
+    /// The choice at this position.
+    pub(super) const fn new(index: usize) -> ChoiceId {
+        ChoiceId(index)
+    }
+
+    /// Its position, and that in every list that follows the table's order.
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// An upstream and its share.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Its index among the names the table was compiled with.
+    pub upstream: usize,
+    /// Its share against the others; 0: none.
+    pub weight: u32,
+    /// Its name as a number, by which callers keep it whatever stands beside it.
+    pub(super) number: u64,
+}
+
+impl Destination {
+    /// The upstreams with their shares.
+    pub fn parts(&self) -> &[Part] {
+        self.choice.as_ref().map_or(&[], |choice| &choice.parts)
+    }
+
+    /// Claims of identities that it uses.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        let sticky = self.choice.iter().filter_map(|choice| choice.sticky.as_ref());
+        sticky.filter_map(Affinity::claim)
+    }
+}
+
+impl Choice {
+    /// The upstream of this subject. One that has no usable server gives its share to the others, as their weights ask;
+    /// if none has, all are asked, as if all had. `turn` is the next number of this choice's
+    /// [`Turns`](crate::random::Turns), and is not taken if
+    /// the subject keeps its upstream.
+    pub fn choose(
+        &self,
+        subject: &impl Subject,
+        turn: impl FnOnce(ChoiceId) -> u64,
+        is_usable: impl Fn(usize) -> bool,
+    ) -> usize {
+        let is_any = self.parts.iter().any(|part| part.weight > 0 && is_usable(part.upstream));
+        let usable = || self.parts.iter().filter(|part| !is_any || is_usable(part.upstream));
+        let key = self.sticky.as_ref().and_then(|sticky| sticky.key(subject));
+        let upstream = match key {
+            Some(key) => {
+                rendezvous::owner(key, usable().map(|part| (part.upstream, part.number, part.weight)))
+            }
+            None => drawn(turn(self.id), usable),
+        };
+        upstream.unwrap_or(self.parts[0].upstream)
+    }
+}
+
+/// The part in which a point lies that says how far along all weights it is.
+fn drawn<'p, I: Iterator<Item = &'p Part>>(point: u64, parts: impl Fn() -> I) -> Option<usize> {
+    let total: u64 = parts().map(|part| u64::from(part.weight)).sum();
+    // Rounded down, so below the total.
+    let mut left = ((u128::from(point) * u128::from(total)) >> 64) as u64;
+    parts().find_map(|part| match left.checked_sub(u64::from(part.weight)) {
+        None => Some(part.upstream),
+        Some(behind) => {
+            left = behind;
+            None
+        }
+    })
+}
+
+/// A dimension that a choice stays for. Unlike keys of limits it is the same in every process, so that all nodes of a fleet
+/// choose alike.
+#[derive(Clone, Debug)]
+pub struct Affinity {
+    by: Dimension,
+    keys: Keys,
+}
+
+impl Affinity {
+    /// Callers are told apart by this dimension; an IPv6 address counts with so many bits.
+    pub fn new(by: Dimension, ipv6_prefix: u8) -> Affinity {
+        let keys = Keys::new(&[0; 16], "", 1, std::slice::from_ref(&by), Missing::Skip, ipv6_prefix);
+        Affinity { by, keys }
+    }
+
+    /// The number of a subject's value; `None` if it has none, or several that differ.
+    pub fn key(&self, subject: &impl Subject) -> Option<u64> {
+        let values = self.keys.encode(subject).ok()?;
+        Some(self.keys.key(0, &values).high())
+    }
+
+    fn claim(&self) -> Option<&str> {
+        match &self.by {
+            Dimension::Claim(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Turns;
+
+    fn parts(weights: &[u32]) -> Vec<Part> {
+        let part = |(upstream, &weight)| Part { upstream, weight, number: upstream as u64 };
+        weights.iter().enumerate().map(part).collect()
+    }
+
+    #[test]
+    fn turns_are_shared_as_the_weights_ask_whoever_takes_them() {
+        for weights in [&[95, 5][..], &[1, 1], &[999, 1], &[50, 30, 20], &[1, 0, 2]] {
+            let parts = parts(weights);
+            let total: u32 = weights.iter().sum();
+            // Clients that take every first, second … seventh turn, from anywhere on.
+            for (step, seed) in (1..=7).flat_map(|step| [0, 12_345, u64::MAX / 3].map(|seed| (step, seed))) {
+                let turns = Turns::new(seed);
+                let mut taken = vec![0_u32; weights.len()];
+                for turn in 0..2_000 * step {
+                    let point = turns.next();
+                    if turn % step == 0 {
+                        taken[drawn(point, || parts.iter()).expect("one has a weight")] += 1;
+                    }
+                }
+                for (taken, weight) in taken.iter().zip(weights) {
+                    let asked = 2_000.0 * f64::from(*weight) / f64::from(total);
+                    let off = f64::from(*taken) - asked;
+                    assert!(off.abs() <= 10.0, "{weights:?} by {step}: {taken} of 2000");
+                }
+            }
+        }
+    }
+}
