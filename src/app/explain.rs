@@ -162,7 +162,7 @@ fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> String {
         Action::Forward { to, .. } => {
             let values = found.values(facts, "");
             let which = match to.parts().len() {
-                0 => "upstream".to_owned(),
+                0 | 1 => "upstream".to_owned(),
                 parts => format!("one of {parts} upstreams by weight"),
             };
             format!("{which}, as {}", found.route.rewritten_path(&values))

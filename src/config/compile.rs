@@ -45,7 +45,9 @@ fn table(config: &Config) -> Result<Table, Vec<Error>> {
     let auth: Vec<String> = config.auth.iter().map(|auth| auth.name.clone()).collect();
     let ipv6_prefix = config.client_ip.ipv6_prefix;
     let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
-    Table::compile(&config.routes, &config.policies, &options)
+    let hashed: Vec<_> = config.upstreams.iter().map(|upstream| upstream.balance.dimension()).collect();
+    let table = Table::compile(&config.routes, &config.policies, &options)?;
+    Ok(table.hashed(&hashed, ipv6_prefix))
 }
 
 /// What must have been read without error for a problem to be real, rather than a consequence of another error.

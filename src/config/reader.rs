@@ -380,7 +380,7 @@ impl<'c> Value<'c> {
     }
 
     /// One of a few words; `later` are words that are reserved for a later version.
-    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
         self.text()?.choice(choices, later)
     }
 }

@@ -420,12 +420,14 @@ fn what_cannot_be_meant_draws_a_warning() {
     let counted = "[[route]]\nto = \"echo\"\nlimit = \"1/s by consumer\"\n";
     let redirect = "[[route]]\nredirect = \"https\"\n";
     let sticky = "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"tenant\"\n";
+    let hashed = "[upstream.u]\nservers = [\"http://a\", \"http://b\"]\nbalance = \"hash:consumer\"\n[[route]]\nto = \"u\"\n";
     let warned = |text: &str| load(&[text]).expect("it is valid").report.to_string();
     for (text, place, message) in [
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
         (staff.to_owned(), "1:7", "this method never recognises a client"),
         (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
         (sticky.to_owned(), "3:10", "so no caller keeps its upstream"),
+        (hashed.to_owned(), "3:11", "so no caller keeps its server"),
     ] {
         let said = warned(&text);
         assert!(
@@ -735,8 +737,20 @@ fn upstreams_are_checked() {
         ),
         ("[upstream.a]\nservers = [{ weight = 1 }]", "a server needs `url`", "2:12", "{ url = "),
         (
-            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:ip\"",
-            "`hash:ip` is reserved: this version does not support it",
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:adress\"",
+            "`adress` is not a dimension",
+            "3:11",
+            "write consumer, tenant, ip",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash\"",
+            "`hash` needs a dimension",
+            "3:11",
+            "`hash:consumer`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"random\"",
+            "`random` is not a value of `balance`",
             "3:11",
             "write `p2c`, `round-robin` or `least-requests`",
         ),

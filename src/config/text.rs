@@ -73,10 +73,10 @@ impl Text<'_> {
     }
 
     /// One of a few words; `later` are words that are reserved for a later version.
-    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
+    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
         let word = self.text.as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
-            return Some(*choice);
+            return Some(choice.clone());
         }
         // `hash` in `later` also covers `hash:<dimension>`.
         let is_later = |name: &&str| {

@@ -5,7 +5,6 @@ use crate::upstream::config::{
     Balance, Connections, Health, HostHeader, Place, Retry, Server, Statuses, Timeouts, Uploads, Version,
 };
 
-use super::health;
 use super::keys::{Keys, Written};
 use super::listener::TIMEOUT_MIN;
 use super::printer::{Page, array, key, table, text, time, word};
@@ -14,8 +13,8 @@ use super::report::Fields;
 use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
-use super::trust;
 use super::units::show_share;
+use super::{health, limit_text, policy, trust};
 use crate::trust::Trust;
 
 /// The name of the built-in upstream that answers with what it was sent.
@@ -54,7 +53,7 @@ fn read(named: Named<'_>) -> Config {
         None => table.wrong("an upstream needs `servers`", "write `servers = [\"http://127.0.0.1:3000\"]`"),
     }
     if let Some(value) = table.value("balance") {
-        upstream.balance = value.choice(&BALANCES, &["hash"]).unwrap_or_default();
+        upstream.balance = balance(&value).unwrap_or_default();
     }
     if let Some(value) = table.value("http") {
         upstream.http = value.choice(&[("h1", Version::H1), ("h2", Version::H2)], &[]).unwrap_or_default();
@@ -92,6 +91,22 @@ fn read(named: Named<'_>) -> Config {
     upstream.health = health::read(&table, upstream.http, &upstream.servers);
     table.finish(&[]);
     upstream
+}
+
+/// A word, or `hash:` and a dimension.
+fn balance(value: &Value<'_>) -> Option<Balance> {
+    let text = value.text()?;
+    match text.text.split_once(':') {
+        Some(("hash", by)) => {
+            let by = by.to_owned();
+            policy::dimension(&Text { text: by, ..text }).map(Balance::Hash)
+        }
+        None if text.text == "hash" => {
+            text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
+            None
+        }
+        _ => text.choice(&BALANCES, &[]),
+    }
 }
 
 fn servers(value: &Value<'_>) -> Vec<Server> {
@@ -265,7 +280,13 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
             format!("{{ url = {url}, weight = {} }}", server.weight)
         })),
     );
-    page.key("balance", text(word(&BALANCES, &upstream.balance)));
+    page.key(
+        "balance",
+        match &upstream.balance {
+            Balance::Hash(by) => text(&format!("hash:{}", limit_text::show_dimension(by))),
+            balance => text(word(&BALANCES, balance)),
+        },
+    );
     page.key(
         "http",
         text(match upstream.http {
@@ -333,7 +354,7 @@ fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
-/// The words of `balance`.
+/// The words of `balance`; a dimension follows `hash:`.
 const BALANCES: [(&str, Balance); 3] =
     [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
 const GATHER_BYTES_MAX: u64 = 1 << 20;

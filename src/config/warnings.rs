@@ -17,6 +17,27 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
     mtls_methods_without_client_ca(ctx, config, places);
     identity_dimensions_without_auth(ctx, config, places);
     sticky_identities_without_auth(ctx, config, places);
+    hashed_identities_without_auth(ctx, config, places);
+}
+
+/// Upstreams whose servers are kept by a dimension of the identity, if nobody who gets there has one.
+fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
+    // Whether any route to the upstream authenticates, in one pass, as below.
+    let mut used: HashMap<&str, bool> = HashMap::new();
+    for route in &config.routes {
+        let Action::Forward { to, .. } = &route.action else { continue };
+        for part in &to.parts {
+            *used.entry(&part.upstream).or_default() |= !route.access.auth.is_empty();
+        }
+    }
+    for (upstream, fields) in config.upstreams.iter().zip(&places.upstreams) {
+        let is_blind = used.get(upstream.name.as_str()) == Some(&false)
+            && upstream.balance.dimension().is_some_and(Dimension::needs_identity);
+        if let Some(place) = fields.place("balance").filter(|_| is_blind) {
+            let message = "no route to this upstream authenticates, so no caller keeps its server";
+            ctx.warn(place, message, "give the routes an `auth`, or hash something else");
+        }
+    }
 }
 
 /// Routes whose callers keep their upstream by a dimension of the identity, if nobody has one there.

@@ -2,6 +2,8 @@
 //!
 //! Pure, as all of `policy`: whose turn it is and which upstreams are usable come in as arguments.
 
+use std::sync::Arc;
+
 use super::definition::{Dimension, Missing};
 use super::key::Keys;
 use super::subject::Subject;
@@ -52,9 +54,33 @@ pub struct Part {
     pub weight: u32,
     /// Its name as a number, by which callers keep it whatever stands beside it.
     pub(super) number: u64,
+    /// What its servers are kept by.
+    pub(super) hash: Option<Arc<Affinity>>,
+}
+
+/// What is chosen for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Picked {
+    /// Index of the upstream.
+    pub upstream: usize,
+    /// What its server is kept by, as a number. `None`: nothing.
+    pub key: Option<u64>,
 }
 
 impl Destination {
+    /// Each upstream's servers are kept by this, if by anything.
+    pub(super) fn hash(&mut self, by: &[Option<Arc<Affinity>>]) {
+        let of = |upstream: usize| by.get(upstream).cloned().flatten();
+        if self.choice.is_none() && of(self.upstream).is_some() {
+            let only = Part { upstream: self.upstream, weight: 1, number: 0, hash: None };
+            let choice = Choice { parts: Box::new([only]), sticky: None, id: ChoiceId::default() };
+            self.choice = Some(Box::new(choice));
+        }
+        for part in self.choice.iter_mut().flat_map(|choice| &mut choice.parts) {
+            part.hash = of(part.upstream);
+        }
+    }
+
     /// The upstreams with their shares.
     pub fn parts(&self) -> &[Part] {
         self.choice.as_ref().map_or(&[], |choice| &choice.parts)
@@ -63,44 +89,56 @@ impl Destination {
     /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let sticky = self.choice.iter().filter_map(|choice| choice.sticky.as_ref());
-        sticky.filter_map(Affinity::claim)
+        let hashed = self.parts().iter().filter_map(|part| part.hash.as_deref());
+        sticky.chain(hashed).filter_map(Affinity::claim)
     }
 }
 
 impl Choice {
-    /// The upstream of this subject. One that has no usable server gives its share to the others, as their weights ask;
-    /// if none has, all are asked, as if all had. `turn` is the next number of this choice's
-    /// [`Turns`](crate::random::Turns), and is not taken if
-    /// the subject keeps its upstream.
+    /// The upstream of this subject, and what its server is kept by there.
     pub fn choose(
         &self,
         subject: &impl Subject,
         turn: impl FnOnce(ChoiceId) -> u64,
         is_usable: impl Fn(usize) -> bool,
-    ) -> usize {
+    ) -> Picked {
+        let part = match &*self.parts {
+            [only] => only,
+            _ => self.part(subject, turn, is_usable),
+        };
+        Picked { upstream: part.upstream, key: part.hash.as_ref().and_then(|by| by.key(subject)) }
+    }
+
+    /// The upstream of this subject among several. One that has no usable server gives its share to the others, as their
+    /// weights ask; if none has, all are asked, as if all had. `turn` is the next number of this choice's
+    /// [`Turns`](crate::random::Turns), and is not taken if the subject keeps its upstream.
+    fn part(
+        &self,
+        subject: &impl Subject,
+        turn: impl FnOnce(ChoiceId) -> u64,
+        is_usable: impl Fn(usize) -> bool,
+    ) -> &Part {
         let is_any = self.parts.iter().any(|part| part.weight > 0 && is_usable(part.upstream));
         let usable = || self.parts.iter().filter(|part| !is_any || is_usable(part.upstream));
         let key = self.sticky.as_ref().and_then(|sticky| sticky.key(subject));
-        let upstream = match key {
-            Some(key) => {
-                rendezvous::owner(key, usable().map(|part| (part.upstream, part.number, part.weight)))
-            }
+        let part = match key {
+            Some(key) => rendezvous::owner(key, usable().map(|part| (part, part.number, part.weight))),
             None => drawn(turn(self.id), usable),
         };
-        upstream.unwrap_or(self.parts[0].upstream)
+        part.unwrap_or(&self.parts[0])
     }
 }
 
 /// The part in which a point lies that says how far along all weights it is.
-fn drawn<'p, I: Iterator<Item = &'p Part>>(point: u64, parts: impl Fn() -> I) -> Option<usize> {
+fn drawn<'p, I: Iterator<Item = &'p Part>>(point: u64, parts: impl Fn() -> I) -> Option<&'p Part> {
     let total: u64 = parts().map(|part| u64::from(part.weight)).sum();
     // Rounded down, so below the total.
     let mut left = ((u128::from(point) * u128::from(total)) >> 64) as u64;
-    parts().find_map(|part| match left.checked_sub(u64::from(part.weight)) {
-        None => Some(part.upstream),
+    parts().find(|part| match left.checked_sub(u64::from(part.weight)) {
+        None => true,
         Some(behind) => {
             left = behind;
-            None
+            false
         }
     })
 }
@@ -140,7 +178,7 @@ mod tests {
     use crate::random::Turns;
 
     fn parts(weights: &[u32]) -> Vec<Part> {
-        let part = |(upstream, &weight)| Part { upstream, weight, number: upstream as u64 };
+        let part = |(upstream, &weight)| Part { upstream, weight, number: upstream as u64, hash: None };
         weights.iter().enumerate().map(part).collect()
     }
 
@@ -156,7 +194,7 @@ mod tests {
                 for turn in 0..2_000 * step {
                     let point = turns.next();
                     if turn % step == 0 {
-                        taken[drawn(point, || parts.iter()).expect("one has a weight")] += 1;
+                        taken[drawn(point, || parts.iter()).expect("one has a weight").upstream] += 1;
                     }
                 }
                 for (taken, weight) in taken.iter().zip(weights) {

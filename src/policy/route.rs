@@ -1,6 +1,7 @@
 //! A route, compiled: which requests it answers and what it does with them. Choosing among routes is `table.rs`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::header::HOST;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -10,7 +11,7 @@ use super::body::Body;
 use super::changes::HeaderChanges;
 use super::cors::Cors;
 use super::definition::{HttpsRedirect, PathEscapes, Timeouts};
-use super::destination::{ChoiceId, Destination};
+use super::destination::{Affinity, ChoiceId, Destination};
 use super::host::Host;
 use super::location::Location;
 use super::method::Methods;
@@ -155,6 +156,13 @@ impl Route {
         if let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &mut self.action {
             choice.id = ChoiceId::new(*choices);
             *choices += 1;
+        }
+    }
+
+    /// Tells its upstreams what their servers are kept by, if they are.
+    pub(super) fn hash(&mut self, by: &[Option<Arc<Affinity>>]) {
+        if let Action::Forward { to, .. } = &mut self.action {
+            to.hash(by);
         }
     }
 

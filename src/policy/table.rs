@@ -7,12 +7,14 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 
 use super::chosen::Chosen;
 use super::counting::Policy;
 use super::definition::Dimension;
+use super::destination::Affinity;
 use super::host::{Host, Hosts};
 use super::list_field::join_items;
 use super::method::Fit;
@@ -94,6 +96,17 @@ impl Table {
     pub fn salted(mut self, salt: &[u8; 16]) -> Table {
         for policy in &mut self.policies {
             policy.keys = policy.keys.salted(salt, &policy.name);
+        }
+        self
+    }
+
+    /// The same table for upstreams whose servers are kept by a dimension; `by` has that of each upstream, in the order of
+    /// [`Options::upstreams`](super::Options).
+    pub fn hashed(mut self, by: &[Option<&Dimension>], ipv6_prefix: u8) -> Table {
+        let affinity = |by: &Dimension| Arc::new(Affinity::new(by.clone(), ipv6_prefix));
+        let affinities: Vec<_> = by.iter().map(|by| by.map(affinity)).collect();
+        if affinities.iter().any(Option::is_some) {
+            self.routes.iter_mut().for_each(|route| route.hash(&affinities));
         }
         self
     }

@@ -19,6 +19,7 @@ use super::response_body::ResponseBody;
 use super::{grpc, reply, upgrade};
 use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
+use crate::policy::destination::Picked;
 use crate::policy::{Route, Values, path};
 use crate::service::conn::Switched;
 use crate::service::refusal::Refusal;
@@ -41,7 +42,7 @@ pub struct UpstreamRequest<'t, 'r> {
     /// The route that matches it.
     pub route: &'t Route,
     /// The upstream that was chosen for it, if its route chooses.
-    pub upstream: Option<usize>,
+    pub picked: Option<Picked>,
     /// The values for the route's templates.
     pub values: Values<'t, 'r>,
     /// Whether it came over TLS.
@@ -126,12 +127,13 @@ pub fn echo(
 pub async fn forward(
     mut context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
-    upstream: usize,
+    picked: Picked,
     uri: Uri,
     mut headers: HeaderMap,
     mut body: RequestBody,
 ) -> Response<ResponseBody> {
     let view = Rc::clone(&context.view);
+    let Picked { upstream, key } = picked;
     let pool = &view.pools[upstream];
     pool.budget.request(clock::ns_of(context.facts.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
@@ -162,7 +164,8 @@ pub async fn forward(
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
     let mut head = Head { method: context.facts.method.clone(), target, headers };
-    let mut attempt = UpstreamAttempt { pool: Rc::clone(pool), upstream, context: &mut context, early: None };
+    let mut attempt =
+        UpstreamAttempt { pool: Rc::clone(pool), upstream, key, context: &mut context, early: None };
     // Not over HTTP/2: a slow body holds no connection there, because requests share it, and each piece of a gRPC stream
     // may wait for the answer to the one before.
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
@@ -201,6 +204,8 @@ fn allowed(
 struct UpstreamAttempt<'a> {
     pool: Rc<Pool<RequestBody>>,
     upstream: usize,
+    /// What the server is kept by.
+    key: Option<u64>,
     context: &'a mut RequestContext,
     /// The permit to hold a connection although the first bytes of the body have not come.
     early: Option<OwnedSemaphorePermit>,
@@ -240,14 +245,15 @@ impl UpstreamAttempt<'_> {
             avoid = self.look_for_servers(avoid);
             let may_retry = u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times;
             let now = self.context.facts.started + self.context.attempts.steps.ready();
-            let mut checkout =
-                match self.pool.acquire(avoid, body.is_on_its_way(), now, self.context.ends()).await {
-                    Ok(checkout) => checkout,
-                    Err(error) => {
-                        avoid = self.not_acquired(&error, avoid, may_retry)?;
-                        continue;
-                    }
-                };
+            let is_upload = body.is_on_its_way();
+            let acquired = self.pool.acquire(self.key, avoid, is_upload, now, self.context.ends()).await;
+            let mut checkout = match acquired {
+                Ok(checkout) => checkout,
+                Err(error) => {
+                    avoid = self.not_acquired(&error, avoid, may_retry)?;
+                    continue;
+                }
+            };
             self.acquired(&checkout);
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);

@@ -28,7 +28,7 @@ use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
 use crate::policy::definition::PathEscapes;
-use crate::policy::destination::{ChoiceId, Destination};
+use crate::policy::destination::{ChoiceId, Destination, Picked};
 use crate::policy::{Action, Facts, Found, HttpSubject, NotFound, Route, Table, path};
 use crate::service::activity::Answer;
 use crate::service::conn::Conn;
@@ -275,10 +275,10 @@ async fn pass(
         context.outcome.upload = Some(upload);
         body
     };
-    let upstream = choose(&context, found, &facts);
+    let picked = choose(&context, found, &facts);
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
     let tls = !conn.tls.is_empty();
-    let outbound = UpstreamRequest { client, present, route, upstream, values, tls, version };
+    let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
     let mut response = answer(context, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);
     fields.insert(response.headers_mut(), keeps_names(&conn));
@@ -291,9 +291,9 @@ fn keeps_names(conn: &Conn) -> bool {
     conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
-/// The upstream of this request, if its route chooses among several. Before credentials are hidden: what a caller keeps its
-/// upstream by may be one.
-fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<usize> {
+/// The upstream of this request and the key of its server, if its route chooses them anew for each request. Before
+/// credentials are hidden: what a client keeps them by may be one.
+fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Picked> {
     let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &found.route.action else {
         return None;
     };
@@ -323,8 +323,8 @@ async fn answer(
             forward::echo(context, outbound, &uri, headers, body)
         }
         Action::Forward { to, .. } => {
-            let upstream = outbound.upstream.unwrap_or(to.upstream);
-            forward::forward(context, outbound, upstream, uri, headers, body).await
+            let picked = outbound.picked.unwrap_or(Picked { upstream: to.upstream, key: None });
+            forward::forward(context, outbound, picked, uri, headers, body).await
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::policy::definition::Dimension;
 use crate::trust::Trust;
 
 /// One named upstream: a set of servers that answer alike.
@@ -228,7 +229,7 @@ impl Server {
 const LOCALHOST: &str = "localhost";
 
 /// How a server is picked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// Each in turn, by weight, unless another one, drawn at random, is less loaded.
     #[default]
@@ -237,6 +238,18 @@ pub enum Balance {
     RoundRobin,
     /// The one with the fewest requests on their way, for its weight.
     LeastRequests,
+    /// The one that the value of this dimension belongs to; as [`Balance::P2c`] where a request has none.
+    Hash(Dimension),
+}
+
+impl Balance {
+    /// The dimension that a server is kept by.
+    pub fn dimension(&self) -> Option<&Dimension> {
+        match self {
+            Balance::Hash(by) => Some(by),
+            Balance::P2c | Balance::RoundRobin | Balance::LeastRequests => None,
+        }
+    }
 }
 
 /// What is spoken to an upstream.

@@ -91,11 +91,13 @@ where
 {
     /// An empty pool; `seed` sets the workers' random choices apart.
     pub fn new(upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
-        let weights = upstream.config.servers.iter().map(|server| server.weight).collect();
+        let labels = upstream.servers.iter().map(|server| server.label.as_str());
+        let weights = upstream.config.servers.iter().map(|server| server.weight);
+        let balanced: Vec<_> = labels.zip(weights).collect();
         Pool {
+            balancer: Balancer::new(upstream.config.balance.clone(), &balanced, seed),
             budget: Rc::new(Budget::new(upstream.config.retry.budget_percent)),
             servers: upstream.servers.iter().map(|server| Rc::new(ServerPool::new(server))).collect(),
-            balancer: Balancer::new(upstream.config.balance, weights, seed),
             jitter: Random::new(seed.rotate_left(17)),
             upstream,
         }
@@ -131,17 +133,18 @@ where
         self.balancer.has_usable(&self.upstream.health, now)
     }
 
-    /// A connection to the next server; `avoid` is the one a retry comes from, `is_upload` says that the request's body
-    /// is not whole yet. At `ends` the attempt is given up.
+    /// A connection to the next server; `key` is what it is kept by, `avoid` is the one a retry comes from, `is_upload`
+    /// says that the request's body is not whole yet. At `ends` the attempt is given up.
     pub async fn acquire(
         self: &Rc<Self>,
+        key: Option<u64>,
         avoid: Option<usize>,
         is_upload: bool,
         now: Instant,
         ends: Option<Instant>,
     ) -> Result<Checkout<B>, AcquireError> {
         let load = |index: usize| self.servers[index].exchanges.get();
-        let server = self.balancer.next(load, &self.upstream.health, avoid, now);
+        let server = self.balancer.next(key, load, &self.upstream.health, avoid, now);
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the checkout gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);

@@ -35,6 +35,7 @@ mod h2_conformance;
 mod h2_conformance_upstream;
 mod half_close;
 mod handover;
+mod hashing;
 mod hostile_h1;
 mod hostile_h2;
 mod hostile_heads;

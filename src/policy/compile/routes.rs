@@ -259,7 +259,7 @@ fn destination_of(
         let problem = match names.upstreams.get(name.as_str()) {
             Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
                 let number = rendezvous::number(&[name.as_bytes()]);
-                parts.push(Part { upstream: *upstream, weight: *weight, number });
+                parts.push(Part { upstream: *upstream, weight: *weight, number, hash: None });
                 continue;
             }
             Some(_) => Problem::UpstreamTwice { name: name.clone() },

@@ -1,10 +1,12 @@
 //! Which server is next. Each balance is a file here: `round_robin` gives each server its turn, `two_choices` lets another
-//! server take the turn if it is less loaded, `least_requests` gives it to the least loaded of all.
+//! server take the turn if it is less loaded, `least_requests` gives it to the least loaded of all. `hash` asks no turn: it
+//! keeps a key at its server.
 //!
 //! A new balance is a variant of [`Balance`], its word in `config/upstream.rs`, and a file with a function that picks; the
 //! match in [`Balancer::next`] then names it. Servers that rest or are not healthy, and the one a retry comes from, are left
 //! out here, for every balance alike. State belongs to one worker.
 
+mod hash;
 mod least_requests;
 mod round_robin;
 mod two_choices;
@@ -19,23 +21,27 @@ use super::config::Balance;
 use super::health::{Health, WHOLE};
 use crate::clock;
 use crate::random::Random;
+use crate::rendezvous;
 
 /// One worker's choice among an upstream's servers.
 #[derive(Debug)]
 pub struct Balancer {
     kind: Balance,
     weights: Weights,
+    /// Each server as a number, where servers are kept by a key.
+    numbers: Box<[u64]>,
     turns: Turns,
     random: Random,
     resting: RefCell<Vec<Option<Instant>>>,
 }
 
 impl Balancer {
-    /// A balancer over servers of these weights; `seed` sets workers apart.
-    pub fn new(kind: Balance, weights: Vec<u32>, seed: u64) -> Balancer {
-        let weights = Weights::new(weights);
+    /// A balancer over servers of these labels and weights; `seed` sets workers apart.
+    pub fn new(kind: Balance, servers: &[(&str, u32)], seed: u64) -> Balancer {
+        let weights = Weights::new(servers.iter().map(|(_, weight)| *weight).collect());
+        let numbers = kind.dimension().map(|_| hash::numbers(servers)).unwrap_or_default();
         let (turns, random) = (Turns::new(&weights), Random::new(seed));
-        if kind == Balance::P2c {
+        if matches!(kind, Balance::P2c | Balance::Hash(_)) {
             // Workers that all began with the same server would send it their first requests together.
             for _ in 0..random.next() % weights.total.unsigned_abs().clamp(1, FIRST_TURNS_MAX) {
                 let next = turns.next(&weights, |_| true);
@@ -43,13 +49,15 @@ impl Balancer {
             }
         }
         let resting = RefCell::new(vec![None; weights.each.len()]);
-        Balancer { kind, weights, turns, random, resting }
+        Balancer { kind, weights, numbers, turns, random, resting }
     }
 
-    /// The index of the next server, given how many exchanges each has now. `avoid` is not drawn while another is
-    /// there: the server a retry comes from. Nor is one that is not healthy, as long as another one is.
+    /// The index of the next server, given how many exchanges each has now. `key` is what it is kept by. `avoid` is not
+    /// drawn while another is there: the server a retry comes from. Nor is one that is not healthy, as long as another
+    /// one is.
     pub fn next(
         &self,
+        key: Option<u64>,
         load: impl Fn(usize) -> u32,
         health: &Health,
         avoid: Option<usize>,
@@ -60,7 +68,12 @@ impl Balancer {
             return 0;
         }
         let shares = health.shares(|| clock::ns_of(now));
-        let toss = if shares.is_some() { self.random.next() } else { 0 };
+        // By the key, each one comes back to a server that warms up just once.
+        let toss = match key {
+            Some(key) => rendezvous::mixed(key, TOSS),
+            None if shares.is_some() => self.random.next(),
+            None => 0,
+        };
         let share = |index: usize| shares.map_or(WHOLE, |shares| shares.of(index));
         let is_other = |index: usize| Some(index) != avoid && !self.is_resting(index, now);
         let in_turn = |index: usize| is_other(index) && is_tossed(share(index), toss, index);
@@ -80,11 +93,14 @@ impl Balancer {
             1 => usable(index),
             _ => true,
         };
+        if let Some(key) = key {
+            return hash::pick(weights, &self.numbers, key, fit, load);
+        }
         let first = self.turns.next(weights, fit);
         let next = match self.kind {
             Balance::RoundRobin => first,
             Balance::LeastRequests => least_requests::pick(weights, first, fit, load),
-            Balance::P2c => two_choices::pick(weights, first, &self.random, fit, load),
+            Balance::P2c | Balance::Hash(_) => two_choices::pick(weights, first, &self.random, fit, load),
         };
         self.turns.take(weights, next, fit);
         next
@@ -127,9 +143,13 @@ fn is_tossed(share_per_mille: u32, toss: u64, index: usize) -> bool {
 /// The balance begins at most so many turns in.
 const FIRST_TURNS_MAX: u64 = 1_000;
 
+/// Sets what a key is tossed by apart from which server it belongs to.
+const TOSS: u64 = 0x746f_7373;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::definition::Dimension;
     use crate::upstream::config::{self, Check};
     use std::time::Duration;
 
@@ -140,25 +160,31 @@ mod tests {
         Health::new("u", rules, (0..servers).map(|index| index.to_string()))
     }
 
+    fn balancer(kind: Balance, weights: Vec<u32>, seed: u64) -> Balancer {
+        let labels: Vec<String> = (0..weights.len()).map(|index| format!("s{index}:80")).collect();
+        let servers: Vec<_> = labels.iter().map(String::as_str).zip(weights).collect();
+        Balancer::new(kind, &servers, seed)
+    }
+
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
         let now = crate::clock::instant();
         let mut tally = vec![0; balancer.weights.each.len()];
         let health = health(tally.len(), None);
         for _ in 0..draws {
-            tally[balancer.next(load, &health, None, now)] += 1;
+            tally[balancer.next(None, load, &health, None, now)] += 1;
         }
         tally
     }
 
     #[test]
     fn round_robin_gives_each_its_weight() {
-        let balancer = Balancer::new(Balance::RoundRobin, vec![1, 2, 3], 7);
+        let balancer = balancer(Balance::RoundRobin, vec![1, 2, 3], 7);
         assert_eq!(tally(&balancer, |_| 0, 600), [100, 200, 300]);
     }
 
     #[test]
     fn two_choices_shun_the_loaded_server() {
-        let balancer = Balancer::new(Balance::P2c, vec![1, 1, 1], 7);
+        let balancer = balancer(Balance::P2c, vec![1, 1, 1], 7);
         let tally = tally(&balancer, |index| if index == 0 { 100 } else { 0 }, 9_000);
         assert!(tally[0] < 9_000 / 6, "{tally:?}");
         assert!(tally[1] > 3_000 && tally[2] > 3_000, "{tally:?}");
@@ -168,7 +194,7 @@ mod tests {
     /// a random time of the same mean on every server but `slow`, where it takes ten times as long.
     fn shares(weights: &[u32], clients: usize, slow: Option<usize>) -> Vec<f64> {
         const REQUESTS: usize = 20_000;
-        let balancer = Balancer::new(Balance::P2c, weights.to_vec(), 7);
+        let balancer = balancer(Balance::P2c, weights.to_vec(), 7);
         let (random, now) = (Random::new(1), crate::clock::instant());
         let health = health(weights.len(), None);
         let (mut loads, mut sent) = (vec![0_u32; weights.len()], vec![0_usize; weights.len()]);
@@ -180,7 +206,7 @@ mod tests {
             if let Some(server) = waits[client].1 {
                 loads[server] -= 1;
             }
-            let server = balancer.next(|index| loads[index], &health, None, now);
+            let server = balancer.next(None, |index| loads[index], &health, None, now);
             loads[server] += 1;
             sent[server] += 1;
             let uniform = (random.next() % 1_000_000 + 1) as f64 / 1_000_001.0;
@@ -217,16 +243,16 @@ mod tests {
     fn a_resting_or_avoided_server_is_asked_only_when_all_are() {
         let now = crate::clock::instant();
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
-            let balancer = Balancer::new(kind, vec![1, 1], 7);
+            let balancer = balancer(kind, vec![1, 1], 7);
             let health = health(2, None);
             balancer.rest(0, now + Duration::from_secs(1));
-            assert!((0..100).all(|_| balancer.next(|_| 0, &health, None, now) == 1));
+            assert!((0..100).all(|_| balancer.next(None, |_| 0, &health, None, now) == 1));
             let later = now + Duration::from_secs(2);
-            assert!((0..100).any(|_| balancer.next(|_| 0, &health, None, later) == 0));
-            assert!((0..100).all(|_| balancer.next(|_| 0, &health, Some(1), later) == 0));
+            assert!((0..100).any(|_| balancer.next(None, |_| 0, &health, None, later) == 0));
+            assert!((0..100).all(|_| balancer.next(None, |_| 0, &health, Some(1), later) == 0));
             assert!(balancer.has_usable(&health, now));
             balancer.rest(1, now + Duration::from_secs(1));
-            assert!((0..100).any(|_| balancer.next(|_| 0, &health, None, now) == 0));
+            assert!((0..100).any(|_| balancer.next(None, |_| 0, &health, None, now) == 0));
             assert!(!balancer.has_usable(&health, now) && balancer.has_usable(&health, later));
         }
     }
@@ -235,15 +261,15 @@ mod tests {
     fn the_least_loaded_server_for_its_weight_is_next() {
         let health = health(3, None);
         let next = |loads: [u32; 3]| {
-            let balancer = Balancer::new(Balance::LeastRequests, vec![1, 1, 2], 7);
-            balancer.next(|index| loads[index], &health, None, clock::instant())
+            let balancer = balancer(Balance::LeastRequests, vec![1, 1, 2], 7);
+            balancer.next(None, |index| loads[index], &health, None, clock::instant())
         };
         assert_eq!(next([0, 0, 0]), 2);
         assert_eq!(next([0, 0, 2]), 0);
         assert_eq!(next([3, 1, 4]), 1);
         assert_eq!(next([3, 2, 4]), 2);
         // Where all are as loaded as they should be, shares are as the weights ask.
-        let balancer = Balancer::new(Balance::LeastRequests, vec![2, 2, 2], 7);
+        let balancer = balancer(Balance::LeastRequests, vec![2, 2, 2], 7);
         assert_eq!(tally(&balancer, |_| 1, 300), [100; 3]);
     }
 
@@ -252,10 +278,11 @@ mod tests {
         let now = crate::clock::instant();
         let now_ns = clock::ns_of(now);
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
-            let (balancer, health) = (Balancer::new(kind, vec![1; 3], 7), health(3, None));
+            let (balancer, health) = (balancer(kind, vec![1; 3], 7), health(3, None));
             health.checked(0, &Err("gone"), now_ns);
             let asked = |avoid| -> Vec<bool> {
-                let next: Vec<usize> = (0..99).map(|_| balancer.next(|_| 0, &health, avoid, now)).collect();
+                let next: Vec<usize> =
+                    (0..99).map(|_| balancer.next(None, |_| 0, &health, avoid, now)).collect();
                 (0..3).map(|index| next.contains(&index)).collect()
             };
             assert_eq!(asked(None), [false, true, true]);
@@ -277,13 +304,13 @@ mod tests {
     fn a_server_that_is_back_takes_its_part_by_and_by() {
         let now = crate::clock::instant();
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
-            let balancer = Balancer::new(kind, vec![1; 3], 7);
+            let balancer = balancer(kind.clone(), vec![1; 3], 7);
             let health = health(3, Some(Duration::from_secs(10)));
             health.checked(0, &Err("gone"), clock::ns_of(now));
             health.checked(0, &Ok::<(), &str>(()), clock::ns_of(now));
             let share = |after: u64| {
                 let later = now + Duration::from_secs(after);
-                let draws = (0..9_000).filter(|_| balancer.next(|_| 0, &health, None, later) == 0);
+                let draws = (0..9_000).filter(|_| balancer.next(None, |_| 0, &health, None, later) == 0);
                 draws.count() as f64 / 9_000.0
             };
             for (after, asked) in
@@ -292,5 +319,78 @@ mod tests {
                 assert!((share(after) - asked).abs() < 0.02, "{kind:?} after {after} s: {}", share(after));
             }
         }
+    }
+
+    const KEYS: u64 = 3_000;
+
+    fn hashing(weights: &[u32]) -> Balancer {
+        balancer(Balance::Hash(Dimension::Ip), weights.to_vec(), 7)
+    }
+
+    /// The server of each key, while nothing is on its way.
+    fn owners(balancer: &Balancer, health: &Health, now: Instant) -> Vec<usize> {
+        let key = |index: u64| rendezvous::number(&[&index.to_le_bytes()]);
+        (0..KEYS).map(|index| balancer.next(Some(key(index)), |_| 0, health, None, now)).collect()
+    }
+
+    #[test]
+    fn a_key_keeps_its_server_on_every_worker() {
+        let (now, health) = (clock::instant(), health(3, None));
+        let one = owners(&hashing(&[1, 2, 3]), &health, now);
+        let servers = [1, 2, 3].map(|weight| weight as f64 / 6.0);
+        for (server, asked) in servers.into_iter().enumerate() {
+            let share = one.iter().filter(|owner| **owner == server).count() as f64 / KEYS as f64;
+            assert!((share - asked).abs() < 0.03, "{server}: {share}");
+        }
+        let other = balancer(Balance::Hash(Dimension::Ip), vec![1, 2, 3], 8);
+        assert_eq!(owners(&other, &health, now), one);
+    }
+
+    #[test]
+    fn a_server_that_leaves_moves_only_its_own_keys_and_gets_them_back_one_by_one() {
+        let now = clock::instant();
+        let (balancer, health) = (hashing(&[1; 5]), health(5, Some(Duration::from_secs(10))));
+        let before = owners(&balancer, &health, now);
+        health.checked(2, &Err("gone"), clock::ns_of(now));
+        let without = owners(&balancer, &health, now);
+        assert!(without.iter().all(|owner| *owner != 2));
+        assert!(before.iter().zip(&without).all(|(was, is)| was == is || *was == 2));
+        health.checked(2, &Ok::<(), &str>(()), clock::ns_of(now));
+        let mut last = without;
+        for seconds in 0..=10 {
+            let next = owners(&balancer, &health, now + Duration::from_secs(seconds));
+            assert!(last.iter().zip(&next).all(|(was, is)| was == is || *is == 2), "after {seconds} s");
+            last = next;
+        }
+        assert_eq!(last, before);
+        // A worker that cannot reach a server does the same without the others' word.
+        balancer.rest(1, now + Duration::from_secs(30));
+        let resting = owners(&balancer, &health, now + Duration::from_secs(20));
+        assert!(before.iter().zip(&resting).all(|(was, is)| was == is || *was == 1));
+    }
+
+    #[test]
+    fn no_server_has_more_than_a_quarter_above_its_fair_share() {
+        let (now, health) = (clock::instant(), health(4, None));
+        for weights in [[1, 1, 1, 1], [1, 2, 3, 4]] {
+            let (balancer, total) = (hashing(&weights), weights.iter().sum::<u32>());
+            let loads = RefCell::new([0_u32; 4]);
+            for request in 1..=1_000_u32 {
+                // All have one key.
+                let next = balancer.next(Some(42), |index| loads.borrow()[index], &health, None, now);
+                loads.borrow_mut()[next] += 1;
+                let most = (f64::from(request * weights[next]) * 1.25 / f64::from(total)).ceil().max(4.0);
+                assert!(f64::from(loads.borrow()[next]) <= most, "{request}: {:?}", loads.borrow());
+            }
+            let own = balancer.next(Some(42), |_| 0, &health, None, now);
+            let share = f64::from(loads.borrow()[own]) / 1_000.0;
+            let asked = 1.25 * f64::from(weights[own]) / f64::from(total);
+            assert!((share - asked).abs() < 0.005, "its own server has all it may: {share}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_key_goes_by_turns() {
+        assert_eq!(tally(&hashing(&[2, 1]), |_| 0, 300), [200, 100]);
     }
 }
