@@ -113,6 +113,13 @@ pub struct Eject {
     pub most_percent: u32,
 }
 
+impl Eject {
+    /// How many of so many servers may be left out at once.
+    pub fn most(&self, servers: usize) -> usize {
+        servers * self.most_percent as usize / 100
+    }
+}
+
 impl Default for Eject {
     fn default() -> Self {
         Eject { after: 5, time: Duration::from_secs(30), most_percent: 50 }

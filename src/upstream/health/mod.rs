@@ -25,6 +25,8 @@ pub struct Health {
     check_failures: Mutex<Vec<Option<String>>>,
     /// Servers that are not to be used like all others. 0: requests look no further.
     unusual: AtomicUsize,
+    /// Until when no server may be ejected because `most` are, nanoseconds.
+    full_until_ns: AtomicU64,
     is_panicking: AtomicBool,
     ejections: Arc<AtomicU64>,
     checks_good: Arc<AtomicU64>,
@@ -101,6 +103,7 @@ impl Health {
             })
         };
         let servers: Vec<Arc<Server>> = authorities.map(server).collect();
+        let can_eject = rules.eject.as_ref().is_some_and(|eject| eject.most(servers.len()) > 0);
         Health {
             upstream: upstream.to_owned(),
             standings: Mutex::new(vec![Standing::default(); servers.len()]),
@@ -108,6 +111,7 @@ impl Health {
             rules,
             servers,
             unusual: AtomicUsize::new(0),
+            full_until_ns: AtomicU64::new(if can_eject { 0 } else { u64::MAX }),
             is_panicking: AtomicBool::new(false),
             ejections: Arc::default(),
             checks_good: Arc::default(),
@@ -221,18 +225,20 @@ impl Health {
         }
     }
 
-    /// A request to this server failed.
+    /// A request to this server failed. If the server is out already, or no other one may be ejected, that costs no lock:
+    /// all requests of an upstream that is down come here.
     pub fn failed(&self, server: usize, now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
-        let failures = self.servers[server].failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if failures < rules.after {
+        let Server { failures, out_until_ns, .. } = &self.servers[server];
+        let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let is_out = now_ns < out_until_ns.load(Ordering::Relaxed);
+        if failures < rules.after || is_out || now_ns < self.full_until_ns.load(Ordering::Relaxed) {
             return;
         }
         let mut standings = self.standings();
         // An ejection that is over may not have been noticed yet.
         let returned = advance(&mut standings, now_ns);
-        let ejected = standings.iter().filter(|standing| standing.is_ejected()).count();
-        let may_eject = (ejected + 1) * 100 <= self.servers.len() * rules.most_percent as usize;
+        let may_eject = self.may_eject(&standings, rules);
         let change = (may_eject && !standings[server].is_ejected()).then(|| {
             // Back again, it has one try, until it has answered one request well.
             self.servers[server].failures.store(rules.after - 1, Ordering::Relaxed);
@@ -245,6 +251,16 @@ impl Health {
         if let Some(change) = change {
             self.say(server, change, &format_args!("{failures} requests failed in a row"));
         }
+    }
+
+    /// Whether one more server may be ejected. If not, notes until when: ejections end with their time only.
+    fn may_eject(&self, standings: &[Standing], rules: &config::Eject) -> bool {
+        let ends = || standings.iter().filter_map(Standing::ejected_until_ns);
+        let is_full = ends().count() >= rules.most(self.servers.len());
+        if is_full {
+            self.full_until_ns.store(ends().min().unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        !is_full
     }
 
     /// A check of this server has ended; the error says why it is not well.
@@ -377,6 +393,8 @@ impl Shares<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
@@ -425,6 +443,42 @@ mod tests {
             assert_eq!(ejected, most, "of {servers}");
             assert_eq!(health.counts().ejections, most as u64);
         }
+    }
+
+    #[test]
+    fn failures_that_cannot_eject_take_no_lock() {
+        for (servers, failing) in [(1, 0), (2, 0), (2, 1)] {
+            let health = Arc::new(health(servers));
+            fail(&health, 0, 20);
+            fail(&health, failing, 5);
+            let locked = health.standings();
+            let (tx, rx) = mpsc::channel();
+            let told = Arc::clone(&health);
+            thread::spawn(move || {
+                fail(&told, failing, 20);
+                tx.send(()).expect("the test waits for it");
+            });
+            rx.recv_timeout(Duration::from_secs(10)).expect("nothing waits for the lock");
+            drop(locked);
+        }
+    }
+
+    #[test]
+    fn the_next_is_ejected_when_the_first_of_those_ejected_is_back() {
+        let health = health(4);
+        health.failed(0, SECOND);
+        (0..5).for_each(|_| health.failed(0, 2 * SECOND));
+        (0..5).for_each(|_| health.failed(1, 5 * SECOND));
+        (0..9).for_each(|_| health.failed(2, 6 * SECOND));
+        let is_ejected = |now| {
+            let states = health.states(now).into_iter();
+            states.map(|state| matches!(state, State::Ejected { .. })).collect::<Vec<_>>()
+        };
+        assert_eq!(is_ejected(31 * SECOND), [true, true, false, false]);
+        health.failed(2, 32 * SECOND - 1);
+        assert_eq!(is_ejected(32 * SECOND - 1), [true, true, false, false]);
+        health.failed(2, 32 * SECOND);
+        assert_eq!(is_ejected(32 * SECOND), [false, true, true, false]);
     }
 
     #[test]

@@ -114,6 +114,11 @@ impl Standing {
         self.ejected_until_ns > 0
     }
 
+    /// When its ejection ends, nanoseconds; `None` if it is not ejected.
+    pub fn ejected_until_ns(&self) -> Option<u64> {
+        self.is_ejected().then_some(self.ejected_until_ns)
+    }
+
     /// For each first ejection's length without another one, one of them is forgotten.
     fn calm_down(&mut self, rules: &Eject, now_ns: u64) {
         let calm_ns = now_ns.saturating_sub(self.back_ns.max(self.ejected_until_ns));
