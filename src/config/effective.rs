@@ -18,6 +18,9 @@ impl Config {
         for secret in masked.redis.iter_mut().flat_map(global::Config::secrets) {
             mask::MASK.clone_into(&mut secret.0);
         }
+        for sticky in masked.upstreams.iter_mut().filter_map(|upstream| upstream.sticky.as_mut()) {
+            mask::MASK.clone_into(&mut sticky.secret.0);
+        }
         for auth in &mut masked.auth {
             auth.hide_secrets(mask::MASK);
         }

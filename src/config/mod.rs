@@ -33,6 +33,7 @@ mod sections;
 mod settings;
 mod socket;
 mod source;
+mod sticky;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -2,6 +2,7 @@
 
 mod acme;
 mod auth;
+mod sticky;
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +19,7 @@ fn variables(name: &str) -> Option<String> {
     match name {
         "PORT" => Some("8081".to_owned()),
         "SECRET" => Some("hunter2".to_owned()),
+        "LONG_SECRET" => Some("hunter2 hunter2 hunter2 hunter2 hunter2".to_owned()),
         _ => None,
     }
 }
@@ -52,10 +54,10 @@ fn said(text: &str) -> String {
 }
 
 /// One error: the text, then what must be said of it: the message, `line:column`, what stands beside the value.
-type Wrong = (&'static str, &'static str, &'static str, &'static str);
+type Wrong<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 #[track_caller]
-fn each_says(cases: &[Wrong]) {
+fn each_says(cases: &[Wrong<'_>]) {
     let mut failures = String::new();
     for (text, message, at, hint) in cases {
         let said = said(text);
@@ -103,6 +105,7 @@ ipv6-prefix = 56
 [upstream.orders]
 servers = ["http://10.0.1.10:8080", { url = "https://[fd00::1]/", weight = 2 }]
 balance = "round-robin"
+sticky = { cookie = "at", secret = "${SECRET}", max-age = "1h", path = "/a", same-site = "strict", secure = true }
 connections = { max = 256, idle = 64, idle-timeout = "4s", max-age = "10m", wait = "2s", waiting = 5, streams = 9 }
 timeouts = { connect = "1s", response = "15s", try = "1s", stall = "20s", total = "60s" }
 retry = { times = 0, on = ["connect", "timeout", "503", "500-502"], budget = "10%" }

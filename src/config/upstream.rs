@@ -14,7 +14,7 @@ use super::sections::{self, Named};
 use super::socket;
 use super::text::Text;
 use super::units::show_share;
-use super::{health, limit_text, policy, trust};
+use super::{health, limit_text, policy, sticky, trust};
 use crate::trust::Trust;
 
 /// The name of the built-in upstream that answers with what it was sent.
@@ -55,6 +55,7 @@ fn read(named: Named<'_>) -> Config {
     if let Some(value) = table.value("balance") {
         upstream.balance = balance(&value).unwrap_or_default();
     }
+    upstream.sticky = table.value("sticky").and_then(|value| sticky::read(&value));
     if let Some(value) = table.value("http") {
         upstream.http = value.choice(&[("h1", Version::H1), ("h2", Version::H2)], &[]).unwrap_or_default();
     }
@@ -287,6 +288,7 @@ pub(super) fn show(page: &mut Page, upstream: &Config) {
             balance => text(word(&BALANCES, balance)),
         },
     );
+    upstream.sticky.iter().for_each(|sticky| page.key("sticky", sticky::show(sticky)));
     page.key(
         "http",
         text(match upstream.http {
@@ -335,6 +337,7 @@ fn default(name: String) -> Config {
         name,
         servers: Vec::new(),
         balance: Balance::default(),
+        sticky: None,
         http: Version::default(),
         tls: Trust::default(),
         connections: Connections::default(),

@@ -95,6 +95,11 @@ impl Destination {
 }
 
 impl Choice {
+    /// The upstreams, in the order written.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
     /// The upstream of this subject, and what its server is kept by there.
     pub fn choose(
         &self,

@@ -16,13 +16,14 @@ use super::gather::{self, Ended};
 use super::headers::{self, Hop, Present, X_REQUEST_ID};
 use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
-use super::{grpc, reply, upgrade};
+use super::{grpc, reply, sticky, upgrade};
 use crate::cause::Cause;
 use crate::policy::definition::PathEscapes;
 use crate::policy::destination::Picked;
 use crate::policy::{Route, Values, path};
 use crate::service::conn::Switched;
 use crate::service::refusal::Refusal;
+use crate::upstream::balance::Wish;
 use crate::upstream::config::{HostHeader, Version as UpstreamVersion};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::error::{SendError, Unsent};
@@ -135,6 +136,7 @@ pub async fn forward(
     let view = Rc::clone(&context.view);
     let Picked { upstream, key } = picked;
     let pool = &view.pools[upstream];
+    let named = sticky::named(pool, &headers);
     pool.budget.request(clock::ns_of(context.facts.started));
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
     context.attempts.allowed = allowed(&context, outbound.route, pool, &headers);
@@ -164,8 +166,9 @@ pub async fn forward(
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
     let mut head = Head { method: context.facts.method.clone(), target, headers };
+    let wish = Wish { kept: named, key, avoid: None };
     let mut attempt =
-        UpstreamAttempt { pool: Rc::clone(pool), upstream, key, context: &mut context, early: None };
+        UpstreamAttempt { pool: Rc::clone(pool), upstream, wish, context: &mut context, early: None };
     // Not over HTTP/2: a slow body holds no connection there, because requests share it, and each piece of a gRPC stream
     // may wait for the answer to the one before.
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
@@ -173,6 +176,9 @@ pub async fn forward(
         Ok(()) => attempt.send(&mut head, body).await,
         Err(refusal) => Err(refusal),
     };
+    if let (Ok((_, checkout)), Some(sticky)) = (&sent, attempt.pool.upstream.sticky.as_ref()) {
+        sticky::keep(sticky, attempt.wish.kept, checkout.server, outbound.tls, &mut head.headers);
+    }
     match sent {
         Ok((status, checkout)) => {
             // Over HTTP/1.1 trailers are announced; HTTP/2 can carry them after any answer.
@@ -204,8 +210,8 @@ fn allowed(
 struct UpstreamAttempt<'a> {
     pool: Rc<Pool<RequestBody>>,
     upstream: usize,
-    /// What the server is kept by.
-    key: Option<u64>,
+    /// Which server it is to go to.
+    wish: Wish,
     context: &'a mut RequestContext,
     /// The permit to hold a connection although the first bytes of the body have not come.
     early: Option<OwnedSemaphorePermit>,
@@ -237,20 +243,19 @@ impl UpstreamAttempt<'_> {
         head: &mut Head,
         mut body: RequestBody,
     ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
-        let mut avoid = None;
         // An HTTP/1.0 client need not name a host, but HTTP/1.1 must have one (RFC 9112 section 3.2).
         let is_nameless = self.context.facts.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         loop {
-            avoid = self.look_for_servers(avoid);
+            self.look_for_servers();
             let may_retry = u32::from(self.context.attempts.retries) < self.pool.upstream.config.retry.times;
             let now = self.context.facts.started + self.context.attempts.steps.ready();
             let is_upload = body.is_on_its_way();
-            let acquired = self.pool.acquire(self.key, avoid, is_upload, now, self.context.ends()).await;
+            let acquired = self.pool.acquire(self.wish, is_upload, now, self.context.ends()).await;
             let mut checkout = match acquired {
                 Ok(checkout) => checkout,
                 Err(error) => {
-                    avoid = self.not_acquired(&error, avoid, may_retry)?;
+                    self.wish.avoid = self.not_acquired(&error, self.wish.avoid, may_retry)?;
                     continue;
                 }
             };
@@ -281,13 +286,13 @@ impl UpstreamAttempt<'_> {
                     self.context.attempts.steps.answered = 0;
                     checkout.discard(clock::instant());
                     head.headers = fields;
-                    (body, avoid) = (RequestBody::Empty, Some(server));
+                    (body, self.wish.avoid) = (RequestBody::Empty, Some(server));
                 }
                 Err(SendError::Timeout) => {
                     if !(self.timed_out(server) && after_timeout && self.budget()) {
                         return Err(Refusal::UpstreamTimeout);
                     }
-                    (body, avoid) = (RequestBody::Empty, Some(server));
+                    (body, self.wish.avoid) = (RequestBody::Empty, Some(server));
                 }
                 Err(SendError::Slow) => {
                     self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
@@ -298,22 +303,23 @@ impl UpstreamAttempt<'_> {
                     if !(may_retry && self.budget()) {
                         return Err(Refusal::UpstreamReset);
                     }
-                    (body, avoid) = (again, Some(server));
+                    (body, self.wish.avoid) = (again, Some(server));
                 }
             }
         }
     }
 
     /// Goes on with the servers that there are now: some may have left their name while the request was waiting for its
-    /// body, a connection or an answer. `avoid` is a server that is not to be asked again.
-    fn look_for_servers(&mut self, avoid: Option<usize>) -> Option<usize> {
-        let Some(view) = self.context.services.renewed(&self.context.view) else { return avoid };
+    /// body, a connection or an answer.
+    fn look_for_servers(&mut self) {
+        let Some(view) = self.context.services.renewed(&self.context.view) else { return };
         let before = std::mem::replace(&mut self.pool, Rc::clone(&view.pools[self.upstream]));
         let index_now = |index: usize| self.pool.upstream.index_of(&before.upstream.servers[index]);
         self.context.view = view;
         let of_log = self.context.attempts.server.and_then(|index| index_now(index.server));
         self.context.attempts.server = of_log.map(|server| ServerIndex { upstream: self.upstream, server });
-        avoid.and_then(index_now)
+        self.wish.kept = self.wish.kept.and_then(index_now);
+        self.wish.avoid = self.wish.avoid.and_then(index_now);
     }
 
     /// The head of an answer has come.

@@ -25,6 +25,7 @@ mod service;
 pub mod services;
 mod shed;
 pub mod snapshot;
+mod sticky;
 pub mod unread;
 pub mod upgrade;
 pub mod validate;

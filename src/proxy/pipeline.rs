@@ -23,7 +23,7 @@ use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
 use super::services::Services;
 use super::unread::Received;
-use super::{authenticate, client, context, headers, limits, shed, validate};
+use super::{authenticate, client, context, headers, limits, shed, sticky, validate};
 use crate::acme;
 use crate::identity::NOBODY;
 use crate::policy::cors::{self, Cors};
@@ -298,6 +298,9 @@ fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>
         return None;
     };
     let (view, now) = (&context.view, context.facts.started);
+    if let Some(upstream) = sticky::upstream(view, choice, facts.headers, now) {
+        return Some(Picked { upstream, key: None });
+    }
     let turn = |id: ChoiceId| view.turns[id.index()].next();
     let is_usable = |upstream: usize| view.pools[upstream].has_usable_server(now);
     Some(choice.choose(&HttpSubject::new(found, facts), turn, is_usable))

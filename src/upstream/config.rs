@@ -17,6 +17,8 @@ pub struct Config {
     pub servers: Vec<Server>,
     /// How one of them is picked.
     pub balance: Balance,
+    /// The cookie that keeps a client at its server. `None`: there is none.
+    pub sticky: Option<Sticky>,
     /// What is spoken to them.
     pub http: Version,
     /// How servers over TLS are checked, and what they are shown.
@@ -256,6 +258,59 @@ impl Balance {
             Balance::Hash(by) => Some(by),
             Balance::P2c | Balance::RoundRobin | Balance::LeastRequests => None,
         }
+    }
+}
+
+/// The cookie that keeps a client at its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sticky {
+    /// Its name.
+    pub cookie: String,
+    /// What it is signed with.
+    pub secret: Secret,
+    /// How long clients keep it. `None`: for a session of their own.
+    pub max_age: Option<Duration>,
+    /// The paths that clients send it to.
+    pub path: String,
+    /// Whether clients send it with requests that come from other sites.
+    pub same_site: SameSite,
+    /// Whether it is `Secure` even if the connection is not: TLS may end before this gateway.
+    pub is_secure: bool,
+}
+
+impl Sticky {
+    /// A cookie of this name, without a secret yet.
+    pub fn new(cookie: String) -> Sticky {
+        Sticky {
+            cookie,
+            secret: Secret(String::new()),
+            max_age: None,
+            path: "/".to_owned(),
+            same_site: SameSite::default(),
+            is_secure: false,
+        }
+    }
+}
+
+/// `SameSite` of a cookie (RFC 6265bis section 5.6.7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SameSite {
+    /// Sent from other sites only when a user follows a link.
+    #[default]
+    Lax,
+    /// Never sent from other sites.
+    Strict,
+    /// Always sent.
+    None,
+}
+
+/// A text that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Secret")
     }
 }
 

@@ -24,6 +24,7 @@ pub mod request;
 pub mod resolve;
 mod server_pool;
 mod shared;
+pub mod sticky;
 pub mod uploads;
 
 pub use checkout::Checkout;

@@ -16,7 +16,7 @@ use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout_at;
 
-use super::balance::Balancer;
+use super::balance::{Balancer, Wish};
 use super::budget::Budget;
 use super::checkout::{Checkout, Connection};
 use super::config::Version;
@@ -133,18 +133,22 @@ where
         self.balancer.has_usable(&self.upstream.health, now)
     }
 
-    /// A connection to the next server; `key` is what it is kept by, `avoid` is the one a retry comes from, `is_upload`
-    /// says that the request's body is not whole yet. At `ends` the attempt is given up.
+    /// Whether a server may be used, as far as this worker knows.
+    pub fn is_usable(&self, server: usize, now: Instant) -> bool {
+        self.balancer.is_usable(server, &self.upstream.health, now)
+    }
+
+    /// A connection to the next server; `is_upload` says that the request's body is not whole yet. At `ends` the attempt is
+    /// given up.
     pub async fn acquire(
         self: &Rc<Self>,
-        key: Option<u64>,
-        avoid: Option<usize>,
+        wish: Wish,
         is_upload: bool,
         now: Instant,
         ends: Option<Instant>,
     ) -> Result<Checkout<B>, AcquireError> {
         let load = |index: usize| self.servers[index].exchanges.get();
-        let server = self.balancer.next(key, load, &self.upstream.health, avoid, now);
+        let server = self.balancer.next(wish, load, &self.upstream.health, now);
         let pool = &self.servers[server];
         // Counted from here on, so that requests still connecting weigh on the balance; the checkout gives it back.
         pool.exchanges.set(pool.exchanges.get() + 1);

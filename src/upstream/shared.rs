@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use super::config::{self, Config, Place};
 use super::health::Health;
 use super::live::Live;
+use super::sticky::Sticky;
 use super::uploads::Uploads;
 use crate::cause::Last;
 
@@ -32,6 +33,8 @@ pub struct Upstream {
     pub early: Arc<Semaphore>,
     /// Which servers may be used.
     pub health: Health,
+    /// The cookies that keep clients at their servers.
+    pub sticky: Option<Sticky>,
     live: Weak<Live>,
 }
 
@@ -151,7 +154,10 @@ impl Upstream {
         let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
         let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
         let leaving = before.map(|before| before.leaving_after(&servers)).unwrap_or_default();
-        Upstream { id, config, servers, leaving, tls, early, health, live }
+        let labelled: Vec<_> =
+            servers.iter().zip(&config.servers).map(|(it, of)| (&*it.label, of.tls)).collect();
+        let sticky = config.sticky.as_ref().map(|sticky| Sticky::new(sticky, &labelled));
+        Upstream { id, config, servers, leaving, tls, early, health, sticky, live }
     }
 
     /// Whether it is, or was, the set of servers of this upstream.

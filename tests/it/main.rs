@@ -74,6 +74,7 @@ mod slow_h2;
 mod slow_redis;
 mod smuggling;
 mod split;
+mod sticky;
 mod tls;
 mod trailers;
 mod trouble;

@@ -1,33 +1,9 @@
 //! Routes that divide their requests among several upstreams: by weight, exactly, and if asked so that a caller stays.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::upstream::receive;
-use crate::support::{Client, Gateway, Upstream, eventually};
-
-/// An upstream that answers with its name, and whether its checks succeed.
-struct Named {
-    upstream: Upstream,
-    is_well: Arc<AtomicBool>,
-}
-
-impl Named {
-    fn start(name: &'static str) -> Named {
-        let is_well = Arc::new(AtomicBool::new(true));
-        let told = Arc::clone(&is_well);
-        let upstream = Upstream::raw(move |stream| {
-            let mut peer = Client::over(stream);
-            while let Some(request) = receive(&mut peer) {
-                let is_refused = request.line.starts_with("GET /healthz") && !told.load(Ordering::SeqCst);
-                let status = if is_refused { 503 } else { 200 };
-                peer.try_send(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{name}", name.len()));
-            }
-        });
-        Named { upstream, is_well }
-    }
-}
+use crate::support::named::{HEALTH, Named, wait_for};
+use crate::support::{Client, Gateway};
 
 fn upstreams() -> [Named; 2] {
     [Named::start("a"), Named::start("b")]
@@ -35,11 +11,10 @@ fn upstreams() -> [Named; 2] {
 
 /// A configuration that divides all requests among these as `to` and the keys after it say.
 fn config(upstreams: &[Named; 2], route: &str) -> String {
-    let [a, b] = upstreams.each_ref().map(|named| named.upstream.addr());
-    let health = "health = { path = \"/healthz\", every = \"50ms\", unhealthy-after = 1, healthy-after = 1 }";
+    let [a, b] = upstreams.each_ref().map(Named::url);
     format!(
-        "workers = 2\n[upstream.a]\nservers = \"http://{a}\"\n{health}\n\
-         [upstream.b]\nservers = \"http://{b}\"\n{health}\n[[route]]\npath = \"/{{*rest}}\"\n{route}\n"
+        "workers = 2\n[upstream.a]\nservers = \"{a}\"\n{HEALTH}\n\
+         [upstream.b]\nservers = \"{b}\"\n{HEALTH}\n[[route]]\npath = \"/{{*rest}}\"\n{route}\n"
     )
 }
 
@@ -59,14 +34,6 @@ fn tally(answers: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
 fn users(client: &mut Client, users: usize) -> Vec<String> {
     let ask = |user| client.request("GET", "/", &[&format!("X-User: u{user}")], "").text();
     (0..users).map(ask).collect()
-}
-
-fn wait_for(gateway: &Gateway, wanted: &[&str]) {
-    eventually(&format!("upstreams are {wanted:?}"), || {
-        let shown = gateway.admin("/v1/upstreams").json();
-        let states = shown.as_array()?.iter().map(|upstream| upstream["servers"][0]["state"].clone());
-        (states.collect::<Vec<_>>() == wanted).then_some(())
-    });
 }
 
 #[test]
@@ -90,7 +57,7 @@ fn a_weight_of_zero_gets_nothing() {
     let gateway = Gateway::start(&config(&upstreams, &weights(1, 0)));
     let mut client = gateway.client();
     assert!((0..200).all(|_| client.get("/").text() == "a"));
-    upstreams[0].is_well.store(false, Ordering::SeqCst);
+    upstreams[0].set_well(false);
     wait_for(&gateway, &["unhealthy", "healthy"]);
     assert!((0..20).all(|_| client.get("/").text() == "a"));
 }
@@ -103,11 +70,11 @@ fn an_upstream_without_a_usable_server_gives_its_share_to_the_others() {
     let mut tally = |requests| tally((0..requests).map(|_| client.get("/").text()));
     let both = tally(400);
     assert!((98..=102).contains(&both["b"]), "{both:?}");
-    upstreams[0].is_well.store(false, Ordering::SeqCst);
+    upstreams[0].set_well(false);
     wait_for(&gateway, &["unhealthy", "healthy"]);
     assert_eq!(tally(100), BTreeMap::from([("b".to_owned(), 100)]));
     // Without any, all are asked, as their weights ask.
-    upstreams[1].is_well.store(false, Ordering::SeqCst);
+    upstreams[1].set_well(false);
     wait_for(&gateway, &["unhealthy", "unhealthy"]);
     let none = tally(400);
     assert!((98..=102).contains(&none["b"]), "{none:?}");
@@ -141,10 +108,10 @@ fn callers_of_an_upstream_that_fails_come_back_to_it_and_others_never_move() {
     let gateway = Gateway::start(&config(&upstreams, &route));
     let mut client = gateway.client();
     let before = users(&mut client, 100);
-    upstreams[0].is_well.store(false, Ordering::SeqCst);
+    upstreams[0].set_well(false);
     wait_for(&gateway, &["unhealthy", "healthy"]);
     assert!(users(&mut client, 100).iter().all(|name| name == "b"));
-    upstreams[0].is_well.store(true, Ordering::SeqCst);
+    upstreams[0].set_well(true);
     wait_for(&gateway, &["healthy", "healthy"]);
     assert_eq!(users(&mut client, 100), before);
 }

@@ -23,6 +23,17 @@ use crate::clock;
 use crate::random::Random;
 use crate::rendezvous;
 
+/// Which server a request is to go to, and which not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The one that its client's cookie names.
+    pub kept: Option<usize>,
+    /// What a server is kept by, if it is by a hash.
+    pub key: Option<u64>,
+    /// The one a retry comes from: not drawn as long as there is another one.
+    pub avoid: Option<usize>,
+}
+
 /// One worker's choice among an upstream's servers.
 #[derive(Debug)]
 pub struct Balancer {
@@ -52,15 +63,13 @@ impl Balancer {
         Balancer { kind, weights, numbers, turns, random, resting }
     }
 
-    /// The index of the next server, given how many exchanges each has now. `key` is what it is kept by. `avoid` is not
-    /// drawn while another is there: the server a retry comes from. Nor is one that is not healthy, as long as another
-    /// one is.
+    /// The index of the next server, given how many exchanges each has now. One that is not healthy is not drawn, as long
+    /// as another one is.
     pub fn next(
         &self,
-        key: Option<u64>,
+        Wish { kept, key, avoid }: Wish,
         load: impl Fn(usize) -> u32,
         health: &Health,
-        avoid: Option<usize>,
         now: Instant,
     ) -> usize {
         let weights = &self.weights;
@@ -78,6 +87,9 @@ impl Balancer {
         let is_other = |index: usize| Some(index) != avoid && !self.is_resting(index, now);
         let in_turn = |index: usize| is_other(index) && is_tossed(share(index), toss, index);
         let usable = |index: usize| Some(index) != avoid && share(index) > 0;
+        if let Some(kept) = kept.filter(|&kept| is_other(kept) && share(kept) > 0) {
+            return kept;
+        }
         let any = |fit: &dyn Fn(usize) -> bool| (0..weights.each.len()).any(fit);
         // A server that warms up is passed over in most turns, and one that rests in all, unless there is no other. If
         // nothing is left, one is asked all the same: refusing without a try helps nobody.
@@ -114,10 +126,14 @@ impl Balancer {
         self.resting.replace(rests.collect());
     }
 
-    /// Whether a server may be used that does not rest.
+    /// Whether any server may be used.
     pub fn has_usable(&self, health: &Health, now: Instant) -> bool {
-        let is_any_awake = (0..self.weights.each.len()).any(|index| !self.is_resting(index, now));
-        is_any_awake && health.has_usable(|| clock::ns_of(now))
+        (0..self.weights.each.len()).any(|index| self.is_usable(index, health, now))
+    }
+
+    /// Whether this server may be used and does not rest. If all are used because too few may be, this one still may not.
+    pub fn is_usable(&self, index: usize, health: &Health, now: Instant) -> bool {
+        !self.is_resting(index, now) && health.is_usable(index, || clock::ns_of(now))
     }
 
     /// A server that could not be reached is left alone until `until`, while others can be asked.
@@ -166,12 +182,20 @@ mod tests {
         Balancer::new(kind, &servers, seed)
     }
 
+    fn avoiding(avoid: Option<usize>) -> Wish {
+        Wish { avoid, ..Wish::default() }
+    }
+
+    fn hashed(key: u64) -> Wish {
+        Wish { key: Some(key), ..Wish::default() }
+    }
+
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
         let now = crate::clock::instant();
         let mut tally = vec![0; balancer.weights.each.len()];
         let health = health(tally.len(), None);
         for _ in 0..draws {
-            tally[balancer.next(None, load, &health, None, now)] += 1;
+            tally[balancer.next(Wish::default(), load, &health, now)] += 1;
         }
         tally
     }
@@ -206,7 +230,7 @@ mod tests {
             if let Some(server) = waits[client].1 {
                 loads[server] -= 1;
             }
-            let server = balancer.next(None, |index| loads[index], &health, None, now);
+            let server = balancer.next(Wish::default(), |index| loads[index], &health, now);
             loads[server] += 1;
             sent[server] += 1;
             let uniform = (random.next() % 1_000_000 + 1) as f64 / 1_000_001.0;
@@ -246,15 +270,30 @@ mod tests {
             let balancer = balancer(kind, vec![1, 1], 7);
             let health = health(2, None);
             balancer.rest(0, now + Duration::from_secs(1));
-            assert!((0..100).all(|_| balancer.next(None, |_| 0, &health, None, now) == 1));
+            assert!((0..100).all(|_| balancer.next(Wish::default(), |_| 0, &health, now) == 1));
             let later = now + Duration::from_secs(2);
-            assert!((0..100).any(|_| balancer.next(None, |_| 0, &health, None, later) == 0));
-            assert!((0..100).all(|_| balancer.next(None, |_| 0, &health, Some(1), later) == 0));
+            assert!((0..100).any(|_| balancer.next(Wish::default(), |_| 0, &health, later) == 0));
+            assert!((0..100).all(|_| balancer.next(avoiding(Some(1)), |_| 0, &health, later) == 0));
             assert!(balancer.has_usable(&health, now));
             balancer.rest(1, now + Duration::from_secs(1));
-            assert!((0..100).any(|_| balancer.next(None, |_| 0, &health, None, now) == 0));
+            assert!((0..100).any(|_| balancer.next(Wish::default(), |_| 0, &health, now) == 0));
             assert!(!balancer.has_usable(&health, now) && balancer.has_usable(&health, later));
         }
+    }
+
+    #[test]
+    fn a_kept_server_is_next_as_long_as_it_may_be_used() {
+        let (now, health) = (clock::instant(), health(3, None));
+        let balancer = balancer(Balance::P2c, vec![1; 3], 7);
+        let wish = Wish { kept: Some(1), ..Wish::default() };
+        let is_kept = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) == 1);
+        let is_left = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) != 1);
+        assert!(is_kept(wish, now));
+        assert!(is_left(Wish { avoid: Some(1), ..wish }, now));
+        balancer.rest(1, now + Duration::from_secs(1));
+        assert!(is_left(wish, now) && is_kept(wish, now + Duration::from_secs(2)));
+        health.checked(1, &Err("gone"), clock::ns_of(now));
+        assert!(is_left(wish, now + Duration::from_secs(2)));
     }
 
     #[test]
@@ -262,7 +301,7 @@ mod tests {
         let health = health(3, None);
         let next = |loads: [u32; 3]| {
             let balancer = balancer(Balance::LeastRequests, vec![1, 1, 2], 7);
-            balancer.next(None, |index| loads[index], &health, None, clock::instant())
+            balancer.next(Wish::default(), |index| loads[index], &health, clock::instant())
         };
         assert_eq!(next([0, 0, 0]), 2);
         assert_eq!(next([0, 0, 2]), 0);
@@ -282,7 +321,7 @@ mod tests {
             health.checked(0, &Err("gone"), now_ns);
             let asked = |avoid| -> Vec<bool> {
                 let next: Vec<usize> =
-                    (0..99).map(|_| balancer.next(None, |_| 0, &health, avoid, now)).collect();
+                    (0..99).map(|_| balancer.next(avoiding(avoid), |_| 0, &health, now)).collect();
                 (0..3).map(|index| next.contains(&index)).collect()
             };
             assert_eq!(asked(None), [false, true, true]);
@@ -310,7 +349,7 @@ mod tests {
             health.checked(0, &Ok::<(), &str>(()), clock::ns_of(now));
             let share = |after: u64| {
                 let later = now + Duration::from_secs(after);
-                let draws = (0..9_000).filter(|_| balancer.next(None, |_| 0, &health, None, later) == 0);
+                let draws = (0..9_000).filter(|_| balancer.next(Wish::default(), |_| 0, &health, later) == 0);
                 draws.count() as f64 / 9_000.0
             };
             for (after, asked) in
@@ -330,7 +369,7 @@ mod tests {
     /// The server of each key, while nothing is on its way.
     fn owners(balancer: &Balancer, health: &Health, now: Instant) -> Vec<usize> {
         let key = |index: u64| rendezvous::number(&[&index.to_le_bytes()]);
-        (0..KEYS).map(|index| balancer.next(Some(key(index)), |_| 0, health, None, now)).collect()
+        (0..KEYS).map(|index| balancer.next(hashed(key(index)), |_| 0, health, now)).collect()
     }
 
     #[test]
@@ -377,12 +416,12 @@ mod tests {
             let loads = RefCell::new([0_u32; 4]);
             for request in 1..=1_000_u32 {
                 // All have one key.
-                let next = balancer.next(Some(42), |index| loads.borrow()[index], &health, None, now);
+                let next = balancer.next(hashed(42), |index| loads.borrow()[index], &health, now);
                 loads.borrow_mut()[next] += 1;
                 let most = (f64::from(request * weights[next]) * 1.25 / f64::from(total)).ceil().max(4.0);
                 assert!(f64::from(loads.borrow()[next]) <= most, "{request}: {:?}", loads.borrow());
             }
-            let own = balancer.next(Some(42), |_| 0, &health, None, now);
+            let own = balancer.next(hashed(42), |_| 0, &health, now);
             let share = f64::from(loads.borrow()[own]) / 1_000.0;
             let asked = 1.25 * f64::from(weights[own]) / f64::from(total);
             assert!((share - asked).abs() < 0.005, "its own server has all it may: {share}");

@@ -94,6 +94,7 @@ mod tests {
                     weight: 1,
                 }],
                 balance: config::Balance::default(),
+                sticky: None,
                 http: Version::H2,
                 tls: Default::default(),
                 connections: Default::default(),

@@ -199,13 +199,9 @@ impl Health {
         (!self.is_panic(now_ns)).then_some(shares)
     }
 
-    /// Whether any server may be used.
-    pub fn has_usable(&self, now_ns: impl FnOnce() -> u64) -> bool {
-        if self.unusual.load(Ordering::Relaxed) < self.servers.len() {
-            return true;
-        }
-        let shares = Shares { health: self, now_ns: now_ns() };
-        (0..self.servers.len()).any(|index| shares.of(index) > 0)
+    /// Whether this server may be used; also where too few may, so that all are.
+    pub fn is_usable(&self, server: usize, now_ns: impl FnOnce() -> u64) -> bool {
+        self.unusual.load(Ordering::Relaxed) == 0 || Shares { health: self, now_ns: now_ns() }.of(server) > 0
     }
 
     /// Whether so few servers may be used that all are. It is worked out from the words that requests read, so that an
@@ -229,7 +225,7 @@ impl Health {
     /// all requests of an upstream that is down come here.
     pub fn failed(&self, server: usize, now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
-        let Server { failures, out_until_ns, .. } = &self.servers[server];
+        let Server { failures, out_until_ns, .. } = &*self.servers[server];
         let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let is_out = now_ns < out_until_ns.load(Ordering::Relaxed);
         if failures < rules.after || is_out || now_ns < self.full_until_ns.load(Ordering::Relaxed) {
@@ -490,7 +486,7 @@ mod tests {
         check(3, Err("gone"));
         assert!(health.shares(|| SECOND).is_none());
         health.tick(SECOND);
-        assert!(health.is_panicking() && !health.has_usable(|| SECOND));
+        assert!(health.is_panicking() && (0..4).all(|server| !health.is_usable(server, || SECOND)));
         check(1, Ok(()));
         let shares = health.shares(|| SECOND).expect("one in four is enough");
         assert_eq!((0..4).map(|index| shares.of(index) > 0).collect::<Vec<_>>(), [false, true, false, false]);

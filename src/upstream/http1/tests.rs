@@ -62,6 +62,7 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
         name: "u".to_owned(),
         servers: vec![server],
         balance: config::Balance::RoundRobin,
+        sticky: None,
         tls: Default::default(),
         http: config::Version::H1,
         connections: config::Connections::default(),

@@ -9,6 +9,7 @@ pub mod edge;
 pub mod fleet;
 pub mod gateway;
 pub mod h2;
+pub mod named;
 pub mod nginx;
 pub mod pebble;
 pub mod python;
