@@ -8,6 +8,7 @@ mod acme;
 mod admin;
 mod auth;
 mod compile;
+mod compress;
 mod context;
 mod definition;
 mod effective;

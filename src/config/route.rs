@@ -5,9 +5,10 @@
 //! where routes are compiled (`policy::compile`), not here.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::policy::definition::{
-    Access, Action, Destination, HeaderChanges, HeaderMatch, Part, PathEscapes, Route, Timeouts,
+    Access, Action, Compress, Destination, HeaderChanges, HeaderMatch, Part, PathEscapes, Route, Timeouts,
 };
 use crate::policy::host::Host;
 
@@ -19,7 +20,7 @@ use super::sections;
 use super::settings::Config;
 use super::text::Text;
 use super::words;
-use super::{access, headers, limit_text, method, policy, redirect, upstream};
+use super::{access, compress, headers, limit_text, method, policy, redirect, upstream};
 
 /// Reads every route into `config`, and with them the upstreams that they write as URLs and the policies that they write as
 /// shorthands. `auth_names` are the names of all authentication methods, including those with errors.
@@ -31,7 +32,8 @@ pub(super) fn read_all(
 ) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let policies = config.policies.iter().map(|policy| policy.name.clone()).zip(0..).collect();
-    let mut reader = Reader { auth_names, config, places, upstreams, policies };
+    let compress = compress::read_default(documents);
+    let mut reader = Reader { auth_names, compress, config, places, upstreams, policies };
     let mut named: HashMap<String, Place> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
@@ -58,6 +60,8 @@ pub(super) fn read_all(
 struct Reader<'r> {
     /// Names of the authentication methods, including those with errors, so that no error about a missing name follows.
     auth_names: &'r [String],
+    /// How answers of routes that say nothing about it are compressed.
+    compress: Option<Arc<Compress>>,
     config: &'r mut Config,
     places: &'r mut Places,
     /// Names of the upstreams so far.
@@ -108,6 +112,10 @@ impl Reader<'_> {
             let choices = [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
             route.path_escapes = value.choice(&choices, &[]).unwrap_or_default();
         }
+        route.compress = match table.value("compress") {
+            Some(value) => compress::of_route(&value, self.compress.as_ref()),
+            None => self.compress.clone(),
+        };
         route.access = self.access(&table);
         table.finish(&[]);
         route
@@ -490,6 +498,9 @@ pub(super) fn show(page: &mut Page, route: &Route) {
         PathEscapes::Keep => "keep",
     };
     page.key("path-escapes", show_text(path_escapes));
+    if let Some(rules) = &route.compress {
+        page.key("compress", compress::show(rules));
+    }
 }
 
 fn show_destination(to: &Destination) -> String {

@@ -2,6 +2,7 @@
 
 mod acme;
 mod auth;
+mod compress;
 mod sticky;
 
 use std::path::Path;

@@ -2,9 +2,11 @@
 //! a file today, a database later. References are still names here; `compile` resolves them.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::access::{Addresses, Require};
+pub use super::compress::Compress;
 use crate::limit::{Penalty, Quota, Sharing, WhenDown};
 
 /// One route.
@@ -36,6 +38,8 @@ pub struct Route {
     pub path_escapes: PathEscapes,
     /// Deadlines instead of its upstream's.
     pub timeouts: Timeouts,
+    /// How its answers are compressed; routes share the rules. `None`: they are not.
+    pub compress: Option<Arc<Compress>>,
     /// Who may use it.
     pub access: Access,
 }
@@ -66,6 +70,7 @@ impl Route {
             upgrade: false,
             path_escapes: PathEscapes::default(),
             timeouts: Timeouts::default(),
+            compress: None,
             access: Access::default(),
         }
     }

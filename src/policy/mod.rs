@@ -7,6 +7,7 @@ pub mod body;
 pub mod changes;
 pub mod chosen;
 pub mod compile;
+pub mod compress;
 pub mod cors;
 pub mod counting;
 pub mod definition;
@@ -31,12 +32,14 @@ pub mod subject;
 pub mod table;
 pub mod template;
 pub mod tree;
+pub mod weight;
 
 #[cfg(test)]
 mod tests;
 
 pub use chosen::Chosen;
 pub use compile::Options;
+pub use compress::Compress;
 pub use counting::{MissingDimension, Policy, Window};
 pub use error::Error;
 pub use http_subject::HttpSubject;

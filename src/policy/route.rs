@@ -9,6 +9,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use super::access::{Addresses, Require};
 use super::body::Body;
 use super::changes::HeaderChanges;
+use super::compress::Compress;
 use super::cors::Cors;
 use super::definition::{HttpsRedirect, PathEscapes, Timeouts};
 use super::destination::{Affinity, ChoiceId, Destination};
@@ -66,6 +67,8 @@ pub struct Route {
     pub penalises: bool,
     /// Deadlines instead of its upstream's.
     pub timeouts: Timeouts,
+    /// How its answers are compressed. `None`: they are not.
+    pub compress: Option<Arc<Compress>>,
     /// Who may use it.
     pub access: Access,
     /// Those of its policies that need no identity. They charge clients that authentication refuses, so that guessing is limited.

@@ -5,6 +5,8 @@
 
 pub mod authenticate;
 pub mod client;
+pub mod compress;
+pub mod compressed;
 pub mod config;
 pub mod context;
 mod events;

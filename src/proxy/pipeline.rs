@@ -14,6 +14,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::client::Client;
+use super::compress::Wanted;
 use super::context::RequestContext;
 use super::forward::{self, UpstreamRequest};
 use super::headers::Present;
@@ -278,11 +279,13 @@ async fn pass(
     let picked = choose(&context, found, &facts);
     let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
     let tls = !conn.tls.is_empty();
+    let wanted = route.compress.as_ref().map(|rules| Wanted::of(rules, &context, &headers));
     let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
     let mut response = answer(context, &outbound, uri, headers, body).await;
     route.response_headers.apply(response.headers_mut(), &values);
     fields.insert(response.headers_mut(), keeps_names(&conn));
-    response
+    let Some(wanted) = wanted else { return response };
+    wanted.apply(response)
 }
 
 /// Whether the HTTP/2 encoder may put this answer's rate-limit fields into its table (see [`Fields::insert`]). One answer

@@ -38,6 +38,9 @@ pub enum Error {
     /// The connection to the server broke.
     #[error(transparent)]
     Upstream(#[from] upstream::Error),
+    /// A codec did not take an answer's bytes.
+    #[error("the answer could not be compressed: {0}")]
+    Compress(std::io::Error),
 }
 
 /// The state of a request's body while it streams, shared with the request's context, which logs it.

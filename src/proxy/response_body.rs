@@ -2,6 +2,7 @@
 //! is not read either. Rate-limit fields and other headers are set before this.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,10 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
+use super::compressed::Compressed;
 use super::context::RequestContext;
 use super::request_body::{Error, RequestBody, cleaned};
+use crate::policy::compress::Coding;
 use crate::service::reason::Reason;
 use crate::upstream::checkout::UploadLook;
 use crate::upstream::uploads::LOOK_EVERY;
@@ -26,12 +29,33 @@ pub struct ResponseBody {
     is_held: bool,
 }
 
+/// Where the bytes come from.
 #[derive(Debug)]
-enum Source {
+pub enum Source {
+    /// There are none.
     Empty,
+    /// They are here.
     Bytes(Bytes),
+    /// The client sends them.
     Echo(RequestBody),
+    /// An upstream does.
     Upstream(Box<Download>),
+    /// Another source, compressed.
+    Compressed(Box<Compressed>),
+}
+
+impl Source {
+    /// The next piece, or the trailers.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self {
+            Source::Empty => Poll::Ready(None),
+            Source::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Echo(body) => Pin::new(body).poll_frame(cx),
+            Source::Upstream(download) => download.poll_frame(cx),
+            Source::Compressed(compressed) => compressed.poll_frame(cx),
+        }
+    }
 }
 
 /// An upstream's answer as it comes.
@@ -233,6 +257,15 @@ impl ResponseBody {
         ResponseBody::new(source, Some(context))
     }
 
+    /// The same body in a coding; what has no bytes stays so.
+    pub fn compressed(mut self, coding: (Coding, u32), slot: Rc<()>) -> ResponseBody {
+        if !matches!(self.source, Source::Empty) {
+            let source = std::mem::replace(&mut self.source, Source::Empty);
+            self.source = Source::Compressed(Box::new(Compressed::new(source, coding, slot)));
+        }
+        self
+    }
+
     fn note(&mut self, frame: &Option<Result<Frame<Bytes>, Error>>) {
         let Some(context) = &mut self.context else { return };
         match frame {
@@ -242,6 +275,7 @@ impl ResponseBody {
             Some(Err(Error::Slow)) => context.fail(Reason::BodySlow),
             Some(Err(Error::Broken(_))) => context.fail(Reason::ClientGone),
             Some(Err(Error::Upstream(_))) => context.fail(Reason::UpstreamReset),
+            Some(Err(Error::Compress(_))) => context.fail(Reason::Panic),
             None => {}
         }
         let ended = match frame {
@@ -264,13 +298,7 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let polled = match &mut self.source {
-            Source::Empty => Poll::Ready(None),
-            Source::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Source::Echo(body) => Pin::new(body).poll_frame(cx),
-            Source::Upstream(download) => download.poll_frame(cx),
-        };
+        let polled = self.source.poll_frame(cx);
         let more_may_follow =
             matches!(&polled, Poll::Ready(Some(Ok(frame))) if !frame.is_trailers()) && !self.is_end_stream();
         self.hold(more_may_follow);
@@ -285,6 +313,7 @@ impl Body for ResponseBody {
             Source::Bytes(bytes) => bytes.is_empty(),
             Source::Echo(body) => body.is_end_stream(),
             Source::Upstream(download) => download.is_end_stream(),
+            Source::Compressed(compressed) => compressed.is_end_stream(),
         }
     }
 
@@ -294,6 +323,7 @@ impl Body for ResponseBody {
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Echo(body) => body.size_hint(),
             Source::Upstream(download) => download.size_hint(),
+            Source::Compressed(_) => SizeHint::default(),
         }
     }
 }
@@ -304,7 +334,9 @@ impl Drop for ResponseBody {
         // complete, too.
         let is_end = self.is_end_stream();
         if let Some(context) = &mut self.context
-            && (is_end || (context.facts.method == Method::HEAD && matches!(self.source, Source::Bytes(_))))
+            && (is_end
+                || (context.facts.method == Method::HEAD
+                    && matches!(self.source, Source::Bytes(_) | Source::Compressed(_))))
         {
             context.complete();
         }

@@ -57,6 +57,8 @@ pub struct Services {
     pub log: record::Buffer,
     /// Request bodies that were not read to the end before the answer.
     pub unread: Rc<Unread>,
+    /// Each body that is being compressed has a copy.
+    pub compressions: Rc<()>,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     random: Random,
@@ -76,6 +78,7 @@ impl Services {
             metrics: cells,
             log,
             unread: Rc::default(),
+            compressions: Rc::default(),
             snapshot: RefCell::new(snapshot),
             view: RefCell::new(view),
             random,

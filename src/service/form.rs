@@ -3,6 +3,8 @@
 use http::HeaderMap;
 use http::header::ACCEPT;
 
+use crate::policy::weight::weighted;
+
 /// The form of an error's body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
@@ -24,7 +26,7 @@ impl Form {
             return Form::Json;
         }
         let ranges: Vec<Range<'_>> =
-            lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).map(range).collect();
+            lines.filter_map(|line| line.to_str().ok()).flat_map(weighted).map(Range::of).collect();
         let mut best = (Form::Json, (0, 0));
         for form in [Form::Json, Form::Text, Form::Html] {
             let rank = form.rank(&ranges);
@@ -58,18 +60,10 @@ struct Range<'h> {
     weight: u16,
 }
 
-fn range(text: &str) -> Range<'_> {
-    let mut parts = text.split(';').map(str::trim);
-    let kind = parts.next().unwrap_or_default();
-    let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-    Range { kind, weight: weight.map_or(1000, thousandths) }
-}
-
-/// A weight in thousandths; one that cannot be read counts as none.
-fn thousandths(text: &str) -> u16 {
-    let weight = text.parse::<f32>().unwrap_or(0.0);
-    // The cast saturates, and makes 0 of what is not a number.
-    (weight.clamp(0.0, 1.0) * 1000.0) as u16
+impl Range<'_> {
+    fn of((kind, weight): (&str, u16)) -> Range<'_> {
+        Range { kind, weight }
+    }
 }
 
 #[cfg(test)]

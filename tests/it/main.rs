@@ -16,6 +16,7 @@ mod backstop;
 mod bodies;
 mod circles;
 mod cli;
+mod compression;
 mod connections;
 mod costs;
 mod deadlines;

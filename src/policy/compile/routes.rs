@@ -78,6 +78,7 @@ fn route_of(
         penalises: false,
         path_escapes: route.path_escapes,
         timeouts: route.timeouts,
+        compress: route.compress.clone(),
         remembers: false,
         access,
         strangers: Box::default(),

@@ -1,0 +1,116 @@
+//! Reads and writes `compress`, of the whole file and of a route.
+
+use std::sync::Arc;
+
+use crate::policy::compress::{Coding, Compress, MediaRange};
+
+use super::printer::{array, size, table as show_table, text};
+use super::reader::{Table, Value};
+use super::sections;
+
+/// The rules of routes that write none: `[compress]`. `None`: their answers stay as they are.
+pub(super) fn read_default(documents: &[Table<'_>]) -> Option<Arc<Compress>> {
+    of_route(&sections::single(documents, "compress")?, None)
+}
+
+/// The rules of a route: `true`, `false`, or a table. What the table leaves out is as in `[compress]`.
+pub(super) fn of_route(value: &Value<'_>, default: Option<&Arc<Compress>>) -> Option<Arc<Compress>> {
+    match value.as_boolean() {
+        Some(true) => return Some(default.cloned().unwrap_or_default()),
+        Some(false) => return None,
+        None => {}
+    }
+    let table = value.table("`compress`")?;
+    let mut rules = default.map(|rules| Compress::clone(rules)).unwrap_or_default();
+    if let Some(value) = table.value("types") {
+        rules.types = types(&value);
+    }
+    if let Some(bytes) = table.value("min").and_then(|value| value.size(0..=MIN_BYTES_MAX)) {
+        rules.min_bytes = bytes;
+    }
+    if let Some(value) = table.value("encodings") {
+        rules.codings = codings(&value, &rules.codings);
+    }
+    if let Some(levels) = table.table("level") {
+        read_levels(levels, &mut rules.codings);
+    }
+    if let Some(value) = table.value("set-cookie") {
+        rules.set_cookie = value.boolean().unwrap_or_default();
+    }
+    table.finish(&[]);
+    Some(Arc::new(rules))
+}
+
+fn types(value: &Value<'_>) -> Vec<MediaRange> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`types` is empty", "write `compress = false`, or leave it out for the usual ones");
+    }
+    let mut ranges = Vec::new();
+    for text in texts.iter().take(TYPES_MAX + 1) {
+        match MediaRange::parse(&text.text) {
+            Some(range) => ranges.push(range),
+            None => {
+                let hint = "write `text/html`, `text/*` or `application/*+json`";
+                text.wrong(format!("{} is not a media type", text.shown()), hint);
+            }
+        }
+    }
+    if ranges.len() > TYPES_MAX {
+        value.wrong(
+            "`types` is too long",
+            format!("write {TYPES_MAX} at most: each answer is compared with all"),
+        );
+    }
+    ranges
+}
+
+/// Codings in the order written; `before` knows levels of some.
+fn codings(value: &Value<'_>, before: &[(Coding, u32)]) -> Vec<(Coding, u32)> {
+    let texts = value.texts();
+    if texts.is_empty() && value.is_array() {
+        value.wrong("`encodings` is empty", "write `compress = false`, or leave it out for all");
+    }
+    let choices = Coding::ALL.map(|coding| (coding.name(), coding));
+    let mut codings: Vec<(Coding, u32)> = Vec::new();
+    for text in &texts {
+        let Some(coding) = text.choice(&choices, &[]) else { continue };
+        if codings.iter().any(|(known, _)| *known == coding) {
+            text.wrong(format!("{} is named twice", text.shown()), "name it once");
+        }
+        let level =
+            before.iter().find(|(known, _)| *known == coding).map_or(coding.level(), |(_, level)| *level);
+        codings.push((coding, level));
+    }
+    codings
+}
+
+fn read_levels(table: Table<'_>, codings: &mut [(Coding, u32)]) {
+    for coding in Coding::ALL {
+        let Some(value) = table.value(coding.name()) else { continue };
+        let Some(level) = value.integer(1..=coding.level_max().into()) else { continue };
+        match codings.iter_mut().find(|(known, _)| *known == coding) {
+            Some(entry) => entry.1 = u32::try_from(level).unwrap_or(entry.1),
+            None => value.wrong_key(
+                format!("`{}` is not one of `encodings`", coding.name()),
+                "leave it out, or add it there",
+            ),
+        }
+    }
+    table.finish(&[]);
+}
+
+/// Writes the rules of a route.
+pub(super) fn show(rules: &Compress) -> String {
+    let level = rules.codings.iter().map(|(coding, level)| (coding.name(), level.to_string()));
+    show_table([
+        ("types", array(rules.types.iter().map(|range| text(range.as_str())))),
+        ("min", size(rules.min_bytes)),
+        ("encodings", array(rules.codings.iter().map(|(coding, _)| text(coding.name())))),
+        ("level", show_table(level)),
+        ("set-cookie", rules.set_cookie.to_string()),
+    ])
+}
+
+const MIN_BYTES_MAX: u64 = 1 << 30;
+const TYPES_MAX: usize = 100;
