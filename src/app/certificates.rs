@@ -83,10 +83,10 @@ pub(super) fn read(
     }
     let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
     let client_auth = listener.client_auth.as_ref();
-    let (http1, http2) = (listener.http1, listener.http2);
+    let (protocol, http) = (&listener.protocol, (listener.http1, listener.http2));
     let challenged = (!listener.acme.is_empty()).then(|| orders::challenged(challenges));
     let config =
-        tls::server_config(&certificates, http1, http2, client_auth, Arc::clone(tickets), challenged)?;
+        tls::server_config(&certificates, protocol, http, client_auth, Arc::clone(tickets), challenged)?;
     for stand_in in certificates.iter().filter(|certificate| certificate.is_stand_in) {
         let (listener, names) = (&listener.name, stand_in.names.join(", "));
         tracing::warn!(%listener, %names, "a self-signed certificate is presented until one is issued");

@@ -17,11 +17,11 @@ use super::context::Context;
 use super::keys::{Keys, Written};
 use super::printer::{Page, array, key, table, text, word};
 use super::reader::{Table, Value};
-use super::redirect;
 use super::report::{Fields, Place, Places};
 use super::sections::{self, Named};
 use super::settings::Config;
 use super::text::{self, Text};
+use super::{protocol, redirect};
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
@@ -196,6 +196,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     if let Some(value) = table.value("certs") {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
+    listener.protocol = protocol::read(&table, !listener.certs.is_empty());
     if let Some(value) = table.value("sni") {
         listener.sni_strict = value.choice(&[("strict", true), ("any", false)], &[]).unwrap_or(true);
     }
@@ -314,6 +315,7 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
     page.key("http", array(versions));
     if !listener.certs.is_empty() {
         page.key("certs", array(listener.certs.iter().map(|pair| acme::show(pair, &listener.acme))));
+        protocol::show(page, &listener.protocol);
     }
     page.key("sni", text(if listener.sni_strict { "strict" } else { "any" }));
     let underscores = match listener.underscores {

@@ -24,6 +24,7 @@ mod method;
 mod penalty;
 mod policy;
 mod printer;
+mod protocol;
 mod reader;
 mod redirect;
 mod redis;

@@ -3,6 +3,7 @@
 mod acme;
 mod auth;
 mod compress;
+mod protocol;
 mod sticky;
 
 use std::path::Path;

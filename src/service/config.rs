@@ -26,6 +26,8 @@ pub struct Listener {
     pub certs: Vec<tls::Pair>,
     /// Those of `certs` that are ordered by ACME.
     pub acme: Vec<acme::Config>,
+    /// The versions of TLS and the cipher suites that it agrees to.
+    pub protocol: tls::Protocol,
     /// A request must be for the host that the TLS hello named.
     pub sni_strict: bool,
     /// What happens to fields with `_` in their names.
@@ -64,6 +66,7 @@ impl Listener {
             http2: true,
             certs: Vec::new(),
             acme: Vec::new(),
+            protocol: tls::Protocol::default(),
             sni_strict: true,
             underscores: Underscores::default(),
             client_auth: None,

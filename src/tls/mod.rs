@@ -6,6 +6,7 @@
 mod client;
 mod error;
 mod files;
+mod protocol;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,6 +24,7 @@ use rustls::sign::CertifiedKey;
 
 pub use client::{client_config, connect};
 pub use error::{Error, Part};
+pub use protocol::{Protocol, Suite, Version};
 
 /// One certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,11 +124,12 @@ impl Certificate {
     }
 }
 
-/// Builds the TLS configuration of a listener from certificates that have been read.
+/// Builds the TLS configuration of a listener from certificates that have been read. `http`: whether it speaks HTTP/1.1, and
+/// HTTP/2.
 pub fn server_config(
     certificates: &[Certificate],
-    http1: bool,
-    http2: bool,
+    protocol: &Protocol,
+    http: (bool, bool),
     client_auth: Option<&ClientAuth>,
     tickets: Arc<dyn ProducesTickets>,
     challenged: Option<Challenged>,
@@ -134,8 +137,8 @@ pub fn server_config(
     // A resumed session sends no certificate. It must not outlive the authorities that verified it, nor be resumed on
     // another listener. Ticket keys of its own for each configuration prevent both.
     let tickets = if client_auth.is_some() { self::tickets()? } else { tickets };
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
+    let mut config = ServerConfig::builder_with_provider(protocol.provider())
+        .with_protocol_versions(&protocol.supported())?
         .with_client_cert_verifier(client_verifier(client_auth)?)
         .with_cert_resolver(match &challenged {
             None => Arc::new(BySni::new(certificates)) as Arc<dyn ResolvesServerCert>,
@@ -143,10 +146,10 @@ pub fn server_config(
                 Arc::new(Proving { usual: BySni::new(certificates), challenged: challenged.clone() })
             }
         });
-    if http2 {
+    if http.1 {
         config.alpn_protocols.push(b"h2".to_vec());
     }
-    if http1 {
+    if http.0 {
         config.alpn_protocols.push(b"http/1.1".to_vec());
     }
     // The last, so that a client that offers a version of HTTP, too, gets HTTP.

@@ -125,6 +125,37 @@ fn only_ciphers_and_groups_without_a_doubt_are_agreed_on_and_in_our_order() {
 }
 
 #[test]
+fn a_listener_agrees_only_to_the_versions_and_ciphers_it_names() {
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let plain = config(&directory, &["a"]);
+    let with = |lines: &str| plain.replace("\n[[route]]", &format!("\n{lines}\n[[route]]"));
+    let gateway = Gateway::start_in(directory, &with("min-version = \"1.3\""));
+    let addr = gateway.listener("tls");
+    assert_eq!(agreed(addr, &["-tls1_2"]), None);
+    assert!(agreed(addr, &["-tls1_3"]).is_some());
+
+    let (aes128, chacha) = ("TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256");
+    let old = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    gateway.reload(&with(&format!("ciphers = [\"{chacha}\", \"{aes128}\", \"{old}\"]")));
+    let addr = gateway.listener("tls");
+    let cipher = |offered: &[&str]| agreed(addr, offered);
+    // Our order, not the client's.
+    let both = format!("{aes128}:{chacha}");
+    let first = cipher(&["-tls1_3", "-ciphersuites", &both]).expect("both are there");
+    assert!(first.contains(chacha), "{first}");
+    assert!(cipher(&["-tls1_3", "-ciphersuites", aes128]).is_some_and(|it| it.contains(aes128)));
+    assert_eq!(cipher(&["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"]), None);
+    assert!(cipher(&["-tls1_2"]).is_some_and(|it| it.contains("ECDHE-ECDSA-AES128-GCM-SHA256")));
+    assert_eq!(cipher(&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"]), None);
+
+    // A list of one version's leaves only that version.
+    gateway.reload(&with(&format!("ciphers = \"{old}\"")));
+    let addr = gateway.listener("tls");
+    assert_eq!((agreed(addr, &["-tls1_3"]), agreed(addr, &["-tls1_2"]).is_some()), (None, true));
+}
+
+#[test]
 fn sessions_are_resumed_at_every_worker() {
     let directory = Directory::new();
     tls::certify(&directory, "a", &["localhost"]);
