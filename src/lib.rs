@@ -28,5 +28,6 @@ pub mod server;
 pub mod service;
 pub mod tls;
 pub mod trust;
+pub mod unix_socket;
 pub mod upstream;
 pub mod wire;

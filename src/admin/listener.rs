@@ -1,26 +1,25 @@
 //! Binds the admin listener's socket: TCP, or a Unix socket that only its owner may use.
 
-use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::config::Bind;
+use crate::unix_socket::{self, Rights};
 
 /// An open admin listener.
 #[derive(Debug)]
 pub struct Listener {
     open: Open,
     /// Only held: it takes the file of a Unix socket away when the listener goes.
-    file: Option<SocketFile>,
+    file: Option<unix_socket::File>,
 }
 
 #[derive(Debug)]
@@ -63,12 +62,14 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// Another process answers on the Unix socket.
-    #[error("admin listener {}: another process is listening there", .0.display())]
-    InUse(PathBuf),
-    /// Something that is not a socket has the Unix socket's name.
-    #[error("admin listener {}: the file exists and is not a socket: remove it or choose another path", .0.display())]
-    NotASocket(PathBuf),
+    /// The Unix socket cannot be listened on.
+    #[error("admin listener {}: {source}", path.display())]
+    Unix {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        source: unix_socket::Error,
+    },
 }
 
 impl Listener {
@@ -78,10 +79,7 @@ impl Listener {
     pub fn bind(bind: &Bind) -> Result<Listener, Error> {
         match bind {
             Bind::Tcp(address) => bind_tcp(*address).map_err(|source| at(address.to_string(), source)),
-            Bind::Unix(path) => {
-                clear_stale(path)?;
-                bind_unix(path).map_err(|source| at(path.display().to_string(), source))
-            }
+            Bind::Unix(path) => bind_unix(path).map_err(|source| Error::Unix { path: path.clone(), source }),
         }
     }
 
@@ -95,7 +93,7 @@ impl Listener {
                 .map(|listener| Listener { open: Open::Tcp(listener), file: None }),
             Bind::Unix(path) => UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))
                 .and_then(|listener| {
-                    Ok(Listener { open: Open::Unix(listener), file: Some(SocketFile::of(path)?) })
+                    Ok(Listener { open: Open::Unix(listener), file: Some(unix_socket::File::of(path)?) })
                 }),
         };
         adopted.map_err(|source| match bind {
@@ -113,7 +111,7 @@ impl Listener {
             Open::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
             Open::Unix(listener) => listener.as_fd().try_clone_to_owned(),
         };
-        let is_left = self.file.as_ref().map(|file| Arc::clone(&file.is_left));
+        let is_left = self.file.as_ref().map(|file| Arc::clone(file.is_left()));
         Ok(Shared { socket: socket?, is_left })
     }
 
@@ -148,75 +146,11 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     Ok(Listener { open: Open::Tcp(listener), file: None })
 }
 
-fn bind_unix(path: &Path) -> io::Result<Listener> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile::of(path)?;
-    // The mode is set between `bind` and `listen`. Nobody can connect before `listen`, so other users never can.
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+fn bind_unix(path: &Path) -> Result<Listener, unix_socket::Error> {
+    let (socket, file) = unix_socket::bind(path, &Rights::PRIVATE)?;
     socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
     let listener = UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))?;
     Ok(Listener { open: Open::Unix(listener), file: Some(file) })
-}
-
-/// Removes the socket file of a process that is gone.
-fn clear_stale(path: &Path) -> Result<(), Error> {
-    let io_error = |source| at(path.display().to_string(), source);
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io_error(error)),
-        Ok(metadata) if !metadata.file_type().is_socket() => Err(Error::NotASocket(path.to_owned())),
-        Ok(_) if is_answered(path).map_err(io_error)? => Err(Error::InUse(path.to_owned())),
-        Ok(_) => fs::remove_file(path).map_err(io_error),
-    }
-}
-
-/// Whether a process listens there. It does not wait: a full backlog (EAGAIN) means that one does.
-fn is_answered(path: &Path) -> io::Result<bool> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_nonblocking(true)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
-        _ => Ok(true),
-    }
-}
-
-/// The file of a Unix socket. Dropping it removes the file, unless a successor's socket has replaced it since.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    device_and_inode: (u64, u64),
-    /// Another process listens on the same socket.
-    is_left: Arc<AtomicBool>,
-}
-
-impl SocketFile {
-    fn of(path: &Path) -> io::Result<SocketFile> {
-        Ok(SocketFile {
-            path: path.to_owned(),
-            device_and_inode: device_and_inode(path)?,
-            is_left: Arc::default(),
-        })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if self.is_left.load(Ordering::Relaxed) {
-            return;
-        }
-        if device_and_inode(&self.path).is_ok_and(|found| found == self.device_and_inode) {
-            // If this fails, the next start finds the file stale and replaces it.
-            fs::remove_file(&self.path).ok();
-        }
-    }
-}
-
-fn device_and_inode(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Connections that the kernel queues until they are accepted.
@@ -224,6 +158,9 @@ const BACKLOG: i32 = 1_024;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[tokio::test]
@@ -248,7 +185,7 @@ mod tests {
         let path = scratch("live");
         let _live = Listener::bind(&Bind::Unix(path.clone())).expect("bound");
         let error = Listener::bind(&Bind::Unix(path.clone())).expect_err("taken");
-        assert!(matches!(error, Error::InUse(_)), "{error}");
+        assert!(matches!(error, Error::Unix { source: unix_socket::Error::InUse, .. }), "{error}");
         assert!(path.exists());
     }
 
@@ -257,7 +194,7 @@ mod tests {
         let path = scratch("file");
         fs::write(&path, "precious").expect("written");
         let error = Listener::bind(&Bind::Unix(path.clone())).expect_err("not a socket");
-        assert!(matches!(error, Error::NotASocket(_)), "{error}");
+        assert!(matches!(error, Error::Unix { source: unix_socket::Error::NotASocket, .. }), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("still there"), "precious");
         fs::remove_file(&path).expect("removed");
     }

@@ -9,8 +9,9 @@ use crate::policy::definition::Route;
 
 /// A URL to try; `None` if no listener speaks plain HTTP/1.1. `address` maps a listener's name to its bound address.
 pub(super) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>) -> Option<String> {
-    let plain = config.listeners.iter().find(|listener| listener.certs.is_empty() && listener.http1)?;
-    Some(format!("http://{}{}", reachable(address(&plain.name)?), path(&config.routes)))
+    let mut plain = config.listeners.iter().filter(|listener| listener.certs.is_empty() && listener.http1);
+    let address = plain.find_map(|listener| address(&listener.name))?;
+    Some(format!("http://{}{}", reachable(address), path(&config.routes)))
 }
 
 /// The path of the first route without parameters that answers a bare GET; else the part of a route's path before

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use rustls::server::ProducesTickets;
@@ -18,8 +19,8 @@ use crate::acme::Challenges;
 use crate::metrics::Metrics;
 use crate::server::listener::{self, Listener};
 use crate::server::worker::Order;
-use crate::service::config;
-use crate::tls;
+use crate::service::config::{self, Bind};
+use crate::{tls, unix_socket};
 
 /// The listeners in force by name.
 pub(super) struct Listeners {
@@ -34,9 +35,11 @@ pub(super) struct Listeners {
 struct Open {
     listener: Arc<Listener>,
     /// As written in the configuration: port 0 stays 0, so that a reload recognises the listener.
-    bind: SocketAddr,
-    /// As bound: port 0 has become a real port.
-    addr: SocketAddr,
+    bind: Bind,
+    /// As bound: port 0 has become a real port. `None` of a Unix socket.
+    addr: Option<SocketAddr>,
+    /// The file of a Unix socket that this process has made.
+    file: Option<Arc<unix_socket::File>>,
     expiries: Vec<CertificateExpiry>,
     /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
     sockets: Vec<Socket>,
@@ -60,6 +63,7 @@ struct Sockets {
     kept: Vec<Socket>,
     /// One a worker at least: where there are fewer sockets than workers, some share one.
     given: Vec<Socket>,
+    file: Option<Arc<unix_socket::File>>,
 }
 
 impl Listeners {
@@ -94,20 +98,21 @@ impl Listeners {
         let is_new = |config: &config::Listener| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
-        let mut opened: HashMap<&str, Vec<Socket>> = HashMap::new();
+        let mut opened: HashMap<&str, Had> = HashMap::new();
         for config in wanted.iter().filter(|config| is_new(config)) {
             let sockets = inherited.take(&config.name, &config.bind.to_string());
-            if sockets.is_empty() {
+            let had = if sockets.is_empty() { self.renamed(config)? } else { Had { sockets, file: None } };
+            if had.sockets.is_empty() {
                 self.check_free(config)?;
             }
-            opened.insert(&config.name, sockets);
+            opened.insert(&config.name, had);
         }
         let mut prepared = Vec::with_capacity(wanted.len());
         for config in wanted {
             let name = &config.name;
             let tls = self.read(config).with_context(|| format!("listener {name:?}"))?;
             let sockets = opened.remove(name.as_str());
-            let sockets = sockets.map(|inherited| Sockets::open(config.bind, inherited, workers));
+            let sockets = sockets.map(|had| Sockets::open(config, had, workers));
             let sockets = sockets.transpose().with_context(|| cannot_bind(config))?;
             prepared.push(Wanted { config: config.clone(), tls, sockets });
         }
@@ -119,14 +124,25 @@ impl Listeners {
         Ok(Prepared { wanted: prepared })
     }
 
+    /// The sockets of a listener on the same Unix socket under another name. A path cannot be bound twice, and a connection
+    /// that waits for the old name must not be lost.
+    fn renamed(&self, config: &config::Listener) -> anyhow::Result<Had> {
+        let is_same = |open: &&Open| open.bind == config.bind && matches!(open.bind, Bind::Unix(_));
+        let Some(open) = self.open.values().find(is_same) else { return Ok(Had::default()) };
+        let sockets = open.sockets.iter().map(Socket::try_clone).collect::<std::io::Result<_>>();
+        Ok(Had { sockets: sockets.with_context(|| cannot_bind(config))?, file: open.file.clone() })
+    }
+
     /// Fails if another process listens on the address already. With SO_REUSEPORT, which the workers need, the kernel would
     /// let this process bind too and take some of the other's connections.
     fn check_free(&self, config: &config::Listener) -> anyhow::Result<()> {
-        let is_ours = self.open.values().any(|open| open.addr.port() == config.bind.port());
-        if config.reuse_port || config.bind.port() == 0 || is_ours {
+        // Whether a Unix socket is taken is seen when it is bound.
+        let Some(bind) = config.bind.tcp() else { return Ok(()) };
+        let is_ours = self.open.values().filter_map(|open| open.addr).any(|addr| addr.port() == bind.port());
+        if config.reuse_port || bind.port() == 0 || is_ours {
             return Ok(());
         }
-        let probed = listener::probe(config.bind).map_err(|error| in_use(error.into(), config.bind));
+        let probed = listener::probe(bind).map_err(|error| in_use(error.into(), bind));
         probed.with_context(|| {
             format!("{}; to share the address, write `reuse-port = true`", cannot_bind(config))
         })
@@ -143,6 +159,7 @@ impl Listeners {
             match sockets {
                 None => {
                     if let Some(open) = self.open.get_mut(&config.name) {
+                        open.follow(&config);
                         open.listener.config.store(Arc::new(config));
                         open.present(tls);
                     }
@@ -165,15 +182,19 @@ impl Listeners {
         orders: &[Sender<Order>],
     ) {
         let scheme = if tls.config.is_some() { "https" } else { "http" };
-        let (name, bind) = (config.name.clone(), config.bind);
+        let (name, bind) = (config.name.clone(), config.bind.clone());
         let bound = sockets.kept.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
-        let addr = bound.unwrap_or(bind);
-        eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}");
+        let addr = bound.or(bind.tcp());
+        match addr {
+            Some(addr) => eprintln!("sluicegate: listener {name:?} on {scheme}://{addr}"),
+            None => eprintln!("sluicegate: listener {name:?} on {bind}"),
+        }
         let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
         for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
-            let _ = orders.send(Order::Listen(socket.into(), Arc::clone(&listener))).await;
+            let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
         }
-        self.open.insert(name, Open { listener, bind, addr, expiries: tls.expiries, sockets: sockets.kept });
+        let Sockets { kept: sockets, file, .. } = sockets;
+        self.open.insert(name, Open { listener, bind, addr, file, expiries: tls.expiries, sockets });
     }
 
     async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
@@ -200,12 +221,17 @@ impl Listeners {
 
     /// Lets go of every socket, so that each closes when its workers have closed theirs.
     pub(super) fn let_go(&mut self) {
-        self.open.values_mut().for_each(|open| open.sockets.clear());
+        for open in self.open.values_mut() {
+            open.sockets.clear();
+            if let Some(file) = &open.file {
+                file.is_left().store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The bound address of a listener.
     pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
-        self.open.get(name).map(|open| open.addr)
+        self.open.get(name).and_then(|open| open.addr)
     }
 
     /// Replaces the certificates of one listener. Open connections keep theirs.
@@ -227,6 +253,16 @@ impl Listeners {
 }
 
 impl Open {
+    /// Gives the file of a Unix socket the rights that a new configuration wants.
+    fn follow(&self, config: &config::Listener) {
+        let is_same = self.listener.config.load().rights == config.rights;
+        if let (Bind::Unix(path), false) = (&self.bind, is_same)
+            && let Err(error) = config.rights.give(path)
+        {
+            tracing::error!(listener = config.name, %error, "the rights of the Unix socket stay as they are");
+        }
+    }
+
     fn present(&mut self, tls: Tls) {
         self.listener.tls.store(tls.config);
         self.expiries = tls.expiries;
@@ -251,12 +287,27 @@ pub(super) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
 
 impl Sockets {
     /// Those that were inherited, or new ones.
-    fn open(bind: SocketAddr, inherited: Vec<Socket>, workers: usize) -> std::io::Result<Sockets> {
-        let kept = if inherited.is_empty() { bind_all(bind, workers)? } else { inherited };
+    fn open(config: &config::Listener, had: Had, workers: usize) -> anyhow::Result<Sockets> {
+        let Had { sockets: kept, file } = match &config.bind {
+            _ if !had.sockets.is_empty() => had,
+            Bind::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, file: None },
+            Bind::Unix(path) => {
+                let (socket, file) = unix_socket::bind(path, &config.rights)?;
+                Had { sockets: vec![socket], file: Some(Arc::new(file)) }
+            }
+        };
         let count = kept.len().max(workers);
         let given = kept.iter().cycle().take(count).map(Socket::try_clone).collect::<std::io::Result<_>>()?;
-        Ok(Sockets { kept, given })
+        Ok(Sockets { kept, given, file })
     }
+}
+
+/// Sockets that are there already. The file of a Unix socket only if this process has made it: systemd keeps its own, and
+/// after an upgrade the next start replaces what is left.
+#[derive(Default)]
+struct Had {
+    sockets: Vec<Socket>,
+    file: Option<Arc<unix_socket::File>>,
 }
 
 /// One socket for each worker on one address. If the port is 0, all take the port that the first socket is given.

@@ -64,7 +64,7 @@ pub fn process_listening(config: &Config) -> Option<u32> {
         admin::Bind::Tcp(addr) => Some(addr),
         admin::Bind::Unix(_) => None,
     });
-    let addresses = admin.chain(config.listeners.iter().map(|listener| listener.bind));
+    let addresses = admin.chain(config.listeners.iter().filter_map(|listener| listener.bind.tcp()));
     addresses.filter(|addr| addr.port() != 0).find_map(neighbour::on).map(|process| process.pid())
 }
 

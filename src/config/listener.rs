@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::admin::Bind;
+use crate::admin;
 use crate::policy::access::Addresses;
 use crate::proxy::config::{ClientIp, ForwardedHeader};
-use crate::service::config::{Listener, Sizes, Timeouts, Underscores};
+use crate::service::config::{Bind, Listener, Sizes, Timeouts, Underscores};
 use crate::tls;
+use crate::unix_socket::Rights;
 
 use super::acme;
 use super::context::Context;
@@ -21,18 +22,18 @@ use super::report::{Fields, Place, Places};
 use super::sections::{self, Named};
 use super::settings::Config;
 use super::text::{self, Text};
-use super::{protocol, redirect};
+use super::{protocol, redirect, socket};
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
 pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
-    let mut bound: Vec<(SocketAddr, Place, String)> = Vec::new();
+    let mut bound: Vec<(Bind, Place, String)> = Vec::new();
     for named in sections::named(documents, "listener") {
         places.push(named.table.places());
         let (listener, bind) = read(named);
         if let Some(bind) = bind {
-            let taken = bound.iter().find(|(address, ..)| overlaps(*address, listener.bind));
+            let taken = bound.iter().find(|(other, ..)| meet(other, &listener.bind));
             if let Some((_, first, name)) = taken {
                 bind.wrong_beside(
                     format!("{} is taken by the listener `{name}`", listener.bind),
@@ -41,7 +42,7 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
                     "here",
                 );
             }
-            bound.push((listener.bind, bind.place, listener.name.clone()));
+            bound.push((listener.bind.clone(), bind.place, listener.name.clone()));
         }
         listeners.push(listener);
     }
@@ -55,19 +56,33 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
 
 /// Reports listeners on the port of the admin listener, which shares its port with no other listener.
 pub(super) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
-    let Some(Bind::Tcp(admin)) = config.admin.as_ref().map(|admin| &admin.bind) else { return };
+    let Some(admin) = &config.admin else { return };
     for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
-        let bind = listener.bind;
-        let meets = bind.ip() == admin.ip() || bind.ip().is_unspecified() || admin.ip().is_unspecified();
+        let bind = &listener.bind;
+        let meets = match (bind, &admin.bind) {
+            (Bind::Tcp(bind), admin::Bind::Tcp(admin)) => {
+                let is_on_any = bind.ip().is_unspecified() || admin.ip().is_unspecified();
+                bind.port() == admin.port() && bind.port() != 0 && (bind.ip() == admin.ip() || is_on_any)
+            }
+            (Bind::Unix(bind), admin::Bind::Unix(admin)) => bind == admin,
+            _ => false,
+        };
         // One of the two may be a default that is written nowhere.
         let place = fields.place("bind").or_else(|| places.admin.place("bind"));
-        if let Some(place) = place.filter(|_| bind.port() == admin.port() && meets && bind.port() != 0) {
+        if let Some(place) = place.filter(|_| meets) {
             ctx.wrong(
                 place,
                 format!("{bind} is taken by the admin listener"),
                 "choose another address or port; `[admin]` has a `bind` of its own",
             );
         }
+    }
+}
+
+fn meet(one: &Bind, other: &Bind) -> bool {
+    match (one, other) {
+        (Bind::Tcp(one), Bind::Tcp(other)) => overlaps(*one, *other),
+        _ => one == other,
     }
 }
 
@@ -79,6 +94,32 @@ pub(super) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
         && (one.ip() == other.ip()
             || (takes_all(one.ip()) && other.ip().is_unspecified())
             || (takes_all(other.ip()) && one.ip().is_unspecified()))
+}
+
+/// An address and a port, or `unix:` and a path.
+fn bind(text: &Text<'_>) -> Option<Bind> {
+    match socket::is_meant(&text.text) {
+        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(Bind::Unix),
+        false => address(text).map(Bind::Tcp),
+    }
+}
+
+/// `mode`, `owner` and `group` of a Unix socket.
+fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
+    let values = ["mode", "owner", "group"].map(|key| table.value(key));
+    for value in values.iter().flatten().filter(|_| matches!(bind, Bind::Tcp(_))) {
+        let hint = "an address and a port have no file; leave it out";
+        value.wrong_key(format!("`{}` is of a Unix socket", value.key), hint);
+    }
+    let [mode, owner, group] = values;
+    if let Some(text) = mode.and_then(|value| value.text()) {
+        match u32::from_str_radix(&text.text, 8) {
+            Ok(mode) if mode <= 0o777 => rights.mode = mode,
+            _ => text.wrong(format!("{} is not a mode", text.shown()), "write it as in `0660`"),
+        }
+    }
+    rights.owner = owner.and_then(|value| value.text()).map(|text| text.text);
+    rights.group = group.and_then(|value| value.text()).map(|text| text.text);
 }
 
 /// `address:port`, with port 0 for any free one.
@@ -102,7 +143,7 @@ pub(super) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let value = sections::single(documents, "client-ip");
     let Some(table) = value.and_then(|value| value.table("[client-ip]")) else { return client_ip };
     if let Some(value) = table.value("trust") {
-        client_ip.trust = value.texts().iter().filter_map(network).collect();
+        (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
     }
     if let Some(value) = table.value("header") {
         let choices =
@@ -124,6 +165,10 @@ pub(super) fn addresses(table: &Table<'_>) -> Addresses {
 
 /// A list of address ranges; empty where it is not written.
 fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNet> {
+    list(table, key, where_empty).iter().filter_map(network).collect()
+}
+
+fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text<'c>> {
     let Some(value) = table.value(key) else { return Vec::new() };
     let texts = value.texts();
     if texts.is_empty() && value.is_array() {
@@ -133,19 +178,25 @@ fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNe
         let hint = "each client is compared with every one of them";
         value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
     }
-    texts.iter().filter_map(network).collect()
+    texts
 }
 
 /// `proxy-protocol`: the proxies that must send its header.
-fn proxies(value: &Value<'_>) -> Vec<IpNet> {
-    let Some(table) = value.table("`proxy-protocol`") else { return Vec::new() };
+fn proxies(value: &Value<'_>) -> (Vec<IpNet>, bool) {
+    let Some(table) = value.table("`proxy-protocol`") else { return Default::default() };
     if table.value("from").is_none() {
         let hint = "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`";
         table.wrong("`proxy-protocol` needs `from`", hint);
     }
-    let proxies = networks(&table, "from", "name the proxies that speak it, or leave `proxy-protocol` out");
+    let texts = list(&table, "from", "name the proxies that speak it, or leave `proxy-protocol` out");
     table.finish(&[]);
-    proxies
+    peers(&texts)
+}
+
+/// Address ranges, and whether `unix` is among them: whoever connects over a Unix socket.
+fn peers(texts: &[Text<'_>]) -> (Vec<IpNet>, bool) {
+    let networks = texts.iter().filter(|text| text.text != UNIX).filter_map(network);
+    (networks.collect(), texts.iter().any(|text| text.text == UNIX))
 }
 
 /// An address range; a single address is one.
@@ -181,15 +232,17 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
 fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     let table = named.table;
     let mut listener = Listener::named(named.name);
-    let bind = match table.value("bind") {
+    let written = match table.value("bind") {
         Some(value) => value.text(),
         None => {
             table.wrong("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
             None
         }
     };
-    let address = bind.as_ref().and_then(address);
-    listener.bind = address.unwrap_or(listener.bind);
+    let bind = written.as_ref().and_then(bind);
+    let is_read = bind.is_some();
+    listener.bind = bind.unwrap_or(listener.bind);
+    rights(&table, &listener.bind, &mut listener.rights);
     if let Some(value) = table.value("http") {
         (listener.http1, listener.http2) = versions(&value);
     }
@@ -234,10 +287,10 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     listener.client_auth = client_auth(&table, !listener.certs.is_empty());
     listener.addresses = addresses(&table);
     if let Some(value) = table.value("proxy-protocol") {
-        listener.proxies = proxies(&value);
+        (listener.proxies, listener.has_unix_proxies) = proxies(&value);
     }
     table.finish(&[]);
-    (listener, bind.filter(|_| address.is_some()))
+    (listener, written.filter(|_| is_read))
 }
 
 fn versions(value: &Value<'_>) -> (bool, bool) {
@@ -310,6 +363,13 @@ fn sizes(keys: &mut impl Keys, sizes: &mut Sizes) {
 pub(super) fn show(page: &mut Page, listener: &Listener) {
     page.heading(&format!("[listener.{}]", key(&listener.name)));
     page.key("bind", text(&listener.bind.to_string()));
+    if let Bind::Unix(_) = &listener.bind {
+        let Rights { mode, owner, group } = &listener.rights;
+        page.key("mode", text(&format!("{mode:04o}")));
+        for (key, name) in [("owner", owner), ("group", group)] {
+            name.iter().for_each(|name| page.key(key, text(name)));
+        }
+    }
     let versions = [("h2", listener.http2), ("http/1.1", listener.http1)];
     let versions = versions.iter().filter(|(_, served)| *served).map(|(name, _)| text(name));
     page.key("http", array(versions));
@@ -333,8 +393,8 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
     for (key, value) in show_addresses(&listener.addresses) {
         page.key(key, value);
     }
-    if !listener.proxies.is_empty() {
-        let from = array(listener.proxies.iter().map(|network| text(&network.to_string())));
+    if !listener.proxies.is_empty() || listener.has_unix_proxies {
+        let from = show_peers(&listener.proxies, listener.has_unix_proxies);
         page.key("proxy-protocol", table([("from", from)]));
     }
     if let Some(to) = &listener.redirect_https {
@@ -352,13 +412,19 @@ pub(super) fn show(page: &mut Page, listener: &Listener) {
 /// Writes `[client-ip]`.
 pub(super) fn show_client_ip(page: &mut Page, client_ip: &ClientIp) {
     page.heading("[client-ip]");
-    page.key("trust", array(client_ip.trust.iter().map(|network| text(&network.to_string()))));
+    page.key("trust", show_peers(&client_ip.trust, client_ip.trusts_unix));
     let header = match client_ip.header {
         ForwardedHeader::XForwarded => "x-forwarded-for",
         ForwardedHeader::Forwarded => "forwarded",
     };
     page.key("header", text(header));
     page.key("ipv6-prefix", client_ip.ipv6_prefix);
+}
+
+/// Writes what [`peers`] reads.
+fn show_peers(networks: &[IpNet], has_unix: bool) -> String {
+    let networks = networks.iter().map(|network| text(&network.to_string()));
+    array(networks.chain(has_unix.then(|| text(UNIX))))
 }
 
 /// Writes `allow` and `deny`.
@@ -375,6 +441,9 @@ fn as_usize(number: u64) -> usize {
 
 /// A shorter deadline would fail every request, so it is surely a typing error.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// Whoever connects over a Unix socket, in a list of addresses.
+const UNIX: &str = "unix";
 
 /// The values of `client-auth`.
 pub(super) const DEMANDS: [(&str, tls::Demand); 2] =

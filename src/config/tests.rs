@@ -5,6 +5,7 @@ mod auth;
 mod compress;
 mod protocol;
 mod sticky;
+mod unix;
 
 use std::path::Path;
 use std::time::Duration;
@@ -252,7 +253,7 @@ limit = "100/m burst 20 by ip"
     );
     assert_eq!(config.listeners.len(), 1);
     assert_eq!(config.listeners[0].name, "default");
-    assert_eq!(config.listeners[0].bind, ([127, 0, 0, 1], 8080).into());
+    assert_eq!(config.listeners[0].bind.tcp(), Some(([127, 0, 0, 1], 8080).into()));
     assert_eq!(config.limits_memory, 64 << 20);
     assert!(
         config
@@ -295,7 +296,7 @@ fn the_shipped_file_is_valid() {
 fn every_key_is_read() {
     let config = config(FULL);
     let edge = &config.listeners[1];
-    assert_eq!((edge.bind.port(), edge.http1, edge.http2), (8081, false, true));
+    assert_eq!((edge.bind.tcp().map(|it| it.port()), edge.http1, edge.http2), (Some(8081), false, true));
     assert_eq!(edge.certs[1].cert, Path::new("/etc/b.pem"));
     assert!(edge.certs[0].cert.is_absolute() && edge.certs[0].cert.ends_with("certs/a.pem"));
     assert_eq!(edge.timeouts.idle, Duration::from_secs(90));

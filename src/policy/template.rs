@@ -12,6 +12,7 @@ use super::pattern::{Pattern, Segment};
 use super::percent::{self, Plus};
 use super::request::Values;
 use crate::identity::Claim;
+use crate::unix_socket::NO_ADDRESS;
 
 /// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -391,6 +392,8 @@ impl Name {
         let identity = values.identity;
         Cow::Borrowed(match self {
             Name::Param(index) => values.params.at(index),
+            // Who came over a Unix socket has none.
+            Name::Ip if values.client_ip == NO_ADDRESS => "",
             Name::Ip => {
                 let mut text = String::new();
                 write!(text, "{}", values.client_ip.to_canonical()).expect("a string takes any text");

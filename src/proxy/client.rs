@@ -8,6 +8,7 @@ use http::header::FORWARDED;
 
 use super::config::{ClientIp, ForwardedHeader};
 use super::headers::X_FORWARDED_FOR;
+use crate::unix_socket::NO_ADDRESS;
 
 /// The client as limits and logs see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,9 @@ pub struct Client {
 /// client: everything to its left could be forged.
 pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
     let peer = peer.to_canonical();
-    if !is_trusted(config, peer) {
+    // A hop that calls itself by the same address is none of this host: only the connection itself shows that.
+    let is_trusted_unix = peer == NO_ADDRESS && config.trusts_unix;
+    if !is_trusted_unix && !is_trusted(config, peer) {
         return Client { ip: peer, trusted_peer: false };
     }
     let name = match config.header {
@@ -44,7 +47,7 @@ pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
 }
 
 fn is_trusted(config: &ClientIp, ip: IpAddr) -> bool {
-    config.trust.iter().any(|net| net.contains(&ip))
+    ip != NO_ADDRESS && config.trust.iter().any(|net| net.contains(&ip))
 }
 
 /// The elements of one line of the forwarding header, from the right. Reading from that side, nothing a client wrote to
@@ -124,6 +127,7 @@ mod tests {
         ClientIp {
             trust: vec!["10.0.0.0/8".parse().expect("a net"), "fd00::/8".parse().expect("a net")],
             header,
+            trusts_unix: false,
             ipv6_prefix: 64,
         }
     }

@@ -8,6 +8,8 @@ use ipnet::IpNet;
 pub struct ClientIp {
     /// Trusted hops.
     pub trust: Vec<IpNet>,
+    /// Whoever connects over a Unix socket is a trusted hop, too.
+    pub trusts_unix: bool,
     /// The header that they write.
     pub header: ForwardedHeader,
     /// Bits of an IPv6 address that count as one client.
@@ -40,6 +42,11 @@ pub enum LimitHeaders {
 
 impl Default for ClientIp {
     fn default() -> Self {
-        ClientIp { trust: Vec::new(), header: ForwardedHeader::default(), ipv6_prefix: 64 }
+        ClientIp {
+            trust: Vec::new(),
+            trusts_unix: false,
+            header: ForwardedHeader::default(),
+            ipv6_prefix: 64,
+        }
     }
 }

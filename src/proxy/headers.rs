@@ -13,6 +13,7 @@ use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
 use crate::service::conn::Peer;
+use crate::unix_socket::NO_ADDRESS;
 
 /// Which of the fields that this module handles a message has. Found in one pass over its names, because asking the map
 /// for each of twenty names costs more than everything else done to a request's head.
@@ -273,7 +274,10 @@ pub fn forward_client(headers: &mut HeaderMap, present: Present, header: Forward
     }
     match header {
         ForwardedHeader::XForwarded => {
-            append(headers, X_FORWARDED_FOR, hop.peer.text.clone(), kept);
+            // Who came over a Unix socket has no address, and no word that every reader of this field knows.
+            if hop.peer.ip != NO_ADDRESS {
+                append(headers, X_FORWARDED_FOR, hop.peer.text.clone(), kept);
+            }
             if !(kept && headers.contains_key(&X_FORWARDED_PROTO)) {
                 headers.insert(X_FORWARDED_PROTO, if hop.tls { HTTPS } else { HTTP });
             }
@@ -298,6 +302,7 @@ pub fn forward_client(headers: &mut HeaderMap, present: Present, header: Forward
 /// One element of `Forwarded` (RFC 7239 section 4).
 fn forwarded_element(hop: &Hop<'_>) -> String {
     let node = match hop.peer.ip {
+        NO_ADDRESS => "unknown".to_owned(),
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("\"[{ip}]\""),
     };

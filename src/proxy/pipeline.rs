@@ -362,7 +362,7 @@ mod tests {
 
     fn conn() -> Rc<Conn> {
         let config = config::Listener {
-            bind: ([127, 0, 0, 1], 0).into(),
+            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
             ..config::Listener::named("plain".to_owned())

@@ -2,18 +2,21 @@
 //! header of the PROXY protocol; `serve` does the rest.
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mio::{Events, Poll};
+use mio::Events;
+use socket2::{Domain, Socket};
 use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use super::idle::{Awaited, EVENTS, FIRST_BYTES, IdleConnection};
 use super::listener::{Admission, Listener};
@@ -21,16 +24,13 @@ use super::worker::{Counted, Order, Served, Worker};
 use super::{proxy_protocol, serve};
 use crate::service::overload::Step;
 use crate::service::{Ends, Service};
+use crate::unix_socket::NO_ADDRESS;
 use crate::{clock, descriptors, metrics};
 
 /// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already
 /// and closes the socket: closing first would reset clients that believe they are connected.
-pub async fn accept<S: Service>(
-    worker: Rc<Worker<S>>,
-    socket: std::net::TcpListener,
-    listener: Arc<Listener>,
-) {
-    let socket = match TcpListener::from_std(socket) {
+pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener: Arc<Listener>) {
+    let socket = match Acceptor::new(socket) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::error!(%error, "a listening socket cannot be used");
@@ -40,7 +40,7 @@ pub async fn accept<S: Service>(
     loop {
         let accepted = tokio::select! {
             biased;
-            accepted = socket.accept() => accepted,
+            accepted = poll_fn(|cx| socket.poll_accept(cx)) => accepted,
             () = worker.drain.begins() => break,
         };
         match accepted {
@@ -65,9 +65,38 @@ pub async fn accept<S: Service>(
         // Another process accepts on the same socket: what waits there is its.
         return;
     }
-    let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
-    while let std::task::Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
+    let mut noop = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Ok((stream, peer))) = socket.poll_accept(&mut noop) {
         start(&worker, stream, peer, listener.clone());
+    }
+}
+
+/// A socket that connections come in on.
+enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Acceptor {
+    /// By what the socket is, not by what the configuration says: systemd may have opened another.
+    fn new(socket: Socket) -> io::Result<Acceptor> {
+        match socket.domain()? {
+            Domain::UNIX => UnixListener::from_std(OwnedFd::from(socket).into()).map(Acceptor::Unix),
+            _ => TcpListener::from_std(socket.into()).map(Acceptor::Tcp),
+        }
+    }
+
+    /// The next connection. One over a Unix socket goes on as a `TcpStream`, too: all that is done with it (reading, writing,
+    /// shutting a side) works on any stream socket, and every other connection is spared a branch in each step.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        match self {
+            Acceptor::Tcp(socket) => socket.poll_accept(cx),
+            Acceptor::Unix(socket) => {
+                let (stream, _) = ready!(socket.poll_accept(cx))?;
+                let stream = std::net::TcpStream::from(OwnedFd::from(stream.into_std()?));
+                Poll::Ready(TcpStream::from_std(stream).map(|stream| (stream, (NO_ADDRESS, 0).into())))
+            }
+        }
     }
 }
 
@@ -100,20 +129,24 @@ fn place<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, peer: SocketAddr
         return start(worker, stream, peer, Arc::clone(listener));
     };
     tracing::trace!(mine, load, other, "handing a connection over");
-    let handed = stream.into_std().map(|stream| Order::Adopt(stream, Arc::clone(listener)));
+    let handed = stream.into_std().map(|stream| Order::Adopt(stream, peer, Arc::clone(listener)));
     if let Ok(order) = handed
         && let Err(refused) = worker.shared.orders[other].try_send(order)
-        && let Order::Adopt(stream, listener) = refused.into_inner()
+        && let Order::Adopt(stream, peer, listener) = refused.into_inner()
     {
-        adopt(worker, stream, listener);
+        adopt(worker, stream, peer, listener);
     }
 }
 
 /// Serves a connection that another worker accepted.
-pub fn adopt<S: Service>(worker: &Rc<Worker<S>>, stream: std::net::TcpStream, listener: Arc<Listener>) {
-    let adopted = stream.peer_addr().and_then(|peer| Ok((TcpStream::from_std(stream)?, peer)));
-    match adopted {
-        Ok((stream, peer)) => start(worker, stream, peer, listener),
+pub fn adopt<S: Service>(
+    worker: &Rc<Worker<S>>,
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    listener: Arc<Listener>,
+) {
+    match TcpStream::from_std(stream) {
+        Ok(stream) => start(worker, stream, peer, listener),
         Err(error) => tracing::debug!(%error, "a connection was gone before it was served"),
     }
 }
@@ -191,7 +224,7 @@ pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
 }
 
 /// Serves idle connections as soon as their clients send something. At the drain it closes all that are idle.
-pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: Poll) {
+pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
     #[expect(
         deprecated,
         reason = "the replacement is unsafe: it is for types that may not own their descriptor"

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::metrics;
 use crate::service::config;
+use crate::unix_socket::NO_ADDRESS;
 
 /// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]
@@ -64,6 +65,10 @@ pub struct Admission {
 impl Admission {
     /// Counts it under its client, unless that client has as many as it may.
     pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::Refused> {
+        // Over a Unix socket all clients would be one.
+        if client == NO_ADDRESS {
+            return Ok(self);
+        }
         let client = counted_as(client);
         let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
         let count = per_ip.entry(client).or_insert(0);
@@ -142,7 +147,7 @@ pub(super) mod tests {
 
     pub fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
         let config = config::Listener {
-            bind: ([127, 0, 0, 1], 0).into(),
+            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
             ..config::Listener::named("plain".to_owned())

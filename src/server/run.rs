@@ -67,7 +67,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                     listeners.entry(name).or_default().push(task);
                 }
                 Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
-                Some(Order::Adopt(socket, listener)) => accept::adopt(&worker, socket, listener),
+                Some(Order::Adopt(socket, peer, listener)) => accept::adopt(&worker, socket, peer, listener),
                 Some(Order::Drain(deadlines)) => break deadlines,
                 // The process is going down without a word: so do we.
                 None => break Deadlines::at(clock::instant()),
@@ -86,8 +86,8 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
             // From here on other workers keep what they accept; what one of them has sent already is served.
             orders.close();
             let Ok(order) = orders.try_recv() else { break };
-            if let Order::Adopt(socket, listener) = order {
-                accept::adopt(&worker, socket, listener);
+            if let Order::Adopt(socket, peer, listener) = order {
+                accept::adopt(&worker, socket, peer, listener);
             }
             continue;
         }
@@ -98,7 +98,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 advance(&worker, &deadlines);
             }
             // A connection may have been handed over by a worker that had not heard yet.
-            Some(Order::Adopt(socket, listener)) = orders.recv() => accept::adopt(&worker, socket, listener),
+            Some(Order::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
             () = tokio::time::sleep_until(deadlines.end().into()) => {
                 tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
                 worker.drain.cut();

@@ -23,6 +23,7 @@ use super::stream::Stream;
 use super::worker::Worker;
 use super::{http1, http2, tls};
 use crate::service::{Ends, Service, config};
+use crate::unix_socket::NO_ADDRESS;
 use crate::{clock, metrics};
 
 /// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
@@ -35,7 +36,10 @@ pub async fn serve<S: Service>(
     // The first head counts from accept: a client that connects and stays silent holds nothing for long.
     let accepted = clock::instant();
     let config = listener.config.load_full();
-    if let Err(error) = tcp.set_nodelay(true) {
+    // A Unix socket delays nothing.
+    if ends.tcp_peer != NO_ADDRESS
+        && let Err(error) = tcp.set_nodelay(true)
+    {
         tracing::debug!(%error, "a connection was gone before it was served");
         return None;
     }

@@ -1,11 +1,13 @@
 //! A worker as its connections see it: one thread's counts, its idle connections, its drain, and the service that
 //! answers its requests. [`super::run`] starts and ends it.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::idle::IdleConnections;
@@ -19,11 +21,11 @@ use crate::service::overload::Overload;
 #[derive(Debug)]
 pub enum Order {
     /// Accept on this socket.
-    Listen(std::net::TcpListener, Arc<Listener>),
+    Listen(Socket, Arc<Listener>),
     /// Stop accepting on the listener of this name; its connections go on until they are done.
     Close(String),
     /// Serve this connection, which another worker accepted.
-    Adopt(std::net::TcpStream, Arc<Listener>),
+    Adopt(std::net::TcpStream, SocketAddr, Arc<Listener>),
     /// Accept no more, finish what runs, end when the drain says so at the latest.
     Drain(Deadlines),
 }

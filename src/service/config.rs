@@ -2,6 +2,7 @@
 //! them from the file.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -9,6 +10,7 @@ use ipnet::IpNet;
 use crate::acme::config::Challenge;
 use crate::policy::access::Addresses;
 use crate::policy::definition::HttpsRedirect;
+use crate::unix_socket::{NO_ADDRESS, Rights};
 use crate::{acme, tls};
 
 /// One listener.
@@ -16,8 +18,10 @@ use crate::{acme, tls};
 pub struct Listener {
     /// Names it in metrics and logs, and finds it again at a reload.
     pub name: String,
-    /// The address that it listens on.
-    pub bind: SocketAddr,
+    /// Where it listens.
+    pub bind: Bind,
+    /// Who may connect, if that is a Unix socket.
+    pub rights: Rights,
     /// HTTP/1.1 is served.
     pub http1: bool,
     /// HTTP/2 is served: by ALPN over TLS, by prior knowledge in the clear.
@@ -39,6 +43,8 @@ pub struct Listener {
     /// Proxies that announce their clients by the PROXY protocol. From them a header is required, from all others it is
     /// not accepted.
     pub proxies: Vec<IpNet>,
+    /// Whoever connects over a Unix socket is such a proxy, too.
+    pub has_unix_proxies: bool,
     /// Every request is answered by this redirect.
     pub redirect_https: Option<HttpsRedirect>,
     /// Another process may listen on the address, too; the kernel spreads connections over both.
@@ -53,6 +59,35 @@ pub struct Listener {
     pub max: Sizes,
 }
 
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Bind {
+    /// The address; `None` of a Unix socket.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Bind::Tcp(address) => Some(*address),
+            Bind::Unix(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Bind {
+    /// As the configuration writes it.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bind::Tcp(address) => write!(formatter, "{address}"),
+            Bind::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// The default of [`Listener::connections_max`].
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
@@ -61,7 +96,8 @@ impl Listener {
     pub fn named(name: String) -> Listener {
         Listener {
             name,
-            bind: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            bind: Bind::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            rights: Rights { mode: 0o660, owner: None, group: None },
             http1: true,
             http2: true,
             certs: Vec::new(),
@@ -72,6 +108,7 @@ impl Listener {
             client_auth: None,
             addresses: Addresses::default(),
             proxies: Vec::new(),
+            has_unix_proxies: false,
             redirect_https: None,
             reuse_port: false,
             connections_max: CONNECTIONS_MAX_UNWRITTEN,
@@ -94,6 +131,9 @@ impl Listener {
     /// Whether a connection from this address begins with a PROXY protocol header.
     pub fn announces(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
+        if peer == NO_ADDRESS {
+            return self.has_unix_proxies;
+        }
         self.proxies.iter().any(|network| network.contains(&peer))
     }
 }

@@ -39,6 +39,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("random", 0),
     ("rendezvous", 0),
     ("trust", 0),
+    ("unix_socket", 0),
 ];
 
 #[test]

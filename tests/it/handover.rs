@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -185,6 +185,25 @@ fn a_successor_goes_on_with_addresses_while_dns_is_down() {
     assert_eq!(gateway.gateway.get("/").status, 200);
     dns.addresses("u.test", &[[127, 0, 0, 1]]);
     eventually("the name is back", || (!is_failing()).then_some(()));
+}
+
+#[test]
+fn an_upgrade_keeps_a_unix_socket() {
+    let directory = Directory::new();
+    let path = directory.join("edge.sock");
+    let listeners = format!(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\n[listener.edge]\nbind = \"unix:{}\"\n",
+        path.display()
+    );
+    let mut upgraded = Upgraded::start(&format!("{listeners}{OK}"));
+    let ask = || Client::over(UnixStream::connect(&path).expect("somebody listens")).get("/").status;
+    assert_eq!(ask(), 200);
+    for _ in 0..2 {
+        let before = upgraded.pid;
+        upgraded.upgrade();
+        eventually("the old process ends", || (!is_running(before)).then_some(()));
+        assert_eq!(ask(), 200);
+    }
 }
 
 /// Upgrades that the process that serves has counted, as succeeded and failed.

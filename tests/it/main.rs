@@ -80,6 +80,7 @@ mod tls;
 mod trailers;
 mod trouble;
 mod trust;
+mod unix_listeners;
 mod unix_sockets;
 mod upgrade;
 mod uploads;

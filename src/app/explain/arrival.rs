@@ -90,7 +90,8 @@ fn head(asked: &Asked<'_>) -> request::Parts {
 fn listener<'l>(listeners: &'l [Listener], url: &Uri) -> Option<&'l Listener> {
     let is_https = url.scheme() == Some(&Scheme::HTTPS);
     let port = url.scheme().map(|_| url.port_u16().unwrap_or(if is_https { 443 } else { 80 }));
-    let by_port = listeners.iter().find(|listener| Some(listener.bind.port()) == port);
+    let by_port =
+        listeners.iter().find(|listener| listener.bind.tcp().is_some_and(|bind| Some(bind.port()) == port));
     let by_scheme =
         || listeners.iter().find(|listener| port.is_some() && listener.certs.is_empty() != is_https);
     by_port.or_else(by_scheme).or(listeners.first())
