@@ -19,6 +19,7 @@ pub mod limit;
 pub mod limiter;
 pub mod local;
 pub mod metrics;
+pub mod migrate;
 pub mod policy;
 pub mod proxy;
 pub mod random;

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod explain;
 pub mod hash_key;
 pub mod man;
+pub mod migrate;
 pub mod run;
 pub mod upgrade;
 
@@ -41,6 +42,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
+    /// Print the configuration that does what another gateway's does, and list what it leaves out
+    Migrate(migrate::Arguments),
     /// Let a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
     /// Print what a shell needs to complete this command line
@@ -51,7 +54,8 @@ enum Command {
     Version,
 }
 
-/// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 78 wrong configuration.
+/// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for
+/// what the output lists, 78 wrong configuration.
 pub fn main() -> ExitCode {
     let Arguments { config, command } = Arguments::parse();
     match command.unwrap_or(Command::Run) {
@@ -65,6 +69,10 @@ pub fn main() -> ExitCode {
         Command::HashKey(arguments) => {
             let hashed = hash_key::run(&arguments, &mut io::stdin(), &mut io::stdout(), &mut io::stderr());
             hashed.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+        }
+        Command::Migrate(arguments) => {
+            let migrated = migrate::run(&arguments, &mut io::stdout(), &mut io::stderr());
+            migrated.map_or(ExitCode::FAILURE, ExitCode::from)
         }
         Command::Upgrade(arguments) => {
             let upgraded = upgrade::run(&arguments, &config, &mut io::stdout(), &mut io::stderr());

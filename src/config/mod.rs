@@ -23,7 +23,7 @@ mod mask;
 mod method;
 mod penalty;
 mod policy;
-mod printer;
+pub(crate) mod printer;
 mod protocol;
 mod reader;
 mod redirect;

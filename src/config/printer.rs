@@ -6,19 +6,19 @@ use std::time::Duration;
 use super::units::{show_duration, show_size};
 
 /// The text of a configuration so far.
-pub(super) struct Page(pub(super) String);
+pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    pub(super) fn heading(&mut self, heading: &str) {
+    pub(crate) fn heading(&mut self, heading: &str) {
         self.line(format_args!("\n{heading}"));
     }
 
-    pub(super) fn key(&mut self, key: &str, value: impl Display) {
+    pub(crate) fn key(&mut self, key: &str, value: impl Display) {
         self.line(format_args!("{key} = {value}"));
     }
 
     /// A key that belongs to no table, before all others.
-    pub(super) fn at_the_top(&mut self, key: &str, value: impl Display) {
+    pub(crate) fn at_the_top(&mut self, key: &str, value: impl Display) {
         self.0.insert_str(0, &format!("{key} = {value}\n"));
     }
 
@@ -28,7 +28,7 @@ impl Page {
 }
 
 /// A quoted string. A `${` in it is escaped, so that it is read back as a plain `${`.
-pub(super) fn text(value: &str) -> String {
+pub(crate) fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for character in value.replace("${", "$${").chars() {
         match character {
@@ -44,7 +44,7 @@ pub(super) fn text(value: &str) -> String {
 }
 
 /// A key, quoted if necessary. Keys are not expanded, so a `${` needs no escape.
-pub(super) fn key(name: &str) -> String {
+pub(crate) fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {
         return name.to_owned();
@@ -52,24 +52,24 @@ pub(super) fn key(name: &str) -> String {
     text(name).replace("$${", "${")
 }
 
-pub(super) fn array(values: impl Iterator<Item = String>) -> String {
+pub(crate) fn array(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-pub(super) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
+pub(crate) fn table<K: Display>(entries: impl IntoIterator<Item = (K, String)>) -> String {
     let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }
 
-pub(super) fn time(duration: Duration) -> String {
+pub(crate) fn time(duration: Duration) -> String {
     text(&show_duration(duration))
 }
 
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     text(&show_size(bytes))
 }
 
 /// The word that a key's list of values has for `value`.
-pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+pub(crate) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
 }

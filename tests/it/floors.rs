@@ -11,6 +11,7 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("main", 8),
     ("cli", 7),
     ("app", 6),
+    ("migrate", 6),
     ("config", 5),
     ("proxy", 4),
     ("server", 4),

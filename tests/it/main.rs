@@ -56,6 +56,7 @@ mod looks;
 mod lua_exact;
 mod manual;
 mod many_routes;
+mod migrate;
 mod names;
 mod one_node;
 mod overload;

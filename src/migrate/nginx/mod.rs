@@ -1,0 +1,62 @@
+//! nginx.conf, of nginx as it is given away: servers, locations, upstreams, limits.
+
+mod access;
+mod lexer;
+mod limits;
+mod listeners;
+mod locations;
+mod prefix;
+mod redirects;
+mod scope;
+mod servers;
+mod unread;
+mod upstreams;
+mod values;
+
+use std::path::Path;
+
+use super::draft::Draft;
+use super::file::Error;
+use lexer::{Directive, Reader};
+use scope::Scope;
+
+/// What differs in every configuration.
+pub(super) const EVERYWHERE: &[&str] = &[
+    "Locations match whole segments of a path (`/api` is not `/apix`), and a slash at the end decides nothing.",
+    "All listeners serve all routes.",
+    "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
+    "Paths that servers read in two ways (encoded slashes, `;`) are answered 400 (`path-escapes`).",
+    "X-Forwarded-* and X-Real-IP of clients are removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
+    "A failed request is tried once more at most. WebSocket passes where `upgrade = true` alone.",
+    "Location, Refresh and the pages of errors come from upstreams as they are.",
+];
+
+/// Everything that the parts of the reader share.
+struct Reading<'d> {
+    draft: &'d mut Draft,
+    /// The directory of the main file.
+    directory: &'d Path,
+    /// The block `http`, which zones and groups of servers stand in.
+    http: &'d [Directive],
+}
+
+/// Reads a file into the draft.
+pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+    let whole = Reader::new(&directory, &mut draft.notes).file(path)?;
+    let block = whole.iter().find(|directive| directive.name == "http");
+    // A file of conf.d has servers and no `http` around them.
+    let (main, http) = match block {
+        Some(block) => (whole.as_slice(), block.taken().block()),
+        None => ([].as_slice(), whole.as_slice()),
+    };
+    if let Some(workers) = main.iter().find(|directive| directive.name == "worker_processes") {
+        draft.workers = workers.taken().arg(0).parse().ok();
+    }
+    let scope = Scope::new(main).within(http);
+    let mut reading = Reading { draft, directory: &directory, http };
+    reading.trust(&scope);
+    reading.servers(&scope);
+    unread::list(&whole, reading.draft);
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Which paths a location takes, and the regular expressions that are only a prefix.
+
+use super::super::draft::literal_path;
+use super::lexer::Directive;
+
+/// What a location matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    Exact(String),
+    /// Everything that begins so.
+    Prefix(String),
+    /// A regular expression that is a literal beginning, which goes before every prefix.
+    LiteralRegex {
+        text: String,
+        exact: bool,
+    },
+    /// `@name`, or an expression that is more than a beginning.
+    Other(&'static str),
+}
+
+impl Match {
+    pub(super) fn of(location: &Directive) -> Match {
+        match (location.arg(0), location.arg(1)) {
+            ("=", path) => Match::Exact(path.to_owned()),
+            ("^~", path) => Match::Prefix(path.to_owned()),
+            ("~", regex) => match literal(regex) {
+                Some((text, exact)) => Match::LiteralRegex { text, exact },
+                None => {
+                    Match::Other("there are no regular expressions in paths: write a route for each case")
+                }
+            },
+            ("~*", _) => {
+                Match::Other("paths differ in upper and lower case, and there are no regular expressions")
+            }
+            (name, _) if name.starts_with('@') => Match::Other("requests are not sent on to named locations"),
+            (path, _) => Match::Prefix(path.to_owned()),
+        }
+    }
+
+    /// The text before the parameters, as nginx compares it.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Match::Exact(text) | Match::Prefix(text) | Match::LiteralRegex { text, .. } => text,
+            Match::Other(_) => "",
+        }
+    }
+
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(self, Match::Exact(_) | Match::LiteralRegex { exact: true, .. })
+    }
+
+    /// The path of the route.
+    pub(super) fn pattern(&self) -> Option<String> {
+        match self {
+            Match::Other(_) => None,
+            _ if self.text().starts_with('/') => literal_path(self.text(), !self.is_exact()),
+            _ => None,
+        }
+    }
+}
+
+/// The literal beginning that a regular expression is, and whether it is the whole path.
+pub(super) fn literal(regex: &str) -> Option<(String, bool)> {
+    let (begin, tail) = beginning(regex)?;
+    match tail.as_str() {
+        "$" => Some((begin, true)),
+        "" | ".*" | ".*$" | "(.*)" | "(.*)$" => Some((begin, false)),
+        _ => None,
+    }
+}
+
+/// An anchored expression, split into its literal beginning and the rest.
+pub(super) fn beginning(regex: &str) -> Option<(String, String)> {
+    let mut rest = regex.strip_prefix('^')?.chars().peekable();
+    let mut text = String::new();
+    while let Some(sign) = rest.peek().copied() {
+        match sign {
+            '\\' => {
+                rest.next();
+                let escaped = rest.next().filter(|sign| !sign.is_ascii_alphanumeric())?;
+                text.push(escaped);
+            }
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '/' | '_' | '-' | '~' | '%' | '@' | ',' | '=' | ':' => {
+                rest.next();
+                text.push(sign);
+            }
+            _ => break,
+        }
+    }
+    // `x?` and `x*` are not the letter before them.
+    if matches!(rest.peek(), Some('?' | '*' | '+' | '{')) {
+        return None;
+    }
+    text.starts_with('/').then(|| (text, rest.collect()))
+}

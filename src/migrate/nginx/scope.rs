@@ -1,0 +1,66 @@
+//! What holds at a place of nginx.conf: the directives of its block and of those around it.
+
+use super::lexer::Directive;
+
+/// The blocks around a place, the outermost first, and what is true of all of it.
+#[derive(Clone)]
+pub(super) struct Scope<'d> {
+    blocks: Vec<&'d [Directive]>,
+}
+
+impl<'d> Scope<'d> {
+    pub(super) fn new(block: &'d [Directive]) -> Scope<'d> {
+        Scope { blocks: vec![block] }
+    }
+
+    /// The same with one more block inside.
+    pub(super) fn within(&self, block: &'d [Directive]) -> Scope<'d> {
+        let mut blocks = self.blocks.clone();
+        blocks.push(block);
+        Scope { blocks }
+    }
+
+    /// The directive of the innermost block that has one of this name; within it, the last.
+    pub(super) fn last(&self, name: &str) -> Option<&'d Directive> {
+        self.all(name).pop()
+    }
+
+    /// All directives of this name in the innermost block that has any: those of outer blocks do not hold then.
+    pub(super) fn all(&self, name: &str) -> Vec<&'d Directive> {
+        let blocks = self.blocks.iter().rev();
+        let mut found = blocks.map(|block| named(block, name)).filter(|found| !found.is_empty());
+        found.next().unwrap_or_default()
+    }
+
+    /// All directives of this name in all blocks, for those that inner ones do not replace.
+    pub(super) fn every(&self, name: &str) -> Vec<&'d Directive> {
+        self.blocks.iter().flat_map(|block| named(block, name)).collect()
+    }
+
+    /// Directives of the innermost block alone.
+    pub(super) fn own(&self, name: &str) -> Vec<&'d Directive> {
+        self.blocks.last().map(|block| named(block, name)).unwrap_or_default()
+    }
+
+    /// `allow` and `deny` of the innermost block that has any, in their order.
+    pub(super) fn rules(&self) -> Vec<&'d Directive> {
+        let rules = |block: &&'d [Directive]| -> Vec<&'d Directive> {
+            block.iter().filter(|directive| matches!(directive.name.as_str(), "allow" | "deny")).collect()
+        };
+        let mut found = self.blocks.iter().rev().map(rules).filter(|found| !found.is_empty());
+        found.next().unwrap_or_default()
+    }
+
+    /// The first argument of [`Scope::last`].
+    pub(super) fn word(&self, name: &str) -> Option<&'d str> {
+        self.last(name).map(|found| found.taken().arg(0))
+    }
+
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.word(name) == Some("on")
+    }
+}
+
+fn named<'d>(block: &'d [Directive], name: &str) -> Vec<&'d Directive> {
+    block.iter().filter(|directive| directive.name == name).collect()
+}

@@ -1,0 +1,189 @@
+//! `server`: whose requests it takes, and its locations as routes.
+
+use super::super::draft::Route;
+use super::super::notes::Place;
+use super::Reading;
+use super::lexer::Directive;
+use super::listeners::Listen;
+use super::prefix::Match;
+use super::scope::Scope;
+
+/// A server, and what is known of it.
+pub(super) struct Server<'d> {
+    pub(super) block: &'d Directive,
+    /// Its first name, or nothing.
+    pub(super) name: String,
+    /// The hosts of its routes. Empty: all that no other route names, as of nginx's default server.
+    pub(super) hosts: Vec<String>,
+    pub(super) listens: Vec<Listen>,
+    /// `http` or `https`, if it listens for one of the two.
+    pub(super) scheme: Option<&'static str>,
+}
+
+impl Server<'_> {
+    /// Whether a location without an expression begins with a text and goes on.
+    pub(super) fn has_longer_prefix(&self, text: &str) -> bool {
+        let locations = self.block.block().iter().filter(|inside| inside.name == "location");
+        let mut prefixes = locations.filter_map(|location| match Match::of(location) {
+            Match::Prefix(prefix) if location.arg(0) != "^~" => Some(prefix),
+            _ => None,
+        });
+        prefixes.any(|prefix| prefix.len() > text.len() && prefix.starts_with(text))
+    }
+}
+
+impl<'d> Reading<'d> {
+    /// All servers, their listeners and routes.
+    pub(super) fn servers(&mut self, scope: &Scope<'d>) {
+        let http = self.http;
+        let blocks = http.iter().filter(|directive| directive.name == "server" && directive.block.is_some());
+        let mut servers: Vec<Server<'d>> = blocks.filter_map(|block| self.server(block)).collect();
+        let redirecting = self.redirecting(&servers, scope);
+        self.listeners(&servers, &redirecting, scope);
+        let is_served =
+            |server: &Server<'_>| !server.listens.iter().all(|it| redirecting.contains_key(&it.address));
+        servers.retain(is_served);
+        self.choose_default(&mut servers);
+        let is_alone = servers.len() < 2;
+        for server in &servers {
+            self.routes(server, scope, is_alone);
+        }
+    }
+
+    fn server(&mut self, block: &'d Directive) -> Option<Server<'d>> {
+        let listens = self.listens(block.taken());
+        if listens.is_empty() {
+            block.taken_whole();
+            self.draft.notes.left_out(&block.place, "server", "it listens nowhere where requests could come");
+            return None;
+        }
+        let own = Scope::new(block.block());
+        let mut hosts = Vec::new();
+        let mut first = String::new();
+        for names in own.all("server_name") {
+            for name in &names.taken().args {
+                if first.is_empty() && !name.starts_with(['~', '*', '.', '_']) {
+                    first.clone_from(name);
+                }
+                match name.strip_prefix('.') {
+                    Some(bare) => hosts.extend([bare.to_owned(), format!("*.{bare}")]),
+                    None if name.is_empty() || name == "_" => {}
+                    None if name.starts_with('~') || name.ends_with(".*") || name.contains('$') => {
+                        let why = "a host is a name, or `*.` and a name";
+                        self.draft.notes.left_out(&names.place, &format!("server_name {name}"), why);
+                    }
+                    None => hosts.push(name.to_ascii_lowercase()),
+                }
+            }
+        }
+        let is_tls = |wanted: bool| listens.iter().all(|listen| listen.tls == wanted);
+        let scheme = if is_tls(true) { Some("https") } else { is_tls(false).then_some("http") };
+        Some(Server { block, name: first, hosts, listens, scheme })
+    }
+
+    /// Takes the hosts from the server that gets the requests which no server names.
+    fn choose_default(&mut self, servers: &mut Vec<Server<'d>>) {
+        let is_default = |server: &Server<'_>| server.listens.iter().any(|listen| listen.is_default);
+        let chosen = servers.iter().position(is_default).unwrap_or(0);
+        for (index, server) in servers.iter().enumerate() {
+            if index != chosen && is_default(server) {
+                let why =
+                    "another address has another default server; here all listeners serve the same routes";
+                self.draft.notes.differs(&server.block.place, "server", why);
+            }
+        }
+        let Some(default) = servers.get(chosen) else { return };
+        let own = default.hosts.clone();
+        let is_covered = |host: &String| {
+            let covers = |other: &String| other.strip_prefix('*').is_some_and(|end| host.ends_with(end));
+            servers
+                .iter()
+                .enumerate()
+                .any(|(index, server)| index != chosen && server.hosts.iter().any(covers))
+        };
+        if own.iter().any(is_covered) {
+            let why = "a wildcard of another server has some of its hosts, so it takes its own hosts alone";
+            self.draft.notes.differs(&default.block.place, "server", why);
+        } else {
+            servers[chosen].hosts.clear();
+        }
+        // Without a name that can be read its routes would take everybody's requests.
+        let mut index = 0;
+        servers.retain(|server| {
+            let is_kept = index == chosen || !server.hosts.is_empty();
+            index += 1;
+            if !is_kept {
+                server.block.taken_whole();
+                self.draft.notes.left_out(
+                    &server.block.place,
+                    "server",
+                    "none of its names can be a host here",
+                );
+            }
+            is_kept
+        });
+    }
+
+    fn routes(&mut self, server: &Server<'d>, scope: &Scope<'d>, is_alone: bool) {
+        let inner = scope.within(server.block.block());
+        let here = |path: &str| Route {
+            place: server.block.place.clone(),
+            hosts: server.hosts.clone(),
+            path: path.to_owned(),
+            ..Route::default()
+        };
+        let whole = Match::Prefix("/".to_owned());
+        // What the server itself answers, its locations never see.
+        if !inner.own("return").is_empty() {
+            let mut route = here("/{*rest}");
+            self.answer_at(&mut route, &whole, &inner, server);
+            self.draft.add_route(route, "server");
+            for location in inner.own("location") {
+                location.taken_whole();
+                self.draft.notes.left_out(&location.place, &location.shown(), "the server answers before it");
+            }
+            return;
+        }
+        for rewrite in inner.own("rewrite") {
+            self.server_rewrite(rewrite, &inner, server);
+        }
+        for location in inner.own("location") {
+            self.location(location, &inner, server);
+        }
+        if is_alone && server.hosts.is_empty() {
+            return;
+        }
+        // What no location of this server takes must not go to another server.
+        let rest = here("/{*rest}");
+        if !self.draft.routes.iter().any(|known| known.ties(&rest)) {
+            let mut rest = rest;
+            rest.respond(404);
+            self.draft.add_route(rest, "server");
+        }
+    }
+
+    /// A rewrite outside of any location: only one that sends the client elsewhere has a counterpart.
+    fn server_rewrite(&mut self, found: &'d Directive, scope: &Scope<'d>, server: &Server<'d>) {
+        use super::prefix::beginning;
+        use super::redirects::Rewritten;
+        use super::values::Around;
+        let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
+        let begin = beginning(found.arg(0)).map_or("/".to_owned(), |(begin, _)| begin);
+        let at = Match::Prefix(begin);
+        let is_redirect = matches!(found.arg(2), "redirect" | "permanent") || found.arg(1).contains("://");
+        let path = at.pattern().filter(|_| is_redirect);
+        match path.map(|path| (path, self.rewritten(found, &at, &around))) {
+            Some((path, Some(Rewritten::Answer(key, value)))) => {
+                let place: Place = found.place.clone();
+                let mut route = Route { place, hosts: server.hosts.clone(), path, ..Route::default() };
+                route.key(key, value);
+                self.draft.add_route(route, &found.shown());
+            }
+            Some(_) => {}
+            None => {
+                let why = "paths are rewritten by the route they belong to: write `rewrite` there";
+                self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Lists what nobody has read, with the reason where one is known.
+
+use super::super::draft::Draft;
+use super::lexer::Directive;
+
+/// Lists every directive that was not taken. A block that was not is one entry; in one that was, each of its own is.
+pub(super) fn list(directives: &[Directive], draft: &mut Draft) {
+    for directive in directives {
+        let name = directive.name.as_str();
+        if NEEDLESS.contains(&name) || NEEDLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            draft.notes.needless(&directive.place, name);
+        } else if !directive.is_taken() {
+            draft.notes.left_out(&directive.place, &directive.shown(), why(name));
+        } else {
+            list(directive.block(), draft);
+        }
+    }
+}
+
+fn why(name: &str) -> &'static str {
+    let found = WHY
+        .iter()
+        .find(|(known, _)| known.strip_suffix('*').map_or(*known == name, |prefix| name.starts_with(prefix)));
+    found.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why)
+}
+
+/// Words that change no answer.
+const NEEDLESS: &[&str] = &[
+    "user",
+    "pid",
+    "daemon",
+    "master_process",
+    "events",
+    "load_module",
+    "env",
+    "error_log",
+    "access_log",
+    "log_format",
+    "log_not_found",
+    "log_subrequest",
+    "sendfile",
+    "sendfile_max_chunk",
+    "tcp_nopush",
+    "tcp_nodelay",
+    "types_hash_max_size",
+    "server_names_hash_bucket_size",
+    "server_names_hash_max_size",
+    "variables_hash_bucket_size",
+    "variables_hash_max_size",
+    "map_hash_bucket_size",
+    "map_hash_max_size",
+    "limit_req_log_level",
+    "limit_conn_log_level",
+    "resolver",
+    "resolver_timeout",
+    "keepalive",
+    "keepalive_requests",
+    "keepalive_time",
+    "zone",
+    "proxy_http_version",
+    "proxy_bind",
+    "proxy_socket_keepalive",
+    "proxy_headers_hash_max_size",
+    "proxy_headers_hash_bucket_size",
+    "proxy_ssl_server_name",
+    "proxy_ssl_session_reuse",
+    "ssl_session_cache",
+    "ssl_session_timeout",
+    "ssl_session_tickets",
+    "ssl_prefer_server_ciphers",
+    "ssl_buffer_size",
+    "reset_timedout_connection",
+    "client_body_temp_path",
+    "client_body_buffer_size",
+    "client_header_buffer_size",
+    "server_tokens",
+    "default_type",
+    "types",
+    "set",
+];
+
+const NEEDLESS_PREFIXES: &[&str] =
+    &["worker_", "open_file_cache", "proxy_temp_", "proxy_buffer", "proxy_busy_", "proxy_max_temp_"];
+
+const WHY: &[(&str, &str)] = &[
+    ("gzip*", "answers are not compressed here"),
+    ("brotli*", "answers are not compressed here"),
+    ("proxy_cache*", "answers are not kept here"),
+    ("proxy_store*", "answers are not kept here"),
+    ("expires", "set the field with `response-headers`"),
+    ("error_page", "upstreams' errors pass as they are; refusals have a form of their own"),
+    ("proxy_intercept_errors", "upstreams' errors pass as they are"),
+    ("proxy_redirect", "`Location` passes as the upstream wrote it"),
+    ("proxy_cookie_*", "cookies pass as the upstream wrote them"),
+    ("sub_filter*", "bodies are not changed here"),
+    ("mirror*", "requests are not sent twice here"),
+    ("map", "there are no maps: write a route for each case"),
+    ("geo", "there are no maps of addresses: write `allow` and `deny`"),
+    ("split_clients", "requests are not split by share here"),
+    ("stream", "only HTTP is forwarded here"),
+    ("mail", "only HTTP is forwarded here"),
+    ("if", "there are no conditions: write a route for each case, by `methods` or `match`"),
+    ("limit_rate*", "there is no limit on bytes a second"),
+    ("ssl_ciphers", "the suites of TLS 1.2 and 1.3 are fixed here, all with forward secrecy"),
+    ("ssl_conf_command", "the suites of TLS 1.2 and 1.3 are fixed here"),
+    ("ssl_ecdh_curve", "the curves are fixed here"),
+    ("ssl_dhparam", "there is no plain Diffie-Hellman here"),
+    ("ssl_stapling*", "no answers of OCSP are stapled here"),
+    ("root", "files are not served here: name a server that does"),
+    ("alias", "files are not served here: name a server that does"),
+    ("index", "files are not served here"),
+    ("autoindex*", "files are not served here"),
+    ("try_files", "files are not served here"),
+    ("fastcgi_*", "FastCGI is not spoken here: name a server that speaks HTTP"),
+    ("uwsgi_*", "uwsgi is not spoken here: let it listen with `--http`"),
+    ("scgi_*", "SCGI is not spoken here"),
+    ("memcached_*", "memcached is not spoken here"),
+    ("charset*", "set `content-type` with `response-headers`"),
+    ("perl*", "there are no scripts here"),
+    ("js_*", "there are no scripts here"),
+    ("lua_*", "there are no scripts here"),
+    (
+        "large_client_header_buffers",
+        "write `max = { header-bytes = \"32KiB\", uri-bytes = \"8KiB\" }` at the listener",
+    ),
+    ("proxy_pass_request_*", "bodies and fields always pass"),
+    ("proxy_ignore_client_abort", "a request ends when its client is gone"),
+    ("merge_slashes", "slashes of a path are always merged"),
+    ("hash", "requests are not bound to a server by hash here; `balance` says what there is"),
+    ("ip_hash", "requests are not bound to a server by address here; `balance` says what there is"),
+    ("sticky", "requests are not bound to a server here"),
+    ("internal", "no request of a client comes here in nginx, so there is nothing to serve"),
+];

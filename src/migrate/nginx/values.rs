@@ -1,0 +1,92 @@
+//! Values of nginx: variables, times, sizes.
+
+use std::time::Duration;
+
+use super::super::template;
+use super::scope::Scope;
+
+/// What is known of a place when its values are read.
+pub(super) struct Around<'a, 'd> {
+    pub(super) scope: &'a Scope<'d>,
+    /// The first name of the server.
+    pub(super) server_name: &'a str,
+    /// `http` or `https`, if all listeners of the server speak the same.
+    pub(super) scheme: Option<&'static str>,
+    /// The host that `proxy_pass` names.
+    pub(super) proxy_host: &'a str,
+}
+
+impl Around<'_, '_> {
+    /// A value as a template of ours.
+    pub(super) fn template(&self, text: &str) -> Option<String> {
+        template::of_dollars(text, |name| self.value(name))
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        Some(match name {
+            "remote_addr" | "realip_remote_addr" => "{ip}".to_owned(),
+            "host" => "{host}".to_owned(),
+            "request_method" => "{method}".to_owned(),
+            "uri" | "document_uri" => "{path}".to_owned(),
+            "args" | "query_string" => "{query}".to_owned(),
+            "request_id" => "{request_id}".to_owned(),
+            "server_name" if !self.server_name.is_empty() => template::literal(self.server_name),
+            "scheme" => self.scheme?.to_owned(),
+            "proxy_host" if !self.proxy_host.is_empty() => template::literal(self.proxy_host),
+            _ => template::literal(&self.set(name)?),
+        })
+    }
+
+    /// The literal that `set` gives a variable.
+    fn set(&self, name: &str) -> Option<String> {
+        let sets = self.scope.all("set");
+        let found = sets.iter().rev().find(|set| set.arg(0).strip_prefix('$') == Some(name))?;
+        let value = found.taken().arg(1);
+        (!value.contains('$')).then(|| value.to_owned())
+    }
+
+    /// A text with the variables that `set` gives it, if those are all it has.
+    pub(super) fn literal(&self, text: &str) -> Option<String> {
+        template::of_dollars(text, |name| self.set(name))
+            .map(|text| text.replace("{{", "{").replace("}}", "}"))
+    }
+}
+
+/// A time: `60`, `60s`, `1m 30s`, `500ms`.
+pub(super) fn time(text: &str) -> Option<Duration> {
+    let mut whole = Duration::ZERO;
+    for word in text.split_whitespace() {
+        let mut rest = word;
+        while !rest.is_empty() {
+            let digits = rest.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(rest.len());
+            let number: u64 = rest[..digits].parse().ok()?;
+            let unit = rest[digits..].find(|sign: char| sign.is_ascii_digit()).unwrap_or(rest.len() - digits);
+            let millis = match &rest[digits..digits + unit] {
+                "ms" => 1,
+                "" | "s" => 1_000,
+                "m" => 60_000,
+                "h" => 3_600_000,
+                "d" => 86_400_000,
+                _ => return None,
+            };
+            whole += Duration::from_millis(number.checked_mul(millis)?);
+            rest = &rest[digits + unit..];
+        }
+    }
+    (whole > Duration::ZERO).then_some(whole)
+}
+
+/// A size: `1m`, `8k`, `512`.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(lower.len());
+    let number: u64 = lower[..digits].parse().ok()?;
+    let shift = match &lower[digits..] {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}

@@ -1,0 +1,100 @@
+//! Writes a draft as gateway.toml: first what was left out, then the sections in the order in which they are explained.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::config::printer::{self, Page, key, table};
+
+use super::draft::{Draft, Route, Section, texts};
+use super::notes::{Note, Notes, one_line};
+
+/// The whole file.
+pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> String {
+    let mut page = Page(String::new());
+    head(&mut page.0, &draft.notes, from, everywhere, path);
+    if let Some(workers) = draft.workers {
+        page.0.push('\n');
+        page.key("workers", workers);
+    }
+    draft.listeners.iter().for_each(|listener| section(&mut page, "listener", listener));
+    if !draft.trust.is_empty() {
+        page.heading("[client-ip]");
+        page.key("trust", texts(&draft.trust));
+    }
+    draft.upstreams.iter().for_each(|upstream| section(&mut page, "upstream", upstream));
+    draft.policies.iter().for_each(|policy| section(&mut page, "policy", policy));
+    draft.routes.iter().for_each(|it| route(&mut page, it));
+    if let Some(url) = &draft.redis {
+        page.heading("[redis]");
+        page.key("url", text_of(url));
+    }
+    page.0
+}
+
+fn text_of(value: &str) -> String {
+    printer::text(value)
+}
+
+/// The comments at the top.
+fn head(out: &mut String, notes: &Notes, from: &str, everywhere: &[&str], path: &Path) {
+    let name = one_line(&path.display().to_string());
+    line(out, &format!("Made by `sluicegate migrate {} {name}`.", from));
+    list(out, "Left out. Nothing below does what these lines did:", &notes.left_out);
+    list(out, "Taken over, but not exactly:", &notes.differing);
+    if !notes.needless.is_empty() {
+        line(out, "");
+        line(out, "Not needed here, and without effect on any answer:");
+        for (word, place) in &notes.needless {
+            line(out, &format!("  {}:{}: `{word}`", one_line(&place.file), place.line));
+        }
+    }
+    line(out, "");
+    line(out, &format!("Different wherever {} is replaced; docs/migration.md says more:", from));
+    everywhere.iter().for_each(|difference| line(out, &format!("  {difference}")));
+}
+
+fn list(out: &mut String, heading: &str, notes: &[Note]) {
+    if notes.is_empty() {
+        return;
+    }
+    line(out, "");
+    line(out, heading);
+    let mut notes: Vec<&Note> = notes.iter().collect();
+    notes.sort();
+    for Note { place, what, why } in notes {
+        line(out, &format!("  {}:{}: `{what}`: {why}", one_line(&place.file), place.line));
+    }
+}
+
+fn line(out: &mut String, text: &str) {
+    // A line break in a name must not begin a line that is no comment.
+    let text: String = text.chars().filter(|sign| !sign.is_control()).collect();
+    let comment = if text.is_empty() { "#".to_owned() } else { format!("# {text}") };
+    writeln!(out, "{comment}").expect("writing to a string cannot fail");
+}
+
+fn section(page: &mut Page, kind: &str, section: &Section) {
+    page.heading(&format!("[{kind}.{}]", key(&section.name)));
+    section.keys.iter().for_each(|(key, value)| page.key(key, value));
+}
+
+fn route(page: &mut Page, route: &Route) {
+    page.heading("[[route]]");
+    page.key("name", text_of(&route.name));
+    if !route.hosts.is_empty() {
+        page.key("host", texts(&route.hosts));
+    }
+    page.key("path", text_of(&route.path));
+    if !route.methods.is_empty() {
+        page.key("methods", texts(&route.methods));
+    }
+    if !route.headers.is_empty() {
+        let value = |value: &Option<String>| value.as_deref().map_or("true".to_owned(), text_of);
+        let headers = table(route.headers.iter().map(|(name, it)| (key(name), value(it))));
+        page.key("match", table([("header", headers)]));
+    }
+    if !route.limits.is_empty() {
+        page.key("limit", texts(&route.limits));
+    }
+    route.keys.iter().for_each(|(key, value)| page.key(key, value));
+}

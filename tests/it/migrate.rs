@@ -1,0 +1,284 @@
+//! `sluicegate migrate`: what it prints passes `check`, does what the other gateway does, and lists the rest.
+
+use std::process::Output;
+
+use crate::support::gateway::binary;
+use crate::support::tls::certify;
+use crate::support::{Directory, text};
+
+/// Runs `migrate` on files of a directory of its own, the first of which is the main one, and checks what it prints.
+struct Migrated {
+    code: Option<i32>,
+    text: String,
+    directory: Directory,
+}
+
+impl Migrated {
+    fn of(from: &str, files: &[(&str, &str)]) -> Migrated {
+        Migrated::with(from, files, &[])
+    }
+
+    fn with(from: &str, files: &[(&str, &str)], options: &[&str]) -> Migrated {
+        let directory = Directory::new();
+        std::fs::create_dir_all(directory.join("conf.d")).expect("the target directory is writable");
+        std::fs::create_dir_all(directory.join("certs")).expect("the target directory is writable");
+        certify(&directory, "certs/api", &["example.com"]);
+        for (name, content) in files {
+            directory.write(name, content);
+        }
+        let output = migrate(&directory, &[&["migrate", from, files[0].0], options].concat());
+        let migrated = Migrated { code: output.status.code(), text: text(&output.stdout), directory };
+        let checked = migrated.check();
+        let said = format!("{}{}{}", text(&output.stderr), text(&checked.stdout), text(&checked.stderr));
+        assert_eq!(checked.status.code(), Some(0), "{said}\n{}", migrated.text);
+        migrated
+    }
+
+    /// `sluicegate check` of what was printed.
+    fn check(&self) -> Output {
+        self.directory.write("gateway.toml", &self.text);
+        migrate(&self.directory, &["check", "--config", "gateway.toml"])
+    }
+
+    /// The lines of the section whose first lines are these.
+    fn section(&self, begin: &str) -> &str {
+        let start = self.text.find(&format!("\n{begin}\n"));
+        let start = start.unwrap_or_else(|| panic!("{begin} is not in\n{}", self.text));
+        self.text[start + 1..].split("\n\n").next().unwrap_or_default().trim_end()
+    }
+
+    /// The line at the top about a line of a file.
+    fn said_of(&self, place: &str) -> &str {
+        let lines = self.text.lines().take_while(|line| line.starts_with('#'));
+        let mut said = lines.filter(|line| line.starts_with(&format!("#   {place}: ")));
+        said.next().unwrap_or_else(|| panic!("nothing is said of {place} in\n{}", self.text))
+    }
+
+    /// Asserts that the whole section is there.
+    #[track_caller]
+    fn has(&self, section: &str) {
+        let begin = section.lines().take(2).collect::<Vec<_>>().join("\n");
+        assert_eq!(self.section(&begin), section.trim_end(), "{}", self.text);
+    }
+}
+
+fn migrate(directory: &Directory, arguments: &[&str]) -> Output {
+    let mut command = binary();
+    command.current_dir(directory.join("")).args(arguments);
+    command.output().expect("the binary under test can be started")
+}
+
+/// A server with these lines, beside zones for limits.
+fn nginx_server(lines: &str) -> String {
+    format!(
+        "events {{}}\nhttp {{\nlimit_req_zone $binary_remote_addr zone=one:10m rate=1r/s;\n\
+         limit_conn_zone $binary_remote_addr zone=addr:10m;\nlimit_conn_zone $server_name zone=perserver:10m;\n\
+         server {{\nlisten 8080;\n{lines}\n}}\n}}\n"
+    )
+}
+
+#[test]
+fn nginx_rates_become_the_algorithm_that_does_the_same() {
+    let lines = "location /a/ { limit_req zone=one burst=5; proxy_pass http://127.0.0.1:1; }\n\
+                 location /b/ { limit_req zone=one burst=5 nodelay; proxy_pass http://127.0.0.1:1; }\n\
+                 location /c/ { limit_req zone=one; proxy_pass http://127.0.0.1:1; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    // A burst that waits is a queue; one that does not is a bucket of the burst and the one that is due.
+    migrated.has("[policy.one]\nby = [\"ip\"]\nlimit = \"1/s burst 5\"\nalgorithm = \"leaky-bucket\"");
+    migrated.has("[policy.one-2]\nby = [\"ip\"]\nlimit = \"1/s burst 6\"");
+    migrated.has("[policy.one-3]\nby = [\"ip\"]\nlimit = \"1/s burst 1\"");
+    assert!(migrated.said_of("nginx.conf:9").contains("each counts on its own"));
+    assert_eq!(migrated.code, Some(3));
+}
+
+#[test]
+fn nginx_connections_are_requests_in_flight() {
+    let lines = "limit_conn addr 10;\nlimit_conn perserver 100;\nserver_name a.example;\n\
+                 location / { proxy_pass http://127.0.0.1:1; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    migrated.has("[policy.addr]\nby = [\"ip\"]\nlimit = \"10 in flight\"");
+    migrated.has("[policy.\"perserver-a.example\"]\nby = []\nlimit = \"100 in flight\"");
+    // The zone of rates is not used, which changes nothing; still it is said.
+    assert!(migrated.said_of("nginx.conf:3").contains("limit_req_zone"));
+}
+
+#[test]
+fn nginx_upstreams_keep_balance_weights_and_timeouts() {
+    let config = "http {\nupstream backend {\nleast_conn;\nserver 10.0.0.1:8080 weight=5;\nserver unix:/tmp/b3;\n\
+                  server 10.0.0.9:8080 backup;\n}\nserver {\nlocation / {\nproxy_pass http://backend;\n\
+                  proxy_read_timeout 5m;\nproxy_set_header Host $host;\nproxy_set_header X-Real-IP $remote_addr;\n\
+                  proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection \"upgrade\";\n}\n}\n}\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", config)]);
+    migrated.has(
+        "[upstream.backend]\nservers = [{ url = \"http://10.0.0.1:8080\", weight = 5 }, \"unix:/tmp/b3\"]\n\
+         balance = \"least-requests\"\ntimeouts = { connect = \"1m\", response = \"5m\", stall = \"5m\" }",
+    );
+    migrated.has(
+        "[[route]]\nname = \"/{*rest}\"\npath = \"/{*rest}\"\nmax-body = \"1MiB\"\nto = \"backend\"\nupgrade = true\n\
+         headers = { set = { x-real-ip = \"{ip}\", host = \"{host}\" } }",
+    );
+    assert!(migrated.said_of("nginx.conf:6").contains("backup"));
+}
+
+#[test]
+fn nginx_paths_of_proxy_pass_replace_what_the_location_matched() {
+    let lines = "location /api/ { proxy_pass http://a/v1/; }\nlocation /x { proxy_pass http://a/y; }\n\
+                 location = /one { proxy_pass http://a/two; }\n\
+                 location /rw/ { rewrite ^/rw/(.*)$ /$1 break; proxy_pass http://a; }\n\
+                 location /odd/ { proxy_pass http://a/v1; }\nlocation /$x { proxy_pass http://$host; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    for (path, rewrite) in [
+        ("/api/{*rest}", "/v1/{rest}"),
+        ("/x/{*rest}", "/y/{rest}"),
+        ("/one", "/two"),
+        ("/rw/{*rest}", "/{rest}"),
+        ("/odd/{*rest}", "/v1{rest}"),
+    ] {
+        let section = migrated.section(&format!("[[route]]\nname = \"{path}\""));
+        assert!(section.contains(&format!("rewrite = \"{rewrite}\"")), "{section}");
+    }
+    // nginx's default is the host that `proxy_pass` names.
+    assert!(migrated.section("[[route]]\nname = \"/one\"").contains("headers = { set = { host = \"a\" } }"));
+    assert!(migrated.said_of("nginx.conf:13").contains("not known before a request comes"));
+}
+
+#[test]
+fn nginx_redirects_and_fixed_answers() {
+    let lines = "server_name a.example;\nlocation = /ok { return 200 \"ok\\n\"; }\nlocation /gone { return 410; }\n\
+                 location /old/ { rewrite ^/old/(.*)$ /new/$1 permanent; }\n\
+                 location /to { return 301 https://b.example/there; }\n\
+                 location /all { return 302 $scheme://b.example$request_uri; }\n\
+                 location / { return 444; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    for (name, answer) in [
+        (
+            "/ok",
+            "respond = { status = 200, body = \"ok\\u000A\", headers = { content-type = \"text/plain\" } }",
+        ),
+        ("/gone/{*rest}", "respond = { status = 410 }"),
+        ("/old/{*rest}", "redirect = { to = \"/new/{rest}\", status = 301 }"),
+        // The query follows in nginx only if it is written.
+        ("/to/{*rest}", "redirect = { to = \"https://b.example/there?\", status = 301 }"),
+        ("/all/{*rest}", "redirect = { to = \"http://b.example{path}\", status = 302 }"),
+        ("/{*rest}", "respond = { status = 501, body = \"left out by the migration\\n\" }"),
+    ] {
+        let section = migrated.section(&format!("[[route]]\nname = \"{name}\""));
+        assert!(section.contains(answer), "{section}");
+    }
+    assert!(migrated.said_of("nginx.conf:14").contains("without an answer"));
+}
+
+#[test]
+fn nginx_ports_that_only_redirect_become_listeners_that_do() {
+    let config = "http {\nserver {\nlisten 80;\nlisten [::]:80;\nserver_name a.example;\nreturn 301 https://$host$request_uri;\n}\n\
+                  server {\nlisten 443 ssl;\nlisten [::]:443 ssl;\nhttp2 on;\nserver_name a.example;\n\
+                  ssl_certificate certs/api.pem;\nssl_certificate_key certs/api.key;\n\
+                  location / { proxy_pass http://127.0.0.1:1; }\n}\n\
+                  server {\nlisten 443 ssl;\nserver_name *.b.example;\nssl_certificate certs/api.pem;\n\
+                  ssl_certificate_key certs/api.key;\nlocation /x { return 204; }\n}\n}\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", config)]);
+    migrated.has(
+        "[listener.http]\nbind = \"[::]:80\"\nhttp = \"http/1.1\"\nredirect = { to = \"https\", status = 301 }",
+    );
+    assert!(
+        migrated.section("[listener.https]\nbind = \"[::]:443\"").contains("http = [\"h2\", \"http/1.1\"]")
+    );
+    // The first server takes what no other names; what the second one has no location for is not the first one's.
+    migrated.has("[[route]]\nname = \"/{*rest}-2\"\nhost = \"*.b.example\"\npath = \"/{*rest}\"\nrespond = { status = 404 }");
+    assert_eq!(migrated.code, Some(0), "{}", migrated.text);
+}
+
+#[test]
+fn nginx_places_behind_a_guard_are_closed_if_it_cannot_be_taken_over() {
+    let lines = "location /a { auth_basic \"x\"; auth_basic_user_file f; proxy_pass http://a; }\n\
+                 location /b { auth_request /auth; proxy_pass http://a; }\n\
+                 location /c { allow 10.1.0.0/16; deny 10.0.0.0/8; allow all; proxy_pass http://a; }\n\
+                 location /d { if ($http_x = \"\") { return 403; } proxy_pass http://a; }\n\
+                 location /e { deny 10.1.2.3; allow 10.0.0.0/8; deny all; proxy_pass http://a; }\n\
+                 location /f { limit_except GET { deny all; } proxy_pass http://a; }\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    for name in ["/a/{*rest}", "/b/{*rest}", "/c/{*rest}", "/d/{*rest}"] {
+        let section = migrated.section(&format!("[[route]]\nname = \"{name}\""));
+        assert!(section.contains("status = 501") && !section.contains("to ="), "{section}");
+    }
+    for line in 8..12 {
+        assert!(migrated.said_of(&format!("nginx.conf:{line}")).contains("closed"));
+    }
+    let section = migrated.section("[[route]]\nname = \"/e/{*rest}\"");
+    assert!(section.contains("allow = \"10.0.0.0/8\"\ndeny = \"10.1.2.3\""), "{section}");
+    assert!(migrated.section("[[route]]\nname = \"/f/{*rest}\"").contains("respond = { status = 403 }"));
+    assert!(migrated.section("[[route]]\nname = \"/f/{*rest}-2\"").contains("methods = [\"GET\", \"HEAD\"]"));
+}
+
+#[test]
+fn nginx_includes_are_read_and_named() {
+    let files = [
+        ("nginx.conf", "http {\n  include mime.types;\n  include conf.d/*.conf;\n  include none.conf;\n}\n"),
+        ("conf.d/b.conf", "server { listen 127.0.0.1:8081; location / { return 204; } }\n"),
+        (
+            "conf.d/a.conf",
+            "gzip on;\n# comment\nserver { listen 8082; location ~ \\.php$ { } location / { root \"/a;b\"; } }\n",
+        ),
+        ("conf.d/c.txt", "nothing { that is read"),
+    ];
+    let migrated = Migrated::of("nginx", &files);
+    assert!(migrated.said_of("conf.d/a.conf:1").contains("not compressed"));
+    assert!(migrated.said_of("conf.d/a.conf:3").contains("regular expressions"));
+    assert!(migrated.said_of("nginx.conf:4").contains("no such file"));
+    assert!(
+        migrated.text.contains("bind = \"127.0.0.1:8081\"")
+            && migrated.text.contains("bind = \"0.0.0.0:8082\"")
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_with_its_line() {
+    let directory = Directory::new();
+    for (content, said) in [
+        ("http {\n server {\n", "nginx.conf:3: the file ends within a directive or a block"),
+        ("http {\n}\n}\n", "nginx.conf:3: a brace is not expected here"),
+        ("a \"b\n", "nginx.conf:2: a quote is not closed"),
+    ] {
+        directory.write("nginx.conf", content);
+        let output = migrate(&directory, &["migrate", "nginx", "nginx.conf"]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+    let output = migrate(&directory, &["migrate", "nginx", "absent.conf"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("cannot read absent.conf: No such file"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn what_is_left_out_cannot_leave_its_comment() {
+    let lines = "location / { return 200; }\nmap_x \"a\n[admin]\nbind = 1\";\n";
+    let migrated = Migrated::of("nginx", &[("nginx.conf", &nginx_server(lines))]);
+    assert!(migrated.said_of("nginx.conf:9").contains("`map_x a [admin] bind = 1`"));
+}
+
+/// The blocks of a kind in docs/migration.md, each with the block of TOML that it becomes.
+fn documented(kind: &str) -> Vec<(&'static str, &'static str)> {
+    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md"));
+    let blocks: Vec<&str> = PAGE.split("```").skip(1).step_by(2).collect();
+    let pairs = blocks
+        .windows(2)
+        .filter_map(|pair| Some((pair[0].strip_prefix(kind)?, pair[1].strip_prefix("toml\n")?)));
+    pairs.collect()
+}
+
+#[test]
+fn what_the_documentation_shows_of_each_is_what_is_printed() {
+    for (from, kind, file) in [("nginx", "nginx\n", "nginx.conf")] {
+        let documented = documented(kind);
+        assert!(!documented.is_empty(), "docs/migration.md shows nothing of {from}");
+        for (source, shown) in documented {
+            let migrated = Migrated::of(from, &[(file, source)]);
+            let (_, printed) = migrated.text.split_once("\n\n").expect("comments come first");
+            assert_eq!(printed, shown, "docs/migration.md shows another gateway.toml");
+        }
+    }
+}
